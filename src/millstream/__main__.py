@@ -1,0 +1,25 @@
+"""`millstream`, or `python -m millstream`.
+
+The broker is started from here without loading the command line's libraries: it has to be up in a moment and stay small.
+"""
+
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv if argv is None else ["millstream", *argv]
+    if len(arguments) > 1 and arguments[1] == "broker":
+        from millstream.broker.main import main as run_broker
+
+        return run_broker(arguments[2:])
+    if len(arguments) > 1 and arguments[1] == "registry":
+        from millstream.registry.main import main as run_registry
+
+        return run_registry(arguments[2:])
+    from millstream.cli.app import main as run_command
+
+    return run_command(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""For all tests: the last line counts what was skipped and why; in CI nothing may be skipped."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+
+def _reasons(terminal: pytest.TerminalReporter) -> Counter[str]:
+    reasons: Counter[str] = Counter()
+    for report in terminal.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    return reasons
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and exitstatus == 0 and terminal is not None and _reasons(terminal):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None:
+        return
+    reasons = _reasons(terminal)
+    listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    print(f"skipped: {sum(reasons.values())}{' (' + listed + ')' if listed else ''}")
