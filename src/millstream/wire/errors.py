@@ -1,0 +1,17 @@
+"""Kafka's error codes, and the exception that carries one to whoever answers the client."""
+
+from millstream.wire._kio import ErrorCode
+
+__all__ = ["ErrorCode", "KafkaError"]
+
+
+class KafkaError(Exception):
+    """A request (or one part of it) fails with this Kafka error code; the message is for people."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(code, message)  # both, so that it can be pickled
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or self.code.name

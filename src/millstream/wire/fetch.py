@@ -1,0 +1,286 @@
+"""Fetch, the second hot message: read and packed by hand, versions 4 to 18.
+
+As in Produce, topics are named by the bytes of the request: UTF-8 name, or topic id from version 13 on. The response is
+packed as a list of parts, so that the records in it can be sent straight from the segment files.
+"""
+
+import struct
+from typing import NamedTuple
+
+from millstream.wire.primitives import (
+    INT16,
+    INT32,
+    Malformed,
+    read_bytes,
+    read_compact_string,
+    read_count,
+    read_string,
+    read_uvarint,
+    skip_tags,
+    uvarint,
+)
+
+FIRST_WITH_SESSIONS = 7
+FIRST_FLEXIBLE = 12
+FIRST_WITH_TOPIC_ID = 13
+
+_LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_SESSION = struct.Struct(">ii")
+_PARTITION_V4 = struct.Struct(">iqi")  # index, offset, max bytes
+_PARTITION_V5 = struct.Struct(">iqqi")  # index, offset, log start, max bytes
+_PARTITION_V9 = struct.Struct(">iiqqi")  # index, leader epoch, offset, log start, max bytes
+_PARTITION_V12 = struct.Struct(
+    ">iiqiqi"
+)  # index, leader epoch, offset, last fetched epoch, log start, max bytes
+_RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
+_RESULT_V5 = struct.Struct(">ihqqq")  # ... and log start
+_EPOCH_END = struct.Struct(">iq")
+_ABORTED = struct.Struct(">qq")
+
+
+class FetchPartition(NamedTuple):
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start: int
+    max_bytes: int
+
+
+class FetchRequest(NamedTuple):
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[bytes, list[FetchPartition]]]
+    forgotten: list[tuple[bytes, list[int]]]
+    rack: bytes
+
+
+class FetchResult:
+    """What one partition answers; `records` is how many bytes follow and `source` where they come from."""
+
+    __slots__ = (
+        "aborted",
+        "diverging",
+        "error",
+        "high_watermark",
+        "index",
+        "last_stable",
+        "leader",
+        "log_start",
+        "size",
+        "source",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        error: int = 0,
+        high_watermark: int = -1,
+        last_stable: int = -1,
+        log_start: int = -1,
+        size: int = 0,
+        source: object = None,
+    ) -> None:
+        self.index = index
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable = last_stable
+        self.log_start = log_start
+        self.size = size
+        self.source = source
+        self.aborted: list[tuple[int, int]] | None = None
+        self.diverging: tuple[int, int] | None = None
+        self.leader: tuple[int, int] | None = None
+
+
+def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
+    """Decode the body of a Fetch request that begins at `at` and ends with the frame."""
+    flexible = version >= FIRST_FLEXIBLE
+    replica_id = -1
+    if version <= 14:
+        replica_id = INT32.unpack_from(frame, at)[0]
+        at += 4
+    max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, at)
+    at += 13
+    session_id, session_epoch = 0, -1
+    if version >= FIRST_WITH_SESSIONS:
+        session_id, session_epoch = _SESSION.unpack_from(frame, at)
+        at += 8
+    topic_count, at = read_count(frame, at, flexible)
+    topics = []
+    for _ in range(topic_count):
+        topic, at = _read_topic(frame, at, version)
+        partition_count, at = read_count(frame, at, flexible)
+        partitions = []
+        for _ in range(partition_count):
+            if version >= 12:
+                partitions.append(FetchPartition._make(_PARTITION_V12.unpack_from(frame, at)))
+                at += 32
+                at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
+            elif version >= 9:
+                index, epoch, offset, start, limit = _PARTITION_V9.unpack_from(frame, at)
+                at += 28
+                partitions.append(FetchPartition(index, epoch, offset, -1, start, limit))
+            elif version >= 5:
+                index, offset, start, limit = _PARTITION_V5.unpack_from(frame, at)
+                at += 24
+                partitions.append(FetchPartition(index, -1, offset, -1, start, limit))
+            else:
+                index, offset, limit = _PARTITION_V4.unpack_from(frame, at)
+                at += 16
+                partitions.append(FetchPartition(index, -1, offset, -1, -1, limit))
+        topics.append((topic, partitions))
+        if flexible:
+            at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
+    forgotten, at = _read_forgotten(frame, at, version)
+    rack = b""
+    if version >= 11:
+        text, at = read_compact_string(frame, at) if flexible else read_string(frame, at)
+        rack = text or b""
+    if version >= 15:
+        replica_id = _read_replica_state(frame, at)
+    return FetchRequest(
+        replica_id,
+        max_wait,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
+    )
+
+
+def _read_topic(frame: memoryview, at: int, version: int) -> tuple[bytes, int]:
+    if version >= FIRST_WITH_TOPIC_ID:
+        return read_bytes(frame, at, 16)
+    topic, at = read_compact_string(frame, at) if version >= FIRST_FLEXIBLE else read_string(frame, at)
+    if topic is None:
+        raise Malformed("topic without a name")
+    return topic, at
+
+
+def _read_forgotten(frame: memoryview, at: int, version: int) -> tuple[list[tuple[bytes, list[int]]], int]:
+    forgotten: list[tuple[bytes, list[int]]] = []
+    if version < FIRST_WITH_SESSIONS:
+        return forgotten, at
+    flexible = version >= FIRST_FLEXIBLE
+    topic_count, at = read_count(frame, at, flexible)
+    for _ in range(topic_count):
+        topic, at = _read_topic(frame, at, version)
+        count, at = read_count(frame, at, flexible)
+        indexes = list(struct.unpack_from(f">{max(count, 0)}i", frame, at))
+        at += 4 * len(indexes)
+        forgotten.append((topic, indexes))
+        if flexible:
+            at = skip_tags(frame, at)
+    return forgotten, at
+
+
+def _read_replica_state(frame: memoryview, at: int) -> int:
+    """Tagged field 1 holds the replica's id and broker epoch from version 15 on; a consumer sends none."""
+    count, at = read_uvarint(frame, at)
+    replica_id = -1
+    for _ in range(count):
+        tag, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        if tag == 1:
+            replica_id = INT32.unpack_from(frame, at)[0]
+        at += size
+    return replica_id
+
+
+def pack_fetch_response(
+    correlation_id: int,
+    version: int,
+    error: int,
+    session_id: int,
+    topics: list[tuple[bytes, list[FetchResult]]],
+) -> list[object]:
+    """The response frame as parts: bytes, and each result's `source` in its place.
+
+    Whoever sends it treats every part that is not bytes as a range of a file (or more bytes) of the size stated.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    head = bytearray(4)  # the frame's size, filled in at the end
+    head += INT32.pack(correlation_id)
+    if flexible:
+        head.append(0)
+    head += b"\0\0\0\0"  # throttle time
+    if version >= FIRST_WITH_SESSIONS:
+        head += INT16.pack(error) + INT32.pack(session_id)
+    head += uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))
+    parts: list[object] = []
+    current = head
+    total = 0
+    for topic, results in topics:
+        if version >= FIRST_WITH_TOPIC_ID:
+            current += topic
+        elif flexible:
+            current += uvarint(len(topic) + 1) + topic
+        else:
+            current += INT16.pack(len(topic)) + topic
+        current += uvarint(len(results) + 1) if flexible else INT32.pack(len(results))
+        for result in results:
+            if version >= 5:
+                current += _RESULT_V5.pack(
+                    result.index, result.error, result.high_watermark, result.last_stable, result.log_start
+                )
+            else:
+                current += _RESULT_V4.pack(
+                    result.index, result.error, result.high_watermark, result.last_stable
+                )
+            _pack_aborted(current, result.aborted, flexible)
+            if version >= 11:
+                current += b"\xff\xff\xff\xff"  # preferred read replica: none
+            size = result.size
+            if flexible:
+                current += uvarint(size + 1)
+            else:
+                current += INT32.pack(size)
+            if size:
+                parts.append(current)
+                parts.append(result.source)
+                total += len(current) + size
+                current = bytearray()
+            if flexible:
+                if result.diverging is None and result.leader is None:
+                    current.append(0)
+                else:
+                    current += _partition_tags(result)
+        if flexible:
+            current.append(0)
+    if flexible:
+        current.append(0)
+    if current:
+        parts.append(current)
+        total += len(current)
+    INT32.pack_into(head, 0, total - 4)
+    return parts
+
+
+def _pack_aborted(out: bytearray, aborted: list[tuple[int, int]] | None, flexible: bool) -> None:
+    if aborted is None:
+        out += b"\0" if flexible else b"\xff\xff\xff\xff"
+        return
+    out += uvarint(len(aborted) + 1) if flexible else INT32.pack(len(aborted))
+    for producer_id, first_offset in aborted:
+        out += _ABORTED.pack(producer_id, first_offset)
+        if flexible:
+            out.append(0)
+
+
+def _partition_tags(result: FetchResult) -> bytes:
+    tags = []
+    if result.diverging is not None:
+        tags.append(b"\x00\x0d" + _EPOCH_END.pack(*result.diverging) + b"\0")
+    if result.leader is not None:
+        tags.append(b"\x01\x09" + INT32.pack(result.leader[0]) + INT32.pack(result.leader[1]) + b"\0")
+    return uvarint(len(tags)) + b"".join(tags)

@@ -1,0 +1,441 @@
+"""The records inside a batch (format v2): reading them strictly, checking them, and writing them.
+
+After the 61-byte batch header (see `batch`) come `record count` records, compressed as one block if the batch is:
+
+    size           varint    bytes of the rest of this record
+    attributes     i8        unused
+    timestamp      varlong   relative to the batch's base timestamp
+    offset         varint    relative to the batch's base offset
+    key length     varint    -1: no key (null, which is not an empty key); then the key
+    value length   varint    -1: no value (a tombstone); then the value
+    header count   varint    then per header: key length, key (UTF-8), value length (-1: null), value
+
+Varints are zigzag encoded, 7 bits a byte, low bits first. Everything here is written by strangers. So reading is strict
+(a record fills its size exactly, the records fill the batch exactly, offsets rise and stay inside the batch) and bounded
+(nothing is allocated on the word of a count or a length), and no input makes it raise anything but KafkaError:
+corrupt_message when the frame around the records is wrong, invalid_record when a record is.
+
+Header keys that are not UTF-8 (other clients allow any bytes) survive a read and a write: they are decoded with
+`surrogateescape`.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from millstream.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_of,
+    read_header,
+)
+from millstream.wire.compression import DEFAULT_LIMIT, NONE, Buffer, compress, decompress
+from millstream.wire.errors import ErrorCode, KafkaError
+
+__all__ = [
+    "ABORT_MARKER",
+    "COMMIT_MARKER",
+    "Header",
+    "Record",
+    "check_batch",
+    "check_records",
+    "control_type",
+    "encode_batch",
+    "encode_marker",
+    "iter_batches",
+    "iter_records",
+]
+
+Header = tuple[str, bytes | None]
+
+_SMALLEST_RECORD = (
+    7  # size, attributes, timestamp, offset, key length, value length, header count: a byte each
+)
+_MAX_RECORD_SIZE = 0x7FFFFFFF
+
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+
+
+class Record(NamedTuple):
+    """One record. `None` and `b""` are different keys, and different values."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches in `data`, one after the other, without opening them. A batch that is cut off at the end is
+    left out: a fetch answer may end in the middle of one."""
+    view = memoryview(data)
+    at, end = 0, len(view)
+    while end - at >= HEADER_SIZE:
+        header = read_header(view, at)
+        if header.length < HEADER_SIZE - LENGTH_END:
+            raise _corrupt(f"a batch claims {header.length} bytes, less than its own header")
+        size = header.size
+        if size > end - at:
+            return
+        yield header, view[at : at + size]
+        at += size
+
+
+def check_batch(batch: Buffer, check_crc: bool = True) -> BatchHeader:
+    """The header of `batch`, which must be exactly one batch with a sound header."""
+    if len(batch) < HEADER_SIZE:
+        raise _corrupt(f"{len(batch)} bytes are less than a batch header")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise _corrupt(f"record format v{header.magic} instead of v{MAGIC}")
+    if header.size != len(batch):
+        raise _corrupt(f"a batch of {header.size} bytes in {len(batch)}")
+    if header.record_count < 0 or header.last_offset_delta < header.record_count - 1:
+        raise _corrupt(f"{header.record_count} records do not fit in offsets 0 to {header.last_offset_delta}")
+    if check_crc and crc_of(batch) != header.crc:
+        raise _corrupt("the checksum is wrong")
+    return header
+
+
+def iter_records(batch: Buffer, limit: int = DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Record]:
+    """The records of one batch, in order. `limit` bounds their decompressed size."""
+    header = check_batch(batch, check_crc)
+    data = _payload(batch, header, limit)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    at, end = 0, len(data)
+    last_delta = -1
+    index = 0
+    try:
+        for index in range(header.record_count):
+            size, at = _varint(data, at)
+            stop = at + size
+            if size < _SMALLEST_RECORD - 1 or stop > end:
+                raise _invalid(index, f"a size of {size} bytes, {end - at} are left")
+            delta, at = _varlong(data, at + 1)  # + 1: attributes
+            timestamp = base_timestamp + delta if fixed_timestamp is None else fixed_timestamp
+            delta, at = _varint(data, at)
+            if not last_delta < delta <= header.last_offset_delta:
+                raise _invalid(
+                    index, f"offset delta {delta} after {last_delta}, of {header.last_offset_delta}"
+                )
+            last_delta = delta
+            key, at = _bytes(data, at, stop, index, "key")
+            value, at = _bytes(data, at, stop, index, "value")
+            count, at = _varint(data, at)
+            headers: Sequence[Header] = ()
+            if count:
+                headers, at = _headers(data, at, stop, index, count)
+            if at != stop:
+                raise _invalid(index, f"its size is wrong by {at - stop} bytes")
+            yield Record(base_offset + delta, timestamp, key, value, headers)
+    except IndexError:
+        raise _invalid(index, "the data ends inside it") from None
+    if at != end:
+        raise _corrupt(f"{end - at} bytes are left after the last record")
+
+
+def check_records(
+    batch: Buffer, *, require_keys: bool = False, limit: int = DEFAULT_LIMIT, check_crc: bool = False
+) -> BatchHeader:
+    """What a broker has to know before it trusts the inside of a produced batch: every record is well formed, offsets
+    are 0, 1, 2, ... and, for a compacted topic, every record has a key. Builds no record objects."""
+    header = check_batch(batch, check_crc)
+    data = _payload(batch, header, limit)
+    at, end = 0, len(data)
+    index = 0
+    varint, varlong = _varint, _varlong
+    try:
+        for index in range(header.record_count):
+            size, at = varint(data, at)
+            stop = at + size
+            if size < _SMALLEST_RECORD - 1 or stop > end:
+                raise _invalid(index, f"a size of {size} bytes, {end - at} are left")
+            _, at = varlong(data, at + 1)
+            delta, at = varint(data, at)
+            if delta != index:
+                raise _invalid(index, f"offset delta {delta} instead of {index}")
+            length, at = varint(data, at)
+            if length >= 0:
+                at += length
+            elif require_keys:
+                raise _invalid(index, "it has no key, which a compacted topic requires")
+            elif length < -1:
+                raise _invalid(index, f"key length {length}")
+            if at >= stop:
+                raise _invalid(index, "the key is longer than the record")
+            length, at = varint(data, at)
+            if length >= 0:
+                at += length
+            elif length < -1:
+                raise _invalid(index, f"value length {length}")
+            if at >= stop:
+                raise _invalid(index, "the value is longer than the record")
+            count, at = varint(data, at)
+            if count:
+                _, at = _headers(data, at, stop, index, count)
+            if at != stop:
+                raise _invalid(index, f"its size is wrong by {at - stop} bytes")
+    except IndexError:
+        raise _invalid(index, "the data ends inside it") from None
+    if at != end:
+        raise _corrupt(f"{end - at} bytes are left after the last record")
+    return header
+
+
+def _payload(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+    """The records as plain bytes (slicing bytes is much faster than slicing a memoryview and copying)."""
+    packed = memoryview(batch)[HEADER_SIZE:]
+    if header.record_count == 0:  # compaction may leave a bare header
+        if packed:
+            raise _corrupt("records in a batch that claims none")
+        return b""
+    codec = header.attributes & CODEC_MASK
+    data = packed if codec == NONE else decompress(codec, packed, limit)
+    if header.record_count * _SMALLEST_RECORD > len(data):
+        raise _corrupt(f"{header.record_count} records cannot fit in {len(data)} bytes")
+    return bytes(data)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    raw = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise KafkaError(ErrorCode.invalid_record, "a varint of more than 5 bytes")
+    if raw > 0xFFFFFFFF:
+        raise KafkaError(ErrorCode.invalid_record, "a varint of more than 32 bits")
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _varlong(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    raw = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise KafkaError(ErrorCode.invalid_record, "a varlong of more than 10 bytes")
+    if raw > 0xFFFFFFFFFFFFFFFF:
+        raise KafkaError(ErrorCode.invalid_record, "a varlong of more than 64 bits")
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _bytes(data: bytes, at: int, stop: int, index: int, what: str) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    if length < 0:
+        if length == -1:
+            return None, at
+        raise _invalid(index, f"{what} length {length}")
+    end = at + length
+    if end > stop:
+        raise _invalid(index, f"the {what} is longer than the record")
+    return data[at:end], end
+
+
+def _headers(data: bytes, at: int, stop: int, index: int, count: int) -> tuple[tuple[Header, ...], int]:
+    if count < 0 or count * 2 > stop - at:
+        raise _invalid(index, f"{count} headers in {stop - at} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        key, at = _bytes(data, at, stop, index, "header key")
+        if key is None:
+            raise _invalid(index, "a header without a key")
+        value, at = _bytes(data, at, stop, index, "header value")
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), at
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode_batch(
+    records: Iterable[Record],
+    codec: int = NONE,
+    *,
+    level: int | None = None,
+    base_offset: int | None = None,
+    keep_offsets: bool = False,
+    last_offset: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: int | None = None,
+) -> bytearray:
+    """One batch of `records` (at least one), checksum included.
+
+    Offsets count up from `base_offset` (0 unless given), whatever the records say, as a producer does it. With
+    `keep_offsets` the records keep theirs, gaps included, as a cleaner or a follower needs it; `last_offset` then lets
+    the batch end after its last record. `log_append_time` stamps the batch with the broker's time.
+    """
+    items = records if isinstance(records, list | tuple) else list(records)
+    if not items:
+        raise ValueError("a batch needs at least one record")
+    if base_offset is None:
+        base_offset = items[0].offset if keep_offsets else 0
+    base_timestamp = items[0].timestamp
+    max_timestamp = NO_TIMESTAMP
+    out = bytearray()
+    delta = -1
+    for index, record in enumerate(items):
+        if keep_offsets:
+            if record.offset - base_offset <= delta:
+                raise ValueError(f"offset {record.offset} does not rise")
+            delta = record.offset - base_offset
+        else:
+            delta = index
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+        body = _encode_record(record, record.timestamp - base_timestamp, delta)
+        _put_varint(out, len(body))
+        out += body
+    if last_offset is not None:
+        if last_offset - base_offset < delta:
+            raise ValueError(f"last offset {last_offset} is before the last record")
+        delta = last_offset - base_offset
+    attributes = codec
+    if transactional:
+        attributes |= TRANSACTIONAL
+    if control:
+        attributes |= CONTROL
+    if log_append_time is not None:
+        attributes |= LOG_APPEND_TIME
+        max_timestamp = log_append_time
+    packed = out if codec == NONE else compress(codec, out, level)
+    if len(packed) + HEADER_SIZE > _MAX_RECORD_SIZE:
+        raise KafkaError(ErrorCode.message_too_large, "the batch is larger than 2 GB")
+    batch = bytearray(HEADER_SIZE)
+    batch += packed
+    fields = BatchHeader(
+        base_offset=base_offset,
+        length=len(batch) - LENGTH_END,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(items),
+    )
+    try:
+        HEADER.pack_into(batch, 0, *fields)
+    except struct.error as error:
+        raise KafkaError(
+            ErrorCode.invalid_record, f"a field of the batch header is out of range: {error}"
+        ) from None
+    batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
+    return batch
+
+
+def encode_marker(
+    commit: bool,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    coordinator_epoch: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The control batch that ends a transaction of this producer in one partition."""
+    kind = COMMIT_MARKER if commit else ABORT_MARKER
+    key = b"\0\0" + kind.to_bytes(2, "big")
+    value = b"\0\0" + coordinator_epoch.to_bytes(4, "big", signed=True)
+    return encode_batch(
+        [Record(0, timestamp, key, value)],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def control_type(key: bytes | None) -> int:
+    """What the record of a control batch says: ABORT_MARKER, COMMIT_MARKER, or another of Kafka's control types."""
+    if key is None or len(key) < 4:
+        raise KafkaError(ErrorCode.invalid_record, "a control record without version and type")
+    return int.from_bytes(key[2:4], "big")
+
+
+def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
+    body = bytearray(1)
+    _put_varint(body, timestamp_delta)
+    _put_varint(body, offset_delta)
+    _put_bytes(body, record.key)
+    _put_bytes(body, record.value)
+    if record.headers:
+        _put_varint(body, len(record.headers))
+        for name, value in record.headers:
+            _put_bytes(body, name.encode("utf-8", "surrogateescape"))
+            _put_bytes(body, value)
+    else:
+        body.append(0)
+    return body
+
+
+def _put_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)  # -1
+    else:
+        _put_varint(out, len(data))
+        out += data
+
+
+def _put_varint(out: bytearray, number: int) -> None:
+    raw = number << 1 if number >= 0 else ((-number) << 1) - 1
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _corrupt(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.corrupt_message, reason)
+
+
+def _invalid(index: int, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_record, f"record {index} of the batch: {reason}")
