@@ -1,0 +1,67 @@
+"""Settings that Kafka does not have. All begin with `millstream.`."""
+
+from millstream.settings.setting import HIGH, INT, LONG, LOW, STRING, Setting
+from millstream.settings.values import OneOf, Range
+
+OWN = (
+    Setting(
+        "millstream.metrics.listener",
+        STRING,
+        "",
+        "host:port that serves /metrics (Prometheus) and /health, for example 127.0.0.1:9404. Empty: off.",
+    ),
+    Setting(
+        "millstream.log.format",
+        STRING,
+        "text",
+        "How the broker's own messages are written: lines for people, or one JSON object a line.",
+        OneOf(("text", "json")),
+        LOW,
+    ),
+    Setting(
+        "millstream.log.level",
+        STRING,
+        "info",
+        "The least important messages that are written.",
+        OneOf(("debug", "info", "warning", "error")),
+        LOW,
+    ),
+    Setting(
+        "millstream.loop.slow.callback.ms",
+        INT,
+        "0",
+        "For debugging: name every callback that held up the loop for longer. 0: off.",
+        Range(0),
+        LOW,
+    ),
+    Setting(
+        "millstream.broker.memory.budget.bytes",
+        LONG,
+        "268435456",
+        "Memory for requests that are still arriving and answers that are still leaving, over all connections. At the "
+        "limit the broker reads no further until some of it is free.",
+        Range(1048576),
+        HIGH,
+    ),
+    Setting(
+        "millstream.max.parked.fetches",
+        INT,
+        "100000",
+        "How many fetches may wait for data at once; beyond that a fetch is answered at once with what there is.",
+        Range(1),
+    ),
+    Setting(
+        "millstream.max.partitions",
+        INT,
+        "200000",
+        "How many partitions the cluster may have; creating more is refused.",
+        Range(1),
+    ),
+    Setting(
+        "millstream.max.open.files",
+        INT,
+        "0",
+        "How many segment files are held open at once. 0: most of what the operating system allows the process.",
+        Range(0),
+    ),
+)
