@@ -1,0 +1,1 @@
+"""One partition's log on disk: segments, indexes, producers, epochs, recovery. Knows nothing of networks or roles."""

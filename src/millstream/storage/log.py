@@ -1,0 +1,388 @@
+"""PartitionLog: the append-only log of one partition.
+
+    segments     closed ones, oldest first, then the active one, which alone is written
+    offsets      start_offset <= last_stable_offset <= high_watermark <= end_offset
+    beside it    producers (producers.py), leader epochs (epochs.py), aborted transactions (transactions.py)
+
+The log knows offsets and epochs; who leads, and how far replicas are, it is told (`set_high_watermark`). It is used by
+one thread. Only `flush` leaves it, to run fsync elsewhere, and touches nothing but descriptors there.
+
+Appending is in append.py. Reading returns a `Slice`: a range of one segment's file that holds whole batches. Readers
+mostly continue where they or another reader stopped, so the log remembers such places (`_hints`: offset -> segment,
+position); others are found by index and a short walk over headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from pathlib import Path
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from millstream.settings.log_config import LogConfig
+from millstream.storage import lookup, retention, truncation
+from millstream.storage.append import Appended, WritableLog
+from millstream.storage.files import FilePool, Reaper, remove_quietly, storage_error
+from millstream.storage.flush import Flush
+from millstream.storage.lookup import ProducerState, TimedOffset
+from millstream.storage.segment import Segment
+from millstream.storage.transactions import AbortedTransaction
+from millstream.wire.errors import ErrorCode, KafkaError
+
+__all__ = ["NOTHING", "Appended", "PartitionLog", "Slice", "Upto"]
+
+HINTS = 64
+SNAPSHOT_EVERY = 64 << 20  # bytes: bounds what recovery must replay to know the producers
+Upto = Literal["hw", "lso", "end"]
+
+
+class Slice(NamedTuple):
+    """A range of a segment's file. `next_offset` is where a reader of the whole slice continues."""
+
+    segment: Segment | None
+    position: int
+    size: int
+    next_offset: int
+
+    def read(self) -> bytes:
+        """The bytes (for tools and tests; the broker sends them straight from the file)."""
+        return self.segment.read(self.position, self.size) if self.segment is not None else b""
+
+
+NOTHING = Slice(None, 0, 0, -1)
+_slice = tuple.__new__
+
+
+class PartitionLog(WritableLog):
+    __slots__ = ()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        config: LogConfig | None = None,
+        *,
+        clean: bool = False,
+        recovery_point: int = 0,
+        start_offset: int = 0,
+        high_watermark: int = 0,
+        topic_id: UUID | None = None,
+        pool: FilePool | None = None,
+        reaper: Reaper | None = None,
+        expiration_ms: int = 24 * 60 * 60 * 1000,
+    ) -> PartitionLog:
+        """Open a partition's folder, making it if it does not exist. Unless it was closed `clean`ly, everything from
+        `recovery_point` on is read and checked (recovery.py)."""
+        from millstream.storage import recovery
+
+        pool = pool if pool is not None else FilePool()
+        loaded = recovery.load(
+            str(folder),
+            config or LogConfig(),
+            pool,
+            clean,
+            recovery_point,
+            start_offset,
+            high_watermark,
+            expiration_ms,
+        )
+        return cls(
+            str(folder),
+            config or LogConfig(),
+            loaded.segments,
+            loaded.end_offset,
+            start_offset=start_offset,
+            recovery_point=loaded.recovery_point,
+            high_watermark=high_watermark,
+            producers=loaded.producers,
+            epochs=loaded.epochs,
+            snapshots=loaded.snapshots,
+            topic_id=topic_id,
+            pool=pool,
+            reaper=reaper,
+            names_changed=loaded.created or not clean,
+        )
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upto: Upto = "hw", min_one: bool = True) -> Slice:
+        """Whole batches from the one that holds `offset`, at most `max_bytes` of one segment.
+
+        With `min_one` the first batch comes even if it is larger. The caller acquires `Slice.segment` before anything
+        else happens to the log, and releases it when the bytes are sent.
+        """
+        if upto == "hw":
+            limit = self.high_watermark
+        elif upto == "end":
+            limit = self.end_offset
+        else:
+            limit = self.last_stable_offset
+        if offset >= limit or offset < self.start_offset:
+            return self._nothing_at(offset)
+        hints = self._hints
+        hint = hints.get(offset)
+        if hint is None:
+            hint = self._locate(offset)
+            if hint is None:
+                return NOTHING
+        segment, position = hint
+        if limit >= segment.end_offset:
+            following = segment.end_offset
+            size = segment.size - position
+        elif limit == self.end_offset:
+            following = limit
+            size = segment.size - position
+        else:
+            following = limit
+            size = self._position_below(segment, limit) - position
+        if size > max_bytes:
+            size, following = self._fit(segment, position, max_bytes)
+            if not size:
+                if not min_one:
+                    return NOTHING
+                size, following = segment.first_batch(position)
+        if size <= 0:
+            return NOTHING
+        if following not in hints and (segment.size > position + size or segment is self.active):
+            self._remember(following, segment, position + size)
+        return _slice(Slice, (segment, position, size, following))
+
+    def _nothing_at(self, offset: int) -> Slice:
+        """Within the log but with nothing to show yet, or out of range."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} is not in {self.name}, which holds {self.start_offset} to {self.end_offset}",
+            )
+        if offset == self.end_offset and offset not in self._hints:
+            self._remember(offset, self.active, self.active.size)
+        return NOTHING
+
+    def _fit(self, segment: Segment, position: int, max_bytes: int) -> tuple[int, int]:
+        try:
+            return segment.fit(position, max_bytes)
+        except OSError as error:
+            raise storage_error(f"read {self.name}", error) from error
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS:
+            del hints[next(iter(hints))]
+        hints[offset] = (segment, position)
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """The batch that holds `offset`, or the next one behind a gap that compaction left."""
+        try:
+            for number in range(bisect_right(self.bases, offset) - 1, len(self.segments)):
+                segment = self.segments[number]
+                found = segment.find(offset)
+                if found is not None:
+                    return segment, found[0]
+        except OSError as error:
+            raise storage_error(f"read {self.name}", error) from error
+        return None
+
+    def _position_below(self, segment: Segment, limit: int) -> int:
+        """Where the first batch begins that a reader bounded by `limit` must not see."""
+        hint = self._hints.get(limit)
+        if hint is not None and hint[0] is segment:
+            return hint[1]
+        found = segment.find(limit)
+        position = segment.size if found is None else found[0]
+        if found is not None and found[1] == limit:
+            self._remember(limit, segment, position)
+        return position
+
+    # -- other questions ------------------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
+        """The first record that is not older than `timestamp`; None if all are."""
+        try:
+            return lookup.offset_for_timestamp(self, timestamp)
+        except OSError as error:
+            raise storage_error(f"search {self.name}", error) from error
+
+    def max_timestamp(self) -> TimedOffset | None:
+        """The newest record; None if no record carries a time."""
+        try:
+            return lookup.max_timestamp(self)
+        except OSError as error:
+            raise storage_error(f"search {self.name}", error) from error
+
+    def aborted_transactions(self, start: int, stop: int | Slice) -> list[AbortedTransaction]:
+        """Those that a read_committed reader of offsets from `start` up to `stop`, or of a slice, must know."""
+        bound = stop.next_offset if isinstance(stop, Slice) else stop
+        try:
+            return lookup.aborted_transactions(self, start, bound)
+        except OSError as error:
+            raise storage_error(f"search {self.name}", error) from error
+
+    def describe_producers(self) -> list[ProducerState]:
+        return lookup.describe_producers(self)
+
+    # -- becoming shorter -------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        truncation.truncate_to(self, offset)
+
+    def reset_at(self, offset: int) -> None:
+        truncation.reset_at(self, offset)
+
+    def advance_start(self, offset: int) -> int:
+        return retention.advance_start(self, offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        return retention.delete_old_segments(self, now_ms)
+
+    def forget_oldest(self, count: int) -> None:
+        """The first `count` segments are gone; readers find the rest."""
+        self.closed_size -= sum(segment.size for segment in self.segments[:count])
+        gone = set(self.segments[:count])
+        del self.segments[:count]
+        del self.bases[:count]
+        self.unsynced = [segment for segment in self.unsynced if segment not in gone]
+        self._hints = {offset: hint for offset, hint in self._hints.items() if hint[0] not in gone}
+        if self.start_offset < self.bases[0]:
+            self.start_offset = self.bases[0]
+            self.epochs.truncate_start(self.start_offset)
+        while len(self.snapshots) > 1 and self.snapshots[0] < self.bases[0]:  # no truncation reaches below
+            remove_quietly(self.snapshot_path(self.snapshots.pop(0)))
+
+    def exchange(self, first: int, count: int, segment: Segment) -> None:
+        """`count` segments from number `first` on became one, with the same offsets (cleaning/swap.py)."""
+        gone = set(self.segments[first : first + count])
+        self.segments[first : first + count] = [segment]
+        self.bases[first : first + count] = [segment.base_offset]
+        self.closed_size += segment.size - sum(old.size for old in gone)
+        self.unsynced = [each for each in self.unsynced if each not in gone]
+        self._hints = {offset: hint for offset, hint in self._hints.items() if hint[0] not in gone}
+        self.names_changed = True
+        needed = {*self.bases, *self.snapshots[-1:]}
+        for offset in self.snapshots:
+            if offset not in needed:
+                remove_quietly(self.snapshot_path(offset))
+        self.snapshots = [offset for offset in self.snapshots if offset in needed]
+
+    def become_shorter(self, end: int) -> None:
+        """The last segment in the list is now the active one and the log ends at `end`."""
+        self.active = self.segments[-1]
+        self.end_offset = end
+        self.closed_size = sum(segment.size for segment in self.segments[:-1])
+        self.start_offset = min(self.start_offset, end)
+        self.high_watermark = min(self.high_watermark, end)
+        self.recovery_point = min(self.recovery_point, end)
+        self.cleaned_to = min(self.cleaned_to, end)
+        self.unsynced = [segment for segment in self.unsynced if segment in self.segments[:-1]]
+        self.snapshot_position = 0
+        self._hints.clear()
+        self._tail_is_dirty = False
+        self._ask_before_next_append()
+
+    def expire_producers(self, now_ms: int) -> int:
+        return self.producers.expire(now_ms)
+
+    # -- durability -------------------------------------------------------------------------------------------------
+
+    async def flush(self, closed_segments_only: bool = False) -> int:
+        """Everything written before this call (or before the last roll) is durable when it returns; fsync runs in a
+        thread. The recovery point. Kafka syncs closed segments in the background: call it so while `unsynced`."""
+        flush = self._plan_flush(closed_segments_only)
+        if flush is not None:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, flush.run)
+            finally:
+                self._end_flush(flush)
+        return self.recovery_point
+
+    def flush_now(self) -> int:
+        """The same in this thread (a clean stop, tests)."""
+        flush = self._plan_flush()
+        if flush is not None:
+            try:
+                flush.run()
+            finally:
+                self._end_flush(flush)
+        return self.recovery_point
+
+    def _nothing_to_save(self) -> bool:
+        if not self.size and not self.producers.by_id:
+            return True
+        return self._all_durable() and self.snapshots[-1:] == [self.end_offset]
+
+    def _all_durable(self) -> bool:
+        return self.recovery_point >= self.end_offset and not self.epochs.dirty and not self.names_changed
+
+    def _refuse_after_failed_sync(self) -> None:
+        if self.sync_failed:
+            raise KafkaError(
+                ErrorCode.kafka_storage_error,
+                f"an earlier fsync of {self.name} failed; restart the broker to check the log",
+            )
+
+    def _plan_flush(self, closed_only: bool = False) -> Flush | None:
+        """What a flush needs from the log; nothing of the log is touched by its `run`."""
+        if self._all_durable() or (closed_only and not self.unsynced):
+            return None
+        self._refuse_after_failed_sync()
+        segments = list(self.unsynced) if closed_only else [*self.unsynced, self.active]
+        end = self.active.base_offset if closed_only else self.end_offset
+        try:
+            if self.active.size - self.snapshot_position > SNAPSHOT_EVERY:
+                self.take_snapshot()
+            for segment in segments:
+                segment.save_indexes()
+        except OSError as error:
+            raise storage_error(f"flush {self.name}", error) from error
+        flush = Flush(self.folder, segments, end, self.generation, self.names_changed)
+        if self.epochs.dirty:
+            flush.epochs = self.epochs.encode()
+            self.epochs.dirty = False
+        self.names_changed = False
+        return flush
+
+    def _end_flush(self, flush: Flush) -> None:
+        """Back in the log's thread. After a failed fsync the kernel may have dropped what it could not write, and would
+        call the next fsync a success: so the recovery point never moves again, and a restart checks the log."""
+        flush.release()
+        if not flush.done:
+            self.epochs.dirty = self.names_changed = True
+            self.sync_failed = self.sync_failed or flush.lost_writes
+            return
+        done = set(flush.segments)
+        self.unsynced = [segment for segment in self.unsynced if segment not in done]
+        self.last_flush_ms = int(time.time() * 1000)
+        if flush.generation != self.generation:
+            self.epochs.dirty = True  # the log was truncated meanwhile: what was written may be too much
+        elif flush.end_offset > self.recovery_point:
+            self.recovery_point = flush.end_offset
+
+    def close(self, clean: bool = True, sync: bool = True) -> None:
+        """Clean: everything is durable and the next open need not check it. Without `sync` the caller syncs the whole
+        file system afterwards, which is much faster for many logs. A log that nobody wrote to costs nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self._max_bytes = -1  # a late append is refused
+        try:
+            if clean and not self._nothing_to_save():
+                self.active.seal(self.active.end_offset)
+                self.take_snapshot(sync)
+                if sync:
+                    self.flush_now()
+                else:
+                    self._refuse_after_failed_sync()
+                    self.epochs.save(self.folder, sync=False)
+                    self.recovery_point = self.end_offset
+        except OSError as error:
+            raise storage_error(f"close {self.name}", error) from error
+        finally:
+            for segment in self.segments:
+                segment.close_files()
+
+    def moved_to(self, folder: str) -> None:
+        """The folder was renamed: files that are still to be opened are found there."""
+        self.folder = folder
+        for segment in self.segments:
+            segment.moved_to(folder)
