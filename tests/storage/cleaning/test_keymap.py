@@ -1,0 +1,69 @@
+"""The table of last offsets: right, bounded, and honest about being full."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, largest_prime
+from millstream.storage.cleaning.opening import Place
+
+
+def places(keys: list[bytes | None], has_value: bool = True) -> list[Place]:
+    return [(0, 0, number, key, has_value) for number, key in enumerate(keys)]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=300))
+def test_knows_the_last_offset_of_every_key(keys: list[bytes | None]) -> None:
+    table = KeyMap(1 << 20, 0.9)
+    assert table.learn(1000, places(keys)) == len(keys)
+    last = {key: 1000 + number for number, key in enumerate(keys) if key is not None}
+    assert {key: table.get(key) for key in last} == last
+    assert len(table) == len(last)
+    kept = table.survivors(1000, places(keys), True)
+    assert [place[2] + 1000 for place in kept] == sorted(last.values())
+
+
+@given(st.lists(st.binary(min_size=1, max_size=2), max_size=200), st.integers(1, 60))
+def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
+    table = KeyMap(slots * SLOT_BYTES, 0.9)
+    assert table.memory <= max(slots, 3) * SLOT_BYTES
+    taken = table.learn(0, places(list(keys)))
+    assert len(table) <= max(1, int(table.slots * 0.9)) < table.slots
+    different = list(dict.fromkeys(keys))
+    if len(different) <= table.limit:
+        assert taken == len(keys)
+    else:
+        assert keys[taken] == different[table.limit], "it stops at the first key that has no room"
+        assert all(table.get(key) >= 0 for key in keys[:taken])
+        assert table.get(keys[taken]) == -1
+
+
+def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
+    table = KeyMap(1 << 10, 0.9)
+    table.learn(0, places([b"a"]))
+    assert [place[3] for place in table.survivors(0, places([b"b", None]), True)] == [b"b"]
+
+
+def test_tombstones_go_when_told() -> None:
+    table = KeyMap(1 << 10, 0.9)
+    table.learn(0, places([b"a", b"b"], has_value=False))
+    assert len(table.survivors(0, places([b"a", b"b"], has_value=False), True)) == 2
+    assert not table.survivors(0, places([b"a", b"b"], has_value=False), False)
+
+
+def test_is_no_larger_than_the_log_needs() -> None:
+    assert KeyMap(128 << 20, 0.9, keys_at_most=100).memory < 4096
+    assert KeyMap(128 << 20, 0.9, keys_at_most=100).limit >= 100
+    assert KeyMap(0, 0.9).limit >= 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "prime"), [(0, 3), (3, 3), (4, 3), (8, 7), (100, 97), (5_592_405, 5_592_379)]
+)
+def test_primes(bound: int, prime: int) -> None:
+    found = largest_prime(bound)
+    assert all(found % divisor for divisor in range(2, int(found**0.5) + 1))
+    assert found == prime or bound > 1000
+    assert found <= max(bound, 3)

@@ -1,0 +1,68 @@
+"""Random histories of a compacted log against a model: writes, transactions, codecs, cleaning, restarts, crashes.
+
+`CLEANING_EXAMPLES=5000 pytest tests/storage/cleaning/test_model.py` looks harder.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .helpers import compacted
+from .history import IDEMPOTENT, TRANSACTIONAL, History
+
+KEYS = [b"a", b"b", b"c", b"", b"long-" + b"x" * 100]
+PAIRS = st.lists(
+    st.tuples(
+        st.sampled_from(KEYS),
+        st.sampled_from([None, None, b"", b"small", b"v" * 120]),
+        st.sampled_from([0, 1, 30, -5, 7]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+CODECS = st.sampled_from([0, 0, 0, 1, 2, 3, 4])
+PRODUCERS = st.sampled_from([-1, -1, IDEMPOTENT, IDEMPOTENT + 1, *range(TRANSACTIONAL, TRANSACTIONAL + 3)])
+PUT = st.tuples(st.just("put"), PAIRS, CODECS, PRODUCERS)
+END = st.tuples(st.just("end"), st.integers(0, 2), st.booleans())
+ROLL = st.just(("roll",))
+WAIT = st.tuples(st.just("wait"), st.sampled_from([1, 200, 20_000]))
+CLEAN = st.tuples(st.just("clean"), st.sampled_from([1000, 1000, 3, 5]))
+CRASH = st.tuples(st.just("crash_while_cleaning"), st.integers(0, 40))
+REOPEN = st.tuples(st.just("reopen"), st.booleans())
+STEPS = st.one_of(PUT, PUT, PUT, PUT, END, END, ROLL, WAIT, CLEAN, CLEAN, CRASH, REOPEN)
+
+
+@settings(
+    max_examples=int(os.environ.get("CLEANING_EXAMPLES", "100")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+@given(
+    steps=st.lists(STEPS, min_size=25, max_size=90),
+    append_time=st.booleans(),
+    retention=st.sampled_from([0, 100, 10_000]),
+)
+@pytest.mark.timeout(3600)
+def test_a_log_is_what_the_model_says(
+    steps: list[tuple[Any, ...]], append_time: bool, retention: int
+) -> None:
+    config = compacted(
+        delete_retention_ms=retention,
+        message_timestamp_type="LogAppendTime" if append_time else "CreateTime",
+    )
+    history = History(config)
+    try:
+        for name, *arguments in steps:
+            getattr(history, name)(*arguments)
+        for number in sorted(history.open_transactions):
+            history.end(number, True)
+        history.roll()
+        history.clean(1000)
+        history.check()
+    finally:
+        history.close()
