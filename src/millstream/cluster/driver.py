@@ -1,0 +1,463 @@
+"""The controller's body: keeps the image in step with the log and, while this process leads, writes the log.
+
+Three tasks share the work. The *applier* tails the log and alone changes the image; after each entry it tells the
+listeners, then wakes those who wait for that version. The *leader* campaigns, claims the log, and then turns commands into
+entries: one append in flight, and all commands that arrive meanwhile go into the next entry together (group commit). A
+command is decided on the image as it will be after the commands before it, and its reply is given only when its entry is in
+the log and in this process's image. The *watcher* tells the leader of brokers that come and go.
+
+Losing the contest for a position (`Conflict`) means that another process leads: pending commands are answered
+NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends everything:
+`failed()` returns, and the broker must stop.
+"""
+
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple, TypeVar, cast
+
+from millstream.cluster.commands import BrokerLost, ClaimController, Command
+from millstream.cluster.controller import Context, decide
+from millstream.cluster.image import Delta, Image, difference
+from millstream.cluster.records import (
+    MAX_ENTRY_BYTES,
+    MAX_ENTRY_RECORDS,
+    Decoder,
+    Record,
+    UnknownMetadata,
+    decode,
+    encode,
+    encode_chunks,
+)
+from millstream.cluster.records import (
+    Controller as Claim,
+)
+from millstream.cluster.registration import Registration, command_for
+from millstream.cluster.store import Compacted, Conflict, MetadataStore, NotWritten, StoreError, Unavailable
+from millstream.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+Listener = Callable[[Image, Delta], Awaitable[None] | None]
+
+SNAPSHOT_ENTRIES = 1000  # entries after which the log is compacted,
+SNAPSHOT_RECORDS = (
+    5000  # or records, if these are more than the snapshot's: what a start has to read stays bounded
+)
+KEEP_ENTRIES = 100  # that stay readable behind a snapshot
+RETRY_SECONDS = 1.0
+
+
+class _Waiting(NamedTuple):
+    command: Command[Any]
+    future: asyncio.Future[Any]
+
+
+class _Flight(NamedTuple):
+    """The entry being appended; spares the applier the decoding of what this process has just encoded."""
+
+    version: int
+    payload: bytes
+    records: Sequence[Record]
+
+
+class Controller:
+    """One per broker process. `start` it, `submit` commands to it, read its `image`, `listen` to its changes."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        context: Context,
+        snapshot_entries: int = SNAPSHOT_ENTRIES,
+    ) -> None:
+        self.image = Image()
+        self.context = context  # may be replaced by another at any time
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.leading = False
+        self._store = store
+        self._snapshot_entries = snapshot_entries
+        self._listeners: list[Listener] = []
+        self._telling = asyncio.Lock()  # held while the image changes and listeners hear of it
+        self._pending: deque[_Waiting] = deque()
+        self._work = asyncio.Event()
+        self._one_by_one = 0  # so many of the pending commands go into an entry of their own
+        self._flight: _Flight | None = None
+        self._told = 0  # the version that all listeners have heard of
+        self._applied = asyncio.Event()
+        self._since_snapshot = [0, 0]  # entries, records
+        self._snapshot_records = 0
+        self._started = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._compaction: asyncio.Task[None] | None = None
+        self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    # --- for the broker -----------------------------------------------------------------------------------------------
+
+    async def start(self, registration: Registration) -> int:
+        """Loads the image, registers this broker, and returns its epoch once the image shows it.
+
+        Registration comes before the campaign, so that a controller which is alone sees itself alive from the first
+        moment, and its return is one entry of the log.
+        """
+        await self._load()
+        self._told = self.image.version
+        self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
+        self._tasks = [
+            asyncio.create_task(self._guard(self._apply_forever()), name="metadata-applier"),
+            asyncio.create_task(self._guard(self._lead_forever()), name="metadata-leader"),
+        ]
+        await self._until(self._is_registered)
+        self._started = True
+        return self.broker_epoch
+
+    def submit(self, command: Command[R]) -> "asyncio.Future[R]":
+        """Asks the controller. The future fails with `KafkaError` if the command as a whole is refused."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if self.leading:
+            self._pending.append(_Waiting(command, future))
+            self._work.set()
+        else:
+            future.set_exception(_not_controller())
+        return future
+
+    async def listen(self, listener: Listener) -> None:
+        """Calls it now with everything there is, then after each change, before the reply of whoever asked for it.
+
+        What a listener returns is awaited, if it can be; it must not wait for the reply to a command, which comes only
+        after it. One that fails is logged and does not stop the log.
+        """
+        async with self._telling:
+            self._listeners.append(listener)
+            await self._tell([listener], difference(Image(), self.image))
+
+    async def update(self, registration: Registration) -> None:
+        """Changes this broker's registration (to draining, say); the image follows."""
+        await self._store.update(registration.encode())
+
+    async def waits_for(self, version: int) -> None:
+        """Returns when the image is at that version or a later one, and the listeners know."""
+        await self._until(lambda: self._told >= version)
+
+    async def failed(self) -> BaseException:
+        """Returns when the metadata can no longer be followed; the broker has to stop."""
+        return await asyncio.shield(self._failed)
+
+    async def close(self) -> None:
+        """Stops the tasks and closes the store. What is not in the log by now is answered NOT_CONTROLLER."""
+        self._resign("the broker is stopping")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if (
+            self._compaction is not None
+        ):  # milliseconds, and a broker that never runs for long must compact too
+            await self._compaction
+        await self._store.close()
+
+    # --- the applier ----------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        # Loading makes very many objects and no garbage: collecting meanwhile would double its time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            await self._load_log()
+        finally:
+            if collects:
+                gc.enable()
+
+    async def _load_log(self) -> None:
+        version, chunks = await self._store.snapshot()
+        image = Image()
+        image.version = version
+        decoder = Decoder()
+        self._snapshot_records = 0
+        self._since_snapshot = [0, 0]
+        for chunk in chunks:
+            _, records = decoder.decode(chunk)
+            image.load(records, version)
+            self._snapshot_records += len(records)
+        while entries := await self._store.read(image.version):
+            for entry in entries:
+                epoch, records = decoder.decode(entry.payload)
+                _check_epoch(image, epoch, records)
+                image.load(records, entry.version)
+                self._count(records)
+        self.image.become(image)
+
+    async def _apply_forever(self) -> None:
+        while True:
+            try:
+                async with aclosing(cast(Any, self._store.tail(self.image.version))) as entries:
+                    async for entry in entries:
+                        await self._apply(entry.version, entry.payload)
+                return
+            except Compacted:
+                await self._skip_to_snapshot()
+
+    async def _apply(self, version: int, payload: bytes) -> None:
+        if version != self.image.version + 1:
+            raise UnknownMetadata(f"entry {version} follows image {self.image.version}")
+        flight = self._flight
+        if flight is not None and flight.version == version and flight.payload == payload:
+            records = flight.records
+        else:
+            epoch, records = decode(payload)
+            _check_epoch(self.image, epoch, records)
+        async with self._telling:
+            delta = self.image.apply(records, version)
+            self._count(records)
+            await self._follow(delta)
+        self._maybe_compact()
+
+    async def _skip_to_snapshot(self) -> None:
+        """The entries that come next are gone: take the snapshot, and tell the difference."""
+        async with self._telling:
+            before = self.image.copy()
+            await self._load()
+            await self._follow(difference(before, self.image))
+
+    async def _follow(self, delta: Delta) -> None:
+        if delta.controller and self.leading:
+            self._resign(f"broker {self.image.controller_id} is the controller")
+        await self._tell(self._listeners, delta)
+        self._told = self.image.version
+        self._wake()
+
+    async def _tell(self, listeners: list[Listener], delta: Delta) -> None:
+        for listener in listeners:
+            try:
+                answer = listener(self.image, delta)
+                if answer is not None:
+                    await answer
+            except Exception:
+                log.exception("a listener failed on metadata version %d", delta.version)
+
+    def _wake(self) -> None:
+        waited, self._applied = self._applied, asyncio.Event()
+        waited.set()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._failed.done():
+                raise self._failed.result()
+            await self._applied.wait()
+
+    def _is_registered(self) -> bool:
+        broker = self.image.brokers.get(self.broker_id)
+        return broker is not None and broker.epoch == self.broker_epoch
+
+    # --- the leader -----------------------------------------------------------------------------------------------------
+
+    async def _lead_forever(self) -> None:
+        while True:
+            await self._store.campaign()
+            watcher: asyncio.Task[None] | None = None
+            try:
+                await self._claim()
+                watcher = asyncio.create_task(self._guard(self._watch_members()), name="metadata-watcher")
+                while self.leading:
+                    await self._work.wait()
+                    self._work.clear()
+                    while self._pending and self.leading:
+                        await self._one_entry()
+            except Conflict as problem:
+                log.info("broker %d no longer leads: %s", self.broker_id, problem)
+            except Unavailable as problem:
+                if not self._started:
+                    raise
+                log.warning("broker %d no longer leads: %s", self.broker_id, problem)
+                self._resign("the metadata store did not answer")
+                await asyncio.sleep(RETRY_SECONDS)
+            finally:
+                self._resign("this broker is not the controller")
+                if watcher is not None:
+                    watcher.cancel()
+
+    async def _claim(self) -> None:
+        """Takes the log over: from this entry on, no append of an earlier controller can succeed."""
+        while True:
+            at = self.image.version + 1
+            decision = decide(self.image, ClaimController(self.broker_id), self.context)
+            epoch = cast(int, decision.reply)
+            try:
+                await self._append(at, decision.records, epoch)
+                break
+            except Conflict:
+                await self.waits_for(at)  # somebody was faster: read on, try again
+        self.leading = True
+        log.info("broker %d is the controller, epoch %d", self.broker_id, epoch)
+
+    async def _append(self, at: int, records: Sequence[Record], epoch: int) -> None:
+        payload = encode(records, epoch)
+        if len(payload) > MAX_ENTRY_BYTES:
+            raise _TooLarge
+        self._flight = _Flight(at, payload, records)
+        try:
+            await self._store.append(at, payload)
+            await self.waits_for(at)
+        finally:
+            self._flight = None
+
+    async def _one_entry(self) -> None:
+        """Puts as many pending commands as fit into one entry, and answers them when it is in the image."""
+        batch: list[_Waiting] = []
+        replies: list[object] = []
+        records: list[Record] = []
+        draft = self.image
+        at = self.image.version + 1
+        while self._pending and len(records) < MAX_ENTRY_RECORDS:
+            if self._one_by_one and batch:
+                break
+            self._one_by_one = max(self._one_by_one - 1, 0)
+            waiting = self._pending.popleft()
+            if waiting.future.done():  # whoever asked has given up
+                continue
+            if records and draft is self.image:
+                draft = self.image.copy()
+                draft.apply(records, at)
+            made, reply = self._decide(draft, waiting.command)
+            if made and draft is not self.image:
+                draft.apply(made, at)
+            batch.append(waiting)
+            replies.append(reply)
+            records += made
+        if records:
+            try:
+                await self._append(at, records, self.image.controller_epoch)
+            except _TooLarge:
+                if len(batch) > 1:
+                    self._pending.extendleft(reversed(batch))
+                    self._one_by_one = len(batch)
+                    return
+                replies = [KafkaError(ErrorCode.policy_violation, "Too many changes for one request.")]
+            except NotWritten as problem:
+                log.error("metadata not written: %s", problem)
+                replies = [KafkaError(ErrorCode.kafka_storage_error, str(problem)) for _ in batch]
+            except BaseException:
+                _answer(batch, [_not_controller() for _ in batch])
+                raise
+        _answer(batch, replies)
+
+    def _decide(self, image: Image, command: Command[Any]) -> tuple[Sequence[Record], object]:
+        try:
+            decision = decide(image, command, self.context)
+            return decision.records, decision.reply
+        except Exception:
+            log.exception("the controller failed on %s", type(command).__name__)
+            return (), KafkaError(ErrorCode.unknown_server_error, "The controller failed on this request.")
+
+    def _resign(self, why: str) -> None:
+        self.leading = False
+        self._one_by_one = 0
+        pending, self._pending = list(self._pending), deque()
+        _answer(pending, [_not_controller(why) for _ in pending])
+        self._work.set()
+
+    # --- the watcher ----------------------------------------------------------------------------------------------------
+
+    async def _watch_members(self) -> None:
+        """Turns the difference between the store's members and the image's brokers into commands."""
+        async with aclosing(cast(Any, self._store.members())) as changes:
+            async for members in changes:
+                commands: list[Command[Any]] = [
+                    BrokerLost(broker.broker_id, broker.epoch)
+                    for broker in self.image.brokers.values()
+                    if broker.broker_id not in members
+                ]
+                # One that changes nothing makes no records, so there is no need to know what is new.
+                commands += (command_for(member) for member in members.values())
+                for command in commands:
+                    await self._insist(command)
+
+    async def _insist(self, command: Command[Any]) -> None:
+        while self.leading:
+            try:
+                await self.submit(command)
+                return
+            except KafkaError as problem:
+                if problem.code is not ErrorCode.kafka_storage_error:
+                    log.warning("%s refused: %s", type(command).__name__, problem)
+                    return
+                if not self._started:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+
+    # --- compaction -----------------------------------------------------------------------------------------------------
+
+    def _count(self, records: Sequence[Record]) -> None:
+        self._since_snapshot[0] += 1
+        self._since_snapshot[1] += len(records)
+
+    def _maybe_compact(self) -> None:
+        entries, records = self._since_snapshot
+        due = entries >= self._snapshot_entries or records >= max(SNAPSHOT_RECORDS, self._snapshot_records)
+        if due and self.leading and (self._compaction is None or self._compaction.done()):
+            self._since_snapshot = [0, 0]
+            self._compaction = asyncio.create_task(self._compact(self.image.copy()), name="metadata-snapshot")
+
+    async def _compact(self, image: Image) -> None:
+        try:
+            records = image.records()
+            chunks = []
+            for chunk in encode_chunks(records):
+                chunks.append(chunk)
+                await asyncio.sleep(0)
+            await self._store.compact(image.version, chunks, KEEP_ENTRIES)
+            self._snapshot_records = len(records)
+            log.info("metadata compacted at version %d: %d records", image.version, len(records))
+        except StoreError as problem:
+            log.warning(
+                "metadata not compacted at version %d, will try again later: %s", image.version, problem
+            )
+
+    # --- the end --------------------------------------------------------------------------------------------------------
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """Runs one of the tasks; what it cannot handle itself is the end of this controller."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException as problem:
+            log.exception("the metadata log can no longer be followed")
+            if not self._failed.done():
+                self._failed.set_result(problem)
+            self._resign("the metadata log can no longer be followed")
+            self._wake()
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _not_controller(why: str = "this broker is not the controller") -> KafkaError:
+    return KafkaError(
+        ErrorCode.not_controller, f"This is not the correct controller for this cluster: {why}."
+    )
+
+
+def _answer(batch: list[_Waiting], replies: list[Any]) -> None:
+    for waiting, reply in zip(batch, replies, strict=True):
+        if waiting.future.done():
+            continue
+        if isinstance(reply, KafkaError):
+            waiting.future.set_exception(reply)
+        else:
+            waiting.future.set_result(reply)
+
+
+def _check_epoch(image: Image, epoch: int, records: Sequence[Record]) -> None:
+    """Nothing of an older controller may follow a newer one's claim; a claim takes exactly the next epoch."""
+    claimed = [record.epoch for record in records if isinstance(record, Claim)]
+    expected = image.controller_epoch + 1 if claimed else image.controller_epoch
+    if epoch != expected or claimed not in ([], [expected]):
+        raise UnknownMetadata(
+            f"after version {image.version}, an entry of controller epoch {epoch} while {expected} is due"
+        )

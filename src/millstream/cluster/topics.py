@@ -1,0 +1,348 @@
+"""CreateTopics, CreatePartitions, DeleteTopics: what they come to. Codes and wording are those users of Kafka know."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from millstream.cluster.commands import (
+    OK,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    Result,
+    TopicCreated,
+    TopicDeleted,
+    TopicRef,
+)
+from millstream.cluster.configs import check_settings
+from millstream.cluster.context import Context, Decision, refuse
+from millstream.cluster.image import Image
+from millstream.cluster.placement import place
+from millstream.cluster.records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
+from millstream.wire.errors import ErrorCode, KafkaError
+
+MAX_NAME_LENGTH = 249
+MAX_PARTITIONS_PER_REQUEST = 10_000
+METADATA_TOPIC = "__cluster_metadata"
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def name_problem(name: str) -> str | None:
+    """Why a topic cannot be called so, or None."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    if not _LEGAL.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    return None
+
+
+# --- create -----------------------------------------------------------------------------------------------------------
+
+
+def create_topics(image: Image, command: CreateTopics, context: Context) -> Decision:
+    """Versions of the request differ only in what the reply shows, so there is one way for all."""
+    if _too_many(_asked_partitions(topic, context) for topic in command.topics):
+        return refuse(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    records: list[Record] = []
+    replies: dict[str, TopicCreated] = {}
+    times = Counter(topic.name for topic in command.topics)
+    unified = _Names(image)
+    for topic in command.topics:
+        name = topic.name
+        if name in replies:
+            continue
+        try:
+            if times[name] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+            unified.check(name)
+            configs = _given_configs(topic, context)
+            assignment = _assignment(image, topic, context)
+        except KafkaError as problem:
+            replies[name] = TopicCreated(name, problem.code, problem.message or None)
+            continue
+        topic_id = context.new_topic_id()
+        records.append(Topic(topic_id, name))
+        if configs:
+            records.append(Config(SCOPE_TOPIC, topic_id.hex, dict(configs)))
+        records += _new_partitions(image, topic_id, 0, assignment)
+        unified.take(name)
+        replies[name] = TopicCreated(
+            name,
+            topic_id=topic_id,
+            num_partitions=len(assignment),
+            replication_factor=len(assignment[0]),
+            configs=configs,
+        )
+    return Decision(() if command.validate_only else records, list(replies.values()))
+
+
+class _Names:
+    """Names that are taken, by the image and by topics earlier in the same command."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._new: dict[str, str] = {}
+
+    def check(self, name: str) -> None:
+        problem = name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.invalid_topic_exception, problem)
+        if name in self._image.topics_by_name:
+            raise KafkaError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        if name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.invalid_request, f"Creation of internal topic {name} is prohibited.")
+        if "." in name or "_" in name:
+            unified = name.replace(".", "_")
+            other = self._image.unified_names.get(unified) or self._new.get(unified)
+            if other is not None:
+                raise KafkaError(
+                    ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}"
+                )
+
+    def take(self, name: str) -> None:
+        self._new[name.replace(".", "_")] = name
+
+
+def _asked_partitions(topic: NewTopic, context: Context) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return context.default_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+
+
+def _too_many(counts: Iterable[int]) -> bool:
+    return sum(counts) > MAX_PARTITIONS_PER_REQUEST
+
+
+def _given_configs(topic: NewTopic, context: Context) -> Mapping[str, str]:
+    without_value = [name for name, value in topic.configs.items() if value is None]
+    if without_value:
+        raise KafkaError(
+            ErrorCode.invalid_config, "Null value not supported for topic configs: " + ",".join(without_value)
+        )
+    configs = {name: value for name, value in topic.configs.items() if value is not None}
+    check_settings(context, SCOPE_TOPIC, topic.name, configs)
+    return configs
+
+
+def _assignment(image: Image, topic: NewTopic, context: Context) -> list[tuple[int, ...]]:
+    """The replicas of each partition of a new topic, as asked or as placed."""
+    if topic.assignments:
+        return _manual_assignment(image, topic)
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise KafkaError(
+            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
+        )
+    partitions = context.default_partitions if topic.num_partitions == -1 else topic.num_partitions
+    replicas = (
+        context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    )
+    return _placed(image, partitions, replicas, context)
+
+
+def _manual_assignment(image: Image, topic: NewTopic) -> list[tuple[int, ...]]:
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != -1:
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    by_index: dict[int, tuple[int, ...]] = {}
+    factor: int | None = None
+    for index, replicas in topic.assignments:
+        if index in by_index:
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
+        by_index[index] = check_replicas(image, replicas, factor)
+        factor = len(replicas)
+        _check_somebody_active(image, index, replicas)
+    if set(by_index) != set(range(len(by_index))):
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def check_replicas(image: Image, replicas: Sequence[int], factor: int | None) -> tuple[int, ...]:
+    """A list of broker ids that a user gave: known brokers, each once, as many as elsewhere in the topic."""
+    start = "The manual partition assignment includes"
+    if not replicas:
+        raise KafkaError(ErrorCode.invalid_replica_assignment, f"{start} an empty replica list.")
+    ordered = sorted(replicas)
+    for position, broker_id in enumerate(ordered):
+        if not image.knows_broker(broker_id):
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"{start} broker {broker_id}, but no such broker is registered.",
+            )
+        if position and ordered[position - 1] == broker_id:
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment, f"{start} the broker {broker_id} more than once."
+            )
+    if factor is not None and len(replicas) != factor:
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            f"{start} a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+            f"partitions, which have {factor} replica(s).",
+        )
+    return tuple(replicas)
+
+
+def _check_somebody_active(image: Image, index: int, replicas: Sequence[int]) -> None:
+    if image.active_brokers().isdisjoint(replicas):
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+            "controlled shutdown.",
+        )
+
+
+def _placed(image: Image, partitions: int, replicas: int, context: Context) -> list[tuple[int, ...]]:
+    active = image.active_brokers()
+    problem = None
+    if not active:
+        problem = "All brokers are currently fenced."
+    elif replicas > len(active):
+        problem = (
+            f"The target replication factor of {replicas} cannot be reached because only {len(active)} broker(s) "
+            "are registered."
+        )
+    if problem is not None:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            f"Unable to replicate the partition {replicas} time(s): {problem}",
+        )
+    racks = {broker_id: image.brokers[broker_id].rack for broker_id in active}
+    return list(place(racks, partitions, replicas, context.below(len(active))))
+
+
+def _new_partitions(
+    image: Image, topic_id: UUID, first: int, assignment: Sequence[tuple[int, ...]]
+) -> Iterable[Partition]:
+    active = image.active_brokers()
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # replicas -> the ISR to begin with
+    for index, replicas in enumerate(assignment, first):
+        isr = shared.get(replicas)
+        if isr is None:
+            isr = shared[replicas] = tuple(r for r in replicas if r in active)
+        yield Partition(topic_id, index, replicas, isr, isr[0])
+
+
+# --- more partitions --------------------------------------------------------------------------------------------------
+
+
+def create_partitions(image: Image, command: CreatePartitions, context: Context) -> Decision:
+    additional = (topic.count - _partition_count(image, topic.name) for topic in command.topics)
+    if _too_many(max(count, 0) for count in additional):
+        return refuse(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    records: list[Record] = []
+    replies: dict[str, Result] = {}
+    times = Counter(topic.name for topic in command.topics)
+    for topic in command.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+            records += _more_partitions(image, topic, context)
+            replies[topic.name] = OK
+        except KafkaError as problem:
+            replies[topic.name] = Result(problem.code, problem.message or None)
+    return Decision(() if command.validate_only else records, replies)
+
+
+def _partition_count(image: Image, name: str) -> int:
+    topic = image.topics_by_name.get(name)
+    return 0 if topic is None else len(image.partitions[topic.topic_id])
+
+
+def _more_partitions(image: Image, more: MorePartitions, context: Context) -> Iterable[Partition]:
+    topic = image.topics_by_name.get(more.name)
+    if topic is None:
+        raise KafkaError(
+            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
+        )
+    existing = image.partitions[topic.topic_id]
+    count = len(existing)
+    if more.count == count:
+        raise KafkaError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
+    if more.count < count:
+        raise KafkaError(
+            ErrorCode.invalid_partitions,
+            f"The topic {more.name} currently has {count} partition(s); {more.count} would not be an increase.",
+        )
+    additional = more.count - count
+    first = existing[0]
+    factor = len(first.replicas) - len(first.adding)
+    if more.assignments is None:
+        return _new_partitions(image, topic.topic_id, count, _placed(image, additional, factor, context))
+    if len(more.assignments) != additional:
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            f"Attempted to add {additional} additional partition(s), but only {len(more.assignments)} "
+            "assignment(s) were specified.",
+        )
+    assignment = []
+    for index, replicas in enumerate(more.assignments, count):
+        assignment.append(check_replicas(image, replicas, factor))
+        _check_somebody_active(image, index, replicas)
+    return _new_partitions(image, topic.topic_id, count, assignment)
+
+
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def delete_topics(image: Image, command: DeleteTopics) -> Decision:
+    records: list[Record] = []
+    replies: list[TopicDeleted] = []
+    topics = [_find(image, ref) for ref in command.topics]
+    times = Counter(topic.topic_id for topic in topics if topic is not None)
+    for ref, topic in zip(command.topics, topics, strict=True):
+        if topic is None:
+            replies.append(_not_found(ref))
+        elif times[topic.topic_id] > 1:
+            what = "name" if isinstance(ref, str) else "id"
+            replies.append(
+                TopicDeleted(
+                    ref, topic.name, topic.topic_id, ErrorCode.invalid_request, f"Duplicate topic {what}."
+                )
+            )
+        else:
+            records.append(TopicGone(topic.topic_id))
+            replies.append(TopicDeleted(ref, topic.name, topic.topic_id))
+    return Decision(records, replies)
+
+
+def _find(image: Image, ref: TopicRef) -> Topic | None:
+    return image.topics_by_name.get(ref) if isinstance(ref, str) else image.topics_by_id.get(ref)
+
+
+def _not_found(ref: TopicRef) -> TopicDeleted:
+    if isinstance(ref, str):
+        return TopicDeleted(
+            ref,
+            ref,
+            None,
+            ErrorCode.unknown_topic_or_partition,
+            "This server does not host this topic-partition.",
+        )
+    return TopicDeleted(
+        ref, None, ref, ErrorCode.unknown_topic_id, "This server does not host this topic ID."
+    )
