@@ -1,0 +1,453 @@
+"""What administrators do: topics, partitions, settings, records, log folders, the cluster itself.
+
+Each call answers per topic (or resource): a result or a KafkaError with the broker's own words, so that one bad name does
+not hide the rest. What fails as a whole is raised.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from millstream.client.cluster import MOVED, Cluster, Node
+from millstream.client.errors import check, describe
+from millstream.client.messages import NO_ID
+from millstream.wire.errors import ErrorCode, KafkaError
+
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+SOURCES = {
+    0: "UNKNOWN",
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+
+Place = tuple[str, int]  # topic, partition
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 leaves a number to the broker's default. `assignments` (partition -> brokers) replaces both numbers."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    id: UUID
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] | None
+    last_known_elr: tuple[int, ...] | None
+    offline: tuple[int, ...]
+
+
+class TopicState(NamedTuple):
+    name: str
+    id: UUID
+    internal: bool
+    partitions: list[PartitionState]
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+    synonyms: list[Synonym]
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == 5
+
+
+class LogFolder(NamedTuple):
+    broker: int
+    path: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    sizes: dict[Place, tuple[int, int, bool]]  # size, lag, whether it is a copy under way to another folder
+
+
+class Reassignment(NamedTuple):
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Admin:
+    """The administrative calls of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._timeout_ms = round(cluster.config.request_timeout * 1000)
+
+    # --- topics --------------------------------------------------------------------------------------------------------
+
+    def topic_names(self) -> list[str]:
+        """All topics that this client may see, internal ones too, sorted."""
+        self.cluster.refresh()
+        return sorted(self.cluster.topics)
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], validate_only: bool = False
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        wanted = [
+            {
+                "name": topic.name,
+                "num_partitions": -1 if topic.assignments else topic.partitions,
+                "replication_factor": -1 if topic.assignments else topic.replication_factor,
+                "assignments": [
+                    {"partition_index": index, "broker_ids": brokers}
+                    for index, brokers in topic.assignments.items()
+                ],
+                "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+            }
+            for topic in topics
+        ]
+        answer = self._change("create_topics", topics=wanted, validate_only=validate_only)
+        return {
+            str(t.name): self._error(t)
+            or CreatedTopic(
+                str(t.name),
+                getattr(t, "topic_id", None) or NO_ID,
+                int(getattr(t, "num_partitions", -1)),
+                int(getattr(t, "replication_factor", -1)),
+            )
+            for t in answer.topics
+        }
+
+    def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        names = list(names)
+        topics = [{"name": name, "topic_id": NO_ID} for name in names]
+        answer = self._change("delete_topics", topics=topics, topic_names=names)
+        return {str(t.name): self._error(t) for t in answer.responses}
+
+    def create_partitions(
+        self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
+    ) -> dict[str, KafkaError | None]:
+        """Raise the number of partitions to these counts; `assignments` names the brokers of each new partition."""
+        given = assignments or {}
+        wanted = [
+            {
+                "name": name,
+                "count": count,
+                "assignments": [{"broker_ids": brokers} for brokers in given[name]]
+                if name in given
+                else None,
+            }
+            for name, count in counts.items()
+        ]
+        answer = self._change("create_partitions", topics=wanted, validate_only=False)
+        return {str(t.name): self._error(t) for t in answer.results}
+
+    def describe_topics(
+        self, names: Iterable[str], at_once: int = 2000
+    ) -> dict[str, TopicState | KafkaError]:
+        """Partitions with leader, replicas and ISR. Asks by DescribeTopicPartitions, in pages, where that is known."""
+        left = sorted(set(names))
+        try:
+            self.cluster.any().version("describe_topic_partitions")
+        except KafkaError as error:
+            if error.code is not ErrorCode.unsupported_version:
+                raise
+            return self._describe_by_metadata(left)
+        found: dict[str, TopicState | KafkaError] = {}
+        cursor: dict[str, Any] | None = None
+        while left:
+            answer = self._ask(
+                None,
+                "describe_topic_partitions",
+                topics=[{"name": name} for name in left],
+                response_partition_limit=at_once,
+                cursor=cursor,
+            )
+            for t in answer.topics:
+                name = str(t.name)
+                if t.error_code is not ErrorCode.none:
+                    found[name] = KafkaError(t.error_code, describe(t.error_code, subject=f"topic {name}"))
+                    continue
+                earlier = found.get(name)
+                partitions = earlier.partitions if isinstance(earlier, TopicState) else []
+                partitions += [_partition_state(p) for p in t.partitions]
+                found[name] = TopicState(name, t.topic_id or NO_ID, bool(t.is_internal), partitions)
+            if answer.next_cursor is None:
+                break
+            at = answer.next_cursor
+            cursor = {"topic_name": at.topic_name, "partition_index": at.partition_index}
+            left = [name for name in left if name >= at.topic_name]
+        return found
+
+    def reassignments(self) -> dict[Place, Reassignment]:
+        """Partitions that are moving between brokers just now."""
+        answer = self._change("list_partition_reassignments", topics=None)
+        check(answer.error_code, answer.error_message)
+        return {
+            (str(t.name), int(p.partition_index)): Reassignment(
+                tuple(map(int, p.replicas)),
+                tuple(map(int, p.adding_replicas)),
+                tuple(map(int, p.removing_replicas)),
+            )
+            for t in answer.topics
+            for p in t.partitions
+        }
+
+    def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
+        """Drop the records before an offset (-1: all there are). Answers with the new first offset."""
+        left = dict(before)
+        found: dict[Place, int | KafkaError] = {}
+        for topic in {topic for topic, _ in before}:
+            problem = self.cluster.refresh([topic]).get(topic)
+            for place in [place for place in left if place[0] == topic]:
+                if problem is None and place[1] not in self.cluster.topics[topic].partitions:
+                    text = f"topic {topic} has no partition {place[1]}"
+                    found[place] = KafkaError(ErrorCode.unknown_topic_or_partition, text)
+                    del left[place]
+                elif problem is not None:
+                    found[place] = problem
+                    del left[place]
+        retry = self.cluster.retry()
+        while left:
+            moved: KafkaError | None = None
+            for node_id, places in self.cluster.by_leader(left).items():
+                try:
+                    answers = self._delete_records(node_id, {place: left[place] for place in places})
+                except KafkaError as error:
+                    moved = error
+                    continue
+                for place, outcome in answers.items():
+                    if isinstance(outcome, KafkaError) and outcome.code.retriable:
+                        moved = outcome
+                        continue
+                    found[place] = outcome
+                    left.pop(place, None)
+            if left:
+                retry.pause(
+                    moved or KafkaError(ErrorCode.unknown_server_error, "the broker left out a partition")
+                )
+                if moved is not None and moved.code in MOVED:
+                    self.cluster.refresh({topic for topic, _ in left})
+        return found
+
+    # --- settings ------------------------------------------------------------------------------------------------------
+
+    def describe_configs(
+        self, resources: Iterable[tuple[int, str]], *, synonyms: bool = False, documentation: bool = False
+    ) -> dict[tuple[int, str], list[Setting] | KafkaError]:
+        """The settings of topics, brokers and so on. A broker is asked about itself; all else, any broker."""
+        found: dict[tuple[int, str], list[Setting] | KafkaError] = {}
+        for node_id, group in self._by_broker(resources).items():
+            wanted = [
+                {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+                for kind, name in group
+            ]
+            answer = self._ask(
+                node_id,
+                "describe_configs",
+                resources=wanted,
+                include_synonyms=synonyms,
+                include_documentation=documentation,
+            )
+            for r in answer.results:
+                key = (int(r.resource_type), str(r.resource_name))
+                found[key] = self._error(r) or [_setting(c) for c in r.configs]
+        return found
+
+    def alter_configs(
+        self,
+        changes: Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]],
+        validate_only: bool = False,
+    ) -> dict[tuple[int, str], KafkaError | None]:
+        """Incremental changes: (name, SET | DELETE | APPEND | SUBTRACT, value) per resource."""
+        found: dict[tuple[int, str], KafkaError | None] = {}
+        for node_id, group in self._by_broker(changes).items():
+            wanted = [
+                {
+                    "resource_type": kind,
+                    "resource_name": name,
+                    "configs": [
+                        {"name": key, "config_operation": how, "value": value}
+                        for key, how, value in changes[kind, name]
+                    ],
+                }
+                for kind, name in group
+            ]
+            answer = self._ask(
+                node_id, "incremental_alter_configs", resources=wanted, validate_only=validate_only
+            )
+            for r in answer.responses:
+                found[int(r.resource_type), str(r.resource_name)] = self._error(r)
+        return found
+
+    def config_resources(self, kind: int) -> list[str]:
+        """Names of the resources of a kind that have settings of their own."""
+        answer = self._ask(None, "list_config_resources", resource_types=[kind])
+        check(answer.error_code)
+        return sorted(str(r.resource_name) for r in answer.config_resources if int(r.resource_type) == kind)
+
+    # --- the cluster ---------------------------------------------------------------------------------------------------
+
+    def brokers(self) -> list[Node]:
+        """Brokers that are up, by id."""
+        self.cluster.refresh([])
+        return [self.cluster.nodes[node_id] for node_id in sorted(self.cluster.nodes)]
+
+    def describe_cluster(self) -> tuple[str | None, int, list[Node]]:
+        """Cluster id, controller, brokers."""
+        nodes = self.brokers()
+        return self.cluster.cluster_id, self.cluster.controller_id, nodes
+
+    def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogFolder]:
+        """The data folders of brokers and what each partition takes in them."""
+        ids = [node.id for node in self.brokers()] if brokers is None else list(brokers)
+        found = []
+        for broker in ids:
+            answer = self._ask(broker, "describe_log_dirs", topics=None)
+            check(getattr(answer, "error_code", ErrorCode.none), subject=f"broker {broker}")
+            for r in answer.results:
+                sizes = {
+                    (str(t.name), int(p.partition_index)): (
+                        int(p.partition_size),
+                        int(p.offset_lag),
+                        bool(p.is_future_key),
+                    )
+                    for t in r.topics
+                    for p in t.partitions
+                }
+                total = int(getattr(r, "total_bytes", -1))
+                usable = int(getattr(r, "usable_bytes", -1))
+                found.append(LogFolder(broker, r.log_dir, r.error_code, total, usable, sizes))
+        return found
+
+    # --- inside --------------------------------------------------------------------------------------------------------
+
+    def _change(self, api: str, **fields: Any) -> Any:
+        """A request that only the controller can answer. Its timeout in the request is the client's own."""
+
+        def act() -> Any:
+            answer = self.cluster.controller().request(api, timeout=self._timeout_ms, **fields)
+            for part in getattr(answer, "topics", None) or getattr(answer, "responses", None) or ():
+                if getattr(part, "error_code", None) is ErrorCode.not_controller:
+                    raise KafkaError(ErrorCode.not_controller, "the broker is no longer the controller")
+            return answer
+
+        return self.cluster.persistently(act)
+
+    def _ask(self, node_id: int | None, api: str, **fields: Any) -> Any:
+        def act() -> Any:
+            if node_id is None:
+                return self.cluster.any().request(api, **fields)
+            if node_id not in self.cluster.nodes:
+                self.cluster.refresh([])
+            return self.cluster.connection(node_id).request(api, **fields)
+
+        return self.cluster.persistently(act)
+
+    def _by_broker(self, resources: Iterable[tuple[int, str]]) -> dict[int | None, list[tuple[int, str]]]:
+        groups: dict[int | None, list[tuple[int, str]]] = {}
+        for kind, name in resources:
+            own = kind in (BROKER, BROKER_LOGGER) and name != ""
+            groups.setdefault(int(name) if own else None, []).append((kind, name))
+        return groups
+
+    def _error(self, part: Any) -> KafkaError | None:
+        if part.error_code is ErrorCode.none:
+            return None
+        name = getattr(part, "name", None) or getattr(part, "resource_name", "")
+        message = describe(part.error_code, getattr(part, "error_message", None), str(name))
+        return KafkaError(part.error_code, message)
+
+    def _describe_by_metadata(self, names: list[str]) -> dict[str, TopicState | KafkaError]:
+        found: dict[str, TopicState | KafkaError] = dict(self.cluster.refresh(names))
+        for name in names:
+            topic = self.cluster.topics.get(name)
+            if topic is not None:
+                partitions = [
+                    PartitionState(
+                        p.index, p.leader, p.leader_epoch, p.replicas, p.isr, None, None, p.offline
+                    )
+                    for p in topic.partitions.values()
+                ]
+                found[name] = TopicState(name, topic.id, topic.internal, partitions)
+        return found
+
+    def _delete_records(self, node_id: int, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for (topic, partition), offset in before.items():
+            topics.setdefault(topic, []).append({"partition_index": partition, "offset": offset})
+        answer = self.cluster.connection(node_id).request(
+            "delete_records",
+            topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+            timeout=self._timeout_ms,
+        )
+        found: dict[Place, int | KafkaError] = {}
+        for t in answer.topics:
+            for p in t.partitions:
+                place = (str(t.name), int(p.partition_index))
+                if p.error_code is ErrorCode.none:
+                    found[place] = int(p.low_watermark)
+                else:
+                    found[place] = KafkaError(p.error_code, describe(p.error_code))
+        return found
+
+
+def _partition_state(p: Any) -> PartitionState:
+    def ids(values: Any) -> tuple[int, ...]:
+        return tuple(map(int, values))
+
+    return PartitionState(
+        int(p.partition_index),
+        int(p.leader_id),
+        int(p.leader_epoch),
+        ids(p.replica_nodes),
+        ids(p.isr_nodes),
+        None if p.eligible_leader_replicas is None else ids(p.eligible_leader_replicas),
+        None if p.last_known_elr is None else ids(p.last_known_elr),
+        ids(p.offline_replicas),
+    )
+
+
+def _setting(c: Any) -> Setting:
+    return Setting(
+        str(c.name),
+        c.value,
+        int(c.config_source),
+        bool(c.read_only),
+        bool(c.is_sensitive),
+        [Synonym(str(s.name), s.value, int(s.source)) for s in c.synonyms],
+        getattr(c, "documentation", None),
+    )

@@ -1,0 +1,365 @@
+"""Consumer groups as administrators see them: which there are, who is in them, what they have committed.
+
+Every call about one group goes to the broker that coordinates it (FindCoordinator), and again to another one when that
+changes. A group of either protocol is described in the same words: the newer protocol is asked for first, and a group that
+it does not know is a classic one. Nobody joins a group here.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from millstream.client.cluster import Cluster, Node, Retry
+from millstream.client.connection import Connection
+from millstream.client.errors import check, describe, retriable
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.primitives import INT16, INT32, Malformed, read_bytes
+
+GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+NAMES_ONLY = 9  # the last version of OffsetCommit and OffsetFetch that speaks of topics by name
+
+Place = tuple[str, int]  # topic, partition
+Result = TypeVar("Result")
+
+
+class GroupListing(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[Place, ...]
+    target: tuple[Place, ...] = ()
+    epoch: int | None = None
+    upgraded: bool | None = None  # in a group of the newer protocol: whether the member speaks it too
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: Node
+    members: tuple[Member, ...]
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+_COORDINATOR_MOVED = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.network_exception,
+    }
+)
+
+
+class Coordinators:
+    """Who coordinates which key. Remembers, and asks again when an answer shows that it has moved."""
+
+    def __init__(self, cluster: Cluster, kind: int, timeout: float | None = None) -> None:
+        self.cluster = cluster
+        self._kind = kind
+        self._timeout = timeout
+        self._nodes: dict[str, int] = {}
+
+    def retry(self) -> Retry:
+        return self.cluster.retry(self._timeout)
+
+    def node(self, key: str) -> Node:
+        """The broker that coordinates this key."""
+        known = self._nodes.get(key)
+        if known is None or known not in self.cluster.nodes:
+            known = self._nodes[key] = self._find(key)
+            if known not in self.cluster.nodes:
+                self.cluster.refresh([])
+        node = self.cluster.nodes.get(known)
+        if node is None:
+            del self._nodes[key]
+            raise KafkaError(ErrorCode.coordinator_not_available, f"broker {known} is not in the cluster")
+        return node
+
+    def ask(self, key: str, act: Callable[[Connection], Result]) -> Result:
+        """`act` with a connection to the coordinator, again while it moves or loads."""
+        retry = self.retry()
+        while True:
+            try:
+                return act(self.cluster.connection(self.node(key).id))
+            except KafkaError as error:
+                if error.code in _COORDINATOR_MOVED:
+                    self._nodes.pop(key, None)
+                retry.pause(error)
+
+    def _find(self, key: str) -> int:
+        answer = self.cluster.any().request(
+            "find_coordinator", key=key, key_type=self._kind, coordinator_keys=[key]
+        )
+        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+        check(found.error_code, found.error_message, f"the coordinator of {key}")
+        return int(found.node_id)
+
+
+class Groups:
+    """The calls about the groups of one cluster. `timeout` limits each call, in seconds."""
+
+    def __init__(self, cluster: Cluster, timeout: float | None = None) -> None:
+        self.cluster = cluster
+        self._timeout = timeout
+        self._coordinators = Coordinators(cluster, GROUP, timeout)
+
+    # --- which groups there are --------------------------------------------------------------------------------------
+
+    def listed(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of all brokers that are in one of these states and of one of these types (none: all)."""
+        self.cluster.refresh([])
+        found: dict[str, GroupListing] = {}
+        for node_id in sorted(self.cluster.nodes):
+            ask = partial(self._list, node_id, list(states), list(types))
+            answer = self.cluster.persistently(ask, self._timeout)
+            for g in answer.groups:
+                listing = GroupListing(
+                    str(g.group_id),
+                    str(g.protocol_type),
+                    getattr(g, "group_state", "") or "Unknown",
+                    (getattr(g, "group_type", "") or "Unknown").capitalize(),
+                )
+                found[listing.group_id] = listing
+        return [found[name] for name in sorted(found)]
+
+    def _list(self, node_id: int, states: Sequence[str], types: Sequence[str]) -> Any:
+        answer = self.cluster.connection(node_id).request(
+            "list_groups", states_filter=states, types_filter=types
+        )
+        check(answer.error_code, subject=f"the groups of broker {node_id}")
+        return answer
+
+    # --- one group ---------------------------------------------------------------------------------------------------
+
+    def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+        found: dict[str, GroupDescription | KafkaError] = {}
+        for group_id in group_ids:
+            try:
+                found[group_id] = self._coordinators.ask(group_id, partial(self._describe, group_id))
+            except KafkaError as error:
+                if retriable(error):
+                    raise
+                found[group_id] = error
+        return found
+
+    def _describe(self, group_id: str, connection: Connection) -> GroupDescription:
+        newer = self._describe_newer(connection, group_id)
+        if newer is not None:
+            return newer
+        answer = connection.request(
+            "describe_groups", groups=[group_id], include_authorized_operations=False
+        ).groups[0]
+        check(answer.error_code, getattr(answer, "error_message", None), f"group {group_id}")
+        members = tuple(
+            Member(
+                m.member_id,
+                getattr(m, "group_instance_id", None),
+                m.client_id,
+                m.client_host,
+                parse_assignment(bytes(m.member_assignment)) if answer.protocol_type == "consumer" else (),
+            )
+            for m in answer.members
+        )
+        node = self._coordinators.node(group_id)
+        return GroupDescription(group_id, "Classic", answer.group_state, answer.protocol_data, node, members)
+
+    def _describe_newer(self, connection: Connection, group_id: str) -> GroupDescription | None:
+        """A group of the newer protocol, or None if it is none."""
+        try:
+            connection.version("consumer_group_describe")
+        except KafkaError:
+            return None
+        answer = connection.request(
+            "consumer_group_describe", group_ids=[group_id], include_authorized_operations=False
+        ).groups[0]
+        if answer.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+            return None
+        check(answer.error_code, answer.error_message, f"group {group_id}")
+        members = tuple(
+            Member(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                _places(m.assignment),
+                _places(m.target_assignment),
+                int(m.member_epoch),
+                {0: False, 1: True}.get(int(getattr(m, "member_type", -1))),
+            )
+            for m in answer.members
+        )
+        return GroupDescription(
+            group_id,
+            "Consumer",
+            answer.group_state,
+            answer.assignor_name,
+            self._coordinators.node(group_id),
+            members,
+            int(answer.group_epoch),
+            int(answer.assignment_epoch),
+        )
+
+    def delete(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+        found: dict[str, KafkaError | None] = {}
+        for group_id in group_ids:
+            try:
+                self._coordinators.ask(group_id, partial(_delete, group_id))
+                found[group_id] = None
+            except KafkaError as error:
+                if retriable(error):
+                    raise
+                found[group_id] = error
+        return found
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def committed(
+        self, group_id: str, places: Iterable[Place] | None = None
+    ) -> dict[Place, Committed | KafkaError]:
+        """What the group has committed, everywhere or for some partitions. What has no offset is left out."""
+        topics = None if places is None else places_by_topic(places)
+
+        def ask(connection: Connection) -> dict[Place, Committed | KafkaError]:
+            asked = (
+                None
+                if topics is None
+                else [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]
+            )
+            answer = connection.request(
+                "offset_fetch",
+                up_to=NAMES_ONLY,
+                groups=[{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": asked}],
+                group_id=group_id,
+                topics=asked,
+                require_stable=False,
+            )
+            body = answer.groups[0] if hasattr(answer, "groups") else answer
+            check(getattr(body, "error_code", ErrorCode.none), subject=f"the offsets of group {group_id}")
+            found: dict[Place, Committed | KafkaError] = {}
+            for t in body.topics:
+                for p in t.partitions:
+                    place = (str(t.name), int(p.partition_index))
+                    if p.error_code is not ErrorCode.none:
+                        found[place] = KafkaError(p.error_code, describe(p.error_code))
+                    elif p.committed_offset >= 0:
+                        epoch = int(getattr(p, "committed_leader_epoch", -1))
+                        found[place] = Committed(int(p.committed_offset), epoch, p.metadata or "")
+            return found
+
+        return self._coordinators.ask(group_id, ask)
+
+    def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError | None]:
+        """Commit for a group without members. The broker refuses a group that has some."""
+        topics = [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": number,
+                        "committed_offset": offsets[name, number],
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "",
+                    }
+                    for number in numbers
+                ],
+            }
+            for name, numbers in places_by_topic(offsets).items()
+        ]
+
+        def ask(connection: Connection) -> dict[Place, KafkaError | None]:
+            answer = connection.request(
+                "offset_commit",
+                up_to=NAMES_ONLY,
+                group_id=group_id,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                topics=topics,
+            )
+            return _per_partition(answer, f"group {group_id}")
+
+        return self._coordinators.ask(group_id, ask) if topics else {}
+
+    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, KafkaError | None]:
+        """Forget what was committed for some partitions. Raises what concerns the group as a whole."""
+        topics = [
+            {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+            for name, numbers in places_by_topic(places).items()
+        ]
+
+        def ask(connection: Connection) -> dict[Place, KafkaError | None]:
+            answer = connection.request("offset_delete", group_id=group_id, topics=topics)
+            check(answer.error_code, subject=f"group {group_id}")
+            return _per_partition(answer, f"group {group_id}")
+
+        return self._coordinators.ask(group_id, ask)
+
+
+# --- inside ------------------------------------------------------------------------------------------------------------
+
+
+def _delete(group_id: str, connection: Connection) -> None:
+    answer = connection.request("delete_groups", groups_names=[group_id])
+    for result in answer.results:
+        check(result.error_code, subject=f"group {group_id}")
+
+
+def _per_partition(answer: Any, subject: str) -> dict[Place, KafkaError | None]:
+    """Answers per partition; one that means that the coordinator has moved concerns the whole request."""
+    found: dict[Place, KafkaError | None] = {}
+    for t in answer.topics:
+        for p in t.partitions:
+            if p.error_code in _COORDINATOR_MOVED:
+                check(p.error_code, subject=subject)
+            error = None
+            if p.error_code is not ErrorCode.none:
+                error = KafkaError(p.error_code, describe(p.error_code))
+            found[str(t.name), int(p.partition_index)] = error
+    return found
+
+
+def places_by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _places(assignment: Any) -> tuple[Place, ...]:
+    return tuple((str(t.topic_name), int(n)) for t in assignment.topic_partitions for n in t.partitions)
+
+
+def parse_assignment(data: bytes) -> tuple[Place, ...]:
+    """The partitions in what a classic group's leader gave to a member: a version, then topics with their partitions."""
+    found: list[Place] = []
+    try:
+        count = INT32.unpack_from(data, 2)[0] if data else 0
+        at = 6
+        for _ in range(count):
+            name, at = read_bytes(data, at + 2, INT16.unpack_from(data, at)[0])
+            partitions = INT32.unpack_from(data, at)[0]
+            found += [(name.decode(), n) for n in struct.unpack_from(f">{partitions}i", data, at + 4)]
+            at += 4 + 4 * partitions
+    except (Malformed, struct.error, UnicodeDecodeError):
+        return ()  # another client's own format
+    return tuple(found)

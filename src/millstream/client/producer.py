@@ -1,0 +1,234 @@
+"""Batches into partitions.
+
+Idempotent unless told otherwise: the cluster gives the producer an id, every batch carries the next sequence number of its
+partition, and so a batch that is sent twice because an answer got lost is written once. The numbers are stamped into a
+batch when it is first sent and stay the same in every further try.
+
+One batch per partition is under way at a time; one call may carry batches of many partitions, which go to all leaders at
+once. When the outcome of a batch stays unknown, or the broker no longer knows the producer, the next batch starts
+with a new producer id, since the sequence can no longer be continued.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from millstream.client.cluster import MOVED, Cluster
+from millstream.client.connection import Connection
+from millstream.client.errors import check, describe
+from millstream.client.hot import PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_NEWEST, PRODUCE_TOPIC_IDS, pack_produce
+from millstream.client.messages import NO_ID, exchange
+from millstream.wire.batch import CRC_START, crc_of, next_sequence, read_header
+from millstream.wire.compression import NONE
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import Record, encode_batch
+
+Batch = bytearray
+Place = tuple[str, int]  # topic, partition
+
+_PRODUCER_AT = 43
+_PRODUCER = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
+
+
+class Sent(NamedTuple):
+    """Where a batch went. `offset` is -1 if the broker did not say (acks=0, or a duplicate of long ago)."""
+
+    offset: int
+    append_time: int = -1
+    log_start_offset: int = -1
+
+
+class Producer:
+    """Sends batches and waits for their acknowledgement."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        idempotent: bool = True,
+        codec: int = NONE,
+        level: int | None = None,
+        timeout_ms: int = 30_000,
+        create_topics: bool = True,
+    ) -> None:
+        if idempotent and acks != -1:
+            raise ValueError("an idempotent producer needs acks=all")
+        self._cluster = cluster
+        self._acks = acks
+        self._idempotent = idempotent
+        self._codec = codec
+        self._level = level
+        self._timeout_ms = timeout_ms
+        self._create_topics = create_topics
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self._sequences: dict[Place, int] = {}
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sent:
+        """Records of one partition, as one batch."""
+        batch = encode_batch(records, self._codec, level=self._level)
+        return self.send_batches({(topic, partition): batch})[topic, partition]
+
+    def send_batches(self, batches: Mapping[Place, Batch], timeout: float | None = None) -> dict[Place, Sent]:
+        """One finished batch per partition. Returns when all are acknowledged; an error that does not pass is raised
+        after the others have been dealt with, and names its partition."""
+        cluster = self._cluster
+        for topic in {topic for topic, _ in batches}:
+            cluster.topic(topic, create=self._create_topics)
+        if self._idempotent:
+            for place, batch in batches.items():
+                self._stamp(place, batch)
+        left = dict(batches)
+        sent: dict[Place, Sent] = {}
+        fatal: KafkaError | None = None
+        retry = cluster.retry(timeout)
+        while left:
+            passing: KafkaError | None = None
+            for place, outcome in self._round(left).items():
+                if isinstance(outcome, Sent):
+                    sent[place] = outcome
+                elif _final(outcome):
+                    fatal = outcome
+                else:
+                    passing = outcome
+                    continue
+                self._settle(place, left.pop(place), outcome)
+            if passing is not None:
+                try:
+                    retry.pause(passing)
+                except KafkaError:
+                    self._forget()
+                    raise
+                if passing.code in MOVED:
+                    cluster.refresh({topic for topic, _ in left})
+        if fatal is not None:
+            raise fatal
+        return sent
+
+    # --- one round ---------------------------------------------------------------------------------------------------
+
+    def _round(self, left: Mapping[Place, Batch]) -> dict[Place, Sent | KafkaError]:
+        """Send everything to whoever leads it, then collect the answers."""
+        outcomes: dict[Place, Sent | KafkaError] = {}
+        asked: list[tuple[Connection, int, list[Place]]] = []
+        for node_id, places in self._cluster.by_leader(left).items():
+            try:
+                connection, version = self._ask(node_id, {place: left[place] for place in places})
+                asked.append((connection, version, places))
+            except KafkaError as error:
+                outcomes.update(dict.fromkeys(places, error))
+        for connection, version, places in asked:
+            if self._acks == 0:
+                outcomes.update(dict.fromkeys(places, Sent(-1)))
+                continue
+            try:
+                body = connection.receive(self._cluster.config.request_timeout + self._timeout_ms / 1000)
+                answer = exchange("produce", version).decode(body)
+            except KafkaError as error:
+                outcomes.update(dict.fromkeys(places, error))
+                continue
+            missing = KafkaError(
+                ErrorCode.unknown_server_error, "the broker left out a partition in its answer"
+            )
+            outcomes.update(dict.fromkeys(places, missing))
+            outcomes.update(self._outcomes(answer))
+        return outcomes
+
+    def _ask(self, node_id: int, batches: Mapping[Place, Batch]) -> tuple[Connection, int]:
+        cluster = self._cluster
+        topics: dict[str, dict[int, Any]] = {}
+        for (topic, partition), batch in batches.items():
+            topics.setdefault(topic, {})[partition] = batch
+        ids = {topic: cluster.topic_id(topic) for topic in topics}
+        newest = PRODUCE_TOPIC_IDS - 1 if NO_ID in ids.values() else PRODUCE_NEWEST
+        connection = cluster.connection(node_id)
+        version = connection.version("produce", up_to=newest)
+        parts = pack_produce(version, topics, ids, self._acks, self._timeout_ms)
+        connection.send(PRODUCE, version, version >= PRODUCE_FLEXIBLE, parts)
+        if self._acks == 0:
+            connection.no_answer_expected()
+        return connection, version
+
+    def _outcomes(self, answer: Any) -> dict[Place, Sent | KafkaError]:
+        found: dict[Place, Sent | KafkaError] = {}
+        for topic in answer.responses:
+            name = getattr(topic, "name", None) or self._cluster.topic_names.get(
+                getattr(topic, "topic_id", NO_ID), ""
+            )
+            for part in topic.partition_responses:
+                place = (str(name), int(part.index))
+                code = part.error_code
+                if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+                    found[place] = Sent(
+                        int(part.base_offset), _append_time(part), int(getattr(part, "log_start_offset", -1))
+                    )
+                else:
+                    message = getattr(part, "error_message", None)
+                    subject = f"partition {name}-{part.index}"
+                    text = f"{subject}: {message}" if message else describe(code, subject=subject)
+                    found[place] = KafkaError(code, text)
+        return found
+
+    # --- producer id and sequences -------------------------------------------------------------------------------------
+
+    def _stamp(self, place: Place, batch: Batch) -> None:
+        if self.producer_id < 0:
+            self._begin()
+        sequence = self._sequences.get(place, 0)
+        _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
+        batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
+
+    def _settle(self, place: Place, batch: Batch, outcome: Sent | KafkaError) -> None:
+        if not self._idempotent:
+            return
+        if isinstance(outcome, Sent):
+            header = read_header(batch)
+            self._sequences[place] = next_sequence(header.base_sequence, header.record_count)
+        elif outcome.code in _SEQUENCE_LOST:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.producer_id = self.producer_epoch = -1
+        self._sequences.clear()
+
+    def _begin(self) -> None:
+        def ask() -> Any:
+            answer = self._cluster.any().request(
+                "init_producer_id",
+                transactional_id=None,
+                transaction_timeout=60_000,
+                producer_id=-1,
+                producer_epoch=-1,
+                enable2_pc=False,
+                keep_prepared_txn=False,
+            )
+            check(answer.error_code, subject="a new producer id")
+            return answer
+
+        answer = self._cluster.persistently(ask)
+        self.producer_id = int(answer.producer_id)
+        self.producer_epoch = int(answer.producer_epoch)
+        self._sequences.clear()
+
+
+_SEQUENCE_LOST = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.unknown_server_error,
+    }
+)
+
+
+def _final(error: KafkaError) -> bool:
+    return not (error.code.retriable and getattr(error, "again", True))
+
+
+def _append_time(part: Any) -> int:
+    """kio reads this field as a datetime, or None where the broker says -1."""
+    moment = getattr(part, "log_append_time", None)
+    return -1 if moment is None else round(moment.timestamp() * 1000)

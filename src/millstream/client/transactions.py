@@ -1,0 +1,194 @@
+"""Transactions as administrators see them: which there are, what their producers wrote, and how to end one by force.
+
+A transaction is known in two places: its coordinator knows its state and its partitions, the leader of a partition knows
+which producers have a transaction open there. One that only the second place knows is hanging: nobody will end it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from millstream.client.cluster import Cluster
+from millstream.client.connection import Connection
+from millstream.client.errors import check, describe
+from millstream.client.groups import TRANSACTION, Coordinators, Place, places_by_topic
+from millstream.wire.errors import ErrorCode, KafkaError
+
+
+class TransactionListing(NamedTuple):
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionState(NamedTuple):
+    coordinator: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    partitions: tuple[Place, ...]
+
+
+class ProducerState(NamedTuple):
+    """A producer in one partition; -1 for what it has not done yet."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    transaction_start: int | None
+
+
+class Transactions:
+    """The calls about the transactions of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._coordinators = Coordinators(cluster, TRANSACTION)
+
+    def listed(
+        self,
+        *,
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactions of all coordinators; of some producers, open for some time, with an id that matches."""
+        self.cluster.refresh([])
+        found = []
+        for node_id in sorted(self.cluster.nodes):
+            answer = self.cluster.persistently(
+                partial(self._list, node_id, list(producer_ids), longer_than_ms, pattern)
+            )
+            found += [
+                TransactionListing(node_id, str(t.transactional_id), int(t.producer_id), t.transaction_state)
+                for t in answer.transaction_states
+            ]
+        return found
+
+    def _list(
+        self, node_id: int, producer_ids: Sequence[int], longer_than_ms: int, pattern: str | None
+    ) -> Any:
+        connection = self.cluster.connection(node_id)
+        connection.version(
+            "list_transactions", at_least=2 if pattern is not None else 1 if longer_than_ms >= 0 else 0
+        )
+        answer = connection.request(
+            "list_transactions",
+            state_filters=[],
+            producer_id_filters=producer_ids,
+            duration_filter=longer_than_ms,
+            transactional_id_pattern=pattern,
+        )
+        check(answer.error_code, subject=f"the transactions of broker {node_id}")
+        return answer
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        """What the coordinator knows."""
+
+        def ask(connection: Connection) -> TransactionState:
+            t = connection.request(
+                "describe_transactions", transactional_ids=[transactional_id]
+            ).transaction_states[0]
+            check(t.error_code, subject=f"transactional id {transactional_id}")
+            return TransactionState(
+                self._coordinators.node(transactional_id).id,
+                transactional_id,
+                int(t.producer_id),
+                int(t.producer_epoch),
+                t.transaction_state,
+                round(t.transaction_timeout.total_seconds() * 1000),
+                _milliseconds(t.transaction_start_time),
+                tuple((str(topic.topic), int(n)) for topic in t.topics for n in topic.partitions),
+            )
+
+        return self._coordinators.ask(transactional_id, ask)
+
+    def producers(
+        self, places: Iterable[Place], broker: int | None = None
+    ) -> dict[Place, list[ProducerState] | KafkaError]:
+        """The producers that partitions remember, as their leaders (or one broker) know them."""
+        wanted = list(places)
+        groups = {broker: wanted} if broker is not None else self.cluster.by_leader(wanted)
+        found: dict[Place, list[ProducerState] | KafkaError] = {}
+        for node_id, group in groups.items():
+            topics = [{"name": name, "partition_indexes": n} for name, n in places_by_topic(group).items()]
+            answer = self.cluster.persistently(partial(self._producers, node_id, topics))
+            for t in answer.topics:
+                for p in t.partitions:
+                    place = (str(t.name), int(p.partition_index))
+                    if p.error_code is not ErrorCode.none:
+                        text = describe(p.error_code, p.error_message, f"partition {place[0]}-{place[1]}")
+                        found[place] = KafkaError(p.error_code, text)
+                    else:
+                        found[place] = [_producer(producer) for producer in p.active_producers]
+        return found
+
+    def _producers(self, node_id: int, topics: Any) -> Any:
+        if node_id not in self.cluster.nodes:
+            self.cluster.refresh([])
+        return self.cluster.connection(node_id).request("describe_producers", topics=topics)
+
+    def abort(self, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Write an abort marker into one partition, in the name of a coordinator of that epoch."""
+        marker = {
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "transaction_result": False,
+            "topics": [{"name": place[0], "partition_indexes": [place[1]]}],
+            "coordinator_epoch": coordinator_epoch,
+            "transaction_version": 0,
+        }
+
+        def act() -> None:
+            leader = self.cluster.leader(*place).leader
+            answer = self.cluster.connection(leader).request("write_txn_markers", markers=[marker])
+            for m in answer.markers:
+                for t in m.topics:
+                    for p in t.partitions:
+                        check(p.error_code, subject=f"partition {t.name}-{p.partition_index}")
+
+        self.cluster.persistently(act)
+
+    def terminate(self, transactional_id: str) -> None:
+        """Take the transactional id over, as a new producer would: what was open is aborted, the old producer fenced."""
+
+        def ask(connection: Connection) -> None:
+            answer = connection.request(
+                "init_producer_id",
+                transactional_id=transactional_id,
+                transaction_timeout=1,
+                producer_id=-1,
+                producer_epoch=-1,
+                enable2_pc=False,
+                keep_prepared_txn=False,
+            )
+            check(answer.error_code, subject=f"transactional id {transactional_id}")
+
+        self._coordinators.ask(transactional_id, ask)
+
+
+def _producer(p: Any) -> ProducerState:
+    start = int(p.current_txn_start_offset)
+    return ProducerState(
+        int(p.producer_id),
+        int(p.producer_epoch),
+        int(p.coordinator_epoch),
+        int(p.last_sequence),
+        int(p.last_timestamp),
+        start if start >= 0 else None,
+    )
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    """A time that the protocol calls -1 is none."""
+    if moment is None:
+        return None
+    value = round(moment.timestamp() * 1000)
+    return value if value >= 0 else None
