@@ -1,0 +1,215 @@
+"""Groups of the server-side protocol: ConsumerGroupHeartbeat 0 to 1, ConsumerGroupDescribe 0 to 1.
+
+The rules are in `groups.consumer_group`. Served where `group.coordinator.rebalance.protocols` names `consumer`. Left out:
+assignors of one's own, and racks, which members may name but no assignor looks at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.apis.groups import ALL_GROUP_OPERATIONS, NOT_ASKED, client_host, milliseconds
+from millstream.broker.dispatch import Api, Call
+from millstream.broker.groups import regex, responses
+from millstream.broker.groups.assignors import ASSIGNORS
+from millstream.broker.groups.consumer_group import ConsumerGroup
+from millstream.broker.groups.consumer_types import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    Member,
+)
+from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.messages import NO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+class ConsumerGroupsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.groups: GroupCoordinator = broker.groups
+
+    def apis(self) -> list[Api]:
+        if "consumer" not in self.broker.settings.items("group.coordinator.rebalance.protocols"):
+            return []
+        return [
+            Api(68, "ConsumerGroupHeartbeat", 0, 1, self.heartbeat),
+            Api(69, "ConsumerGroupDescribe", 0, 1, self.describe),
+        ]
+
+    # ------------------------------------------------------------------ ConsumerGroupHeartbeat
+
+    def heartbeat(self, call: Call) -> Any:
+        """Answers at once unless the log has to be flushed or replicated first."""
+        request = call.request
+        try:
+            asked = self._request(call)
+            part = self.groups.part(request.group_id)
+            answer, waiting = self.groups.consumers.heartbeat(part, request.group_id, asked)
+        except KafkaError as error:
+            return self._refuse(call, error)
+        if waiting is not None:
+            return self._later(call, waiting, answer)
+        return self._answer(call, answer)
+
+    async def _later(self, call: Call, waiting: asyncio.Future[None], answer: HeartbeatAnswer) -> Any:
+        try:
+            await waiting
+        except KafkaError as error:
+            return self._refuse(call, error)
+        return self._answer(call, answer)
+
+    def _answer(self, call: Call, answer: HeartbeatAnswer) -> bytes:
+        leaves = answer.epoch < 0
+        return responses.consumer_heartbeat(
+            call.correlation_id,
+            member_id=answer.member_id,
+            epoch=answer.epoch,
+            interval=0 if leaves else self._interval(call.request.group_id),
+            assignment=answer.assignment,
+        )
+
+    def _refuse(self, call: Call, error: KafkaError) -> bytes:
+        return responses.consumer_heartbeat(
+            call.correlation_id, error=coordinator_error(error), message=error.message or None
+        )
+
+    def _interval(self, group_id: str) -> int:
+        own = self.groups.group_setting(group_id, "consumer.heartbeat.interval.ms")
+        return self.broker.settings.integer("group.consumer.heartbeat.interval.ms") if own is None else own
+
+    def _request(self, call: Call) -> HeartbeatRequest:
+        """The request, if it makes sense."""
+        request = call.request
+        pattern = request.subscribed_topic_regex if call.version >= 1 else None
+        timeout = milliseconds(request.rebalance_timeout)
+        epoch = request.member_epoch
+        _check(request.group_id != "", "GroupId can't be empty.")
+        _check(request.instance_id != "", "InstanceId can't be empty.")
+        _check(request.rack_id != "", "RackId can't be empty.")
+        _check(epoch >= LEAVE_STATIC, f"MemberEpoch is invalid: {epoch}.")
+        _check(bool(request.member_id) or (call.version == 0 and epoch == JOIN), "MemberId can't be empty.")
+        _check(epoch != LEAVE_STATIC or request.instance_id is not None, "InstanceId can't be null.")
+        if epoch == JOIN:
+            _check(timeout != -1, "RebalanceTimeoutMs must be provided in first request.")
+            _check(request.topic_partitions == (), "TopicPartitions must be empty when (re-)joining.")
+            _check(
+                request.subscribed_topic_names is not None or pattern is not None,
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+            )
+        self._check_assignor(request.server_assignor)
+        if pattern and epoch not in (LEAVE, LEAVE_STATIC):
+            regex.compiled(pattern)
+        owned = None
+        if request.topic_partitions is not None:
+            owned = {each.topic_id or NO_TOPIC_ID: each.partitions for each in request.topic_partitions}
+        return HeartbeatRequest(
+            request.member_id or self.groups.consumers.new_member_id(),
+            epoch,
+            request.instance_id,
+            request.rack_id,
+            timeout,
+            request.subscribed_topic_names,
+            pattern,
+            request.server_assignor,
+            owned,
+            call.connection.client_id,
+            client_host(call),
+        )
+
+    def _check_assignor(self, name: str | None) -> None:
+        offered = [
+            each for each in self.broker.settings.items("group.consumer.assignors") if each in ASSIGNORS
+        ]
+        if name is not None and name not in offered:
+            raise KafkaError(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(offered)}.",
+            )
+
+    # ------------------------------------------------------------------ ConsumerGroupDescribe
+
+    def describe(self, call: Call) -> Any:
+        return call.answer(groups=tuple(self._described(call, name) for name in call.request.group_ids))
+
+    def _described(self, call: Call, group_id: str) -> Any:
+        operations = ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.invalid_group_id)
+            part = self.groups.part(group_id)
+            group = part.groups.get(group_id)
+            if not isinstance(group, ConsumerGroup):
+                known = part.knows(group_id)
+                text = f"Group {group_id} {'is not a consumer group' if known else 'not found'}."
+                raise KafkaError(ErrorCode.group_id_not_found, text)
+        except KafkaError as error:
+            return call.make(
+                "DescribedGroup",
+                error_code=error.code,
+                error_message=error.message or None,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
+                authorized_operations=NOT_ASKED,
+            )
+        return call.make(
+            "DescribedGroup",
+            error_code=ErrorCode.none,
+            error_message=None,
+            group_id=group_id,
+            group_state=group.state,
+            group_epoch=group.epoch,
+            assignment_epoch=group.target_epoch,
+            assignor_name=group.assignor,
+            members=tuple(self._member(call, group, member) for member in group.members.values()),
+            authorized_operations=operations,
+        )
+
+    def _member(self, call: Call, group: ConsumerGroup, member: Member) -> Any:
+        value = member.value
+        return call.make(
+            "Member",
+            member_id=member.member_id,
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            member_epoch=member.epoch,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=value.topics,
+            subscribed_topic_regex=value.regex or None,
+            assignment=self._assignment(call, member.assigned),
+            target_assignment=self._assignment(call, group.target(member.member_id)),
+            member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+        )
+
+    def _assignment(self, call: Call, partitions: Any) -> Any:
+        found = []
+        for topic_id, indexes in partitions.items():
+            name = self.groups.consumers.topics.name_of(topic_id)
+            if name is not None:
+                found.append(
+                    call.make(
+                        "TopicPartitions",
+                        topic_id=topic_id,
+                        topic_name=name,
+                        partitions=tuple(sorted(indexes)),
+                    )
+                )
+        return call.make("Assignment", topic_partitions=tuple(found))
+
+
+def _check(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise KafkaError(ErrorCode.invalid_request, otherwise)

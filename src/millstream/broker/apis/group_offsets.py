@@ -1,0 +1,454 @@
+"""How far groups have read: OffsetCommit 2 to 10, OffsetFetch 1 to 10, OffsetDelete 0, TxnOffsetCommit 0 to 5.
+
+Commits are checked against the group's membership (`groups.classic`, `groups.consumer_group`), written to the group's
+shard, and stand once the log has them. Version 10 names topics by their ids. Left out: versions 0 and 1 of OffsetCommit
+and 0 of OffsetFetch, which Kafka 4 has dropped as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from millstream.broker.dispatch import Api, Call
+from millstream.broker.groups import records, responses
+from millstream.broker.groups.classic_types import State
+from millstream.broker.groups.consumer_group import ConsumerGroup
+from millstream.broker.groups.coordinator import GroupCoordinator, Part, Row, coordinator_error, wall_ms
+from millstream.broker.groups.responses import FetchedGroup, FetchedOffset, FetchedTopic, TopicErrors
+from millstream.broker.groups.subscription import CONSUMER
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+TOPIC_IDS = responses.TOPIC_IDS
+DEFAULT_RETENTION = timedelta(milliseconds=-1)  # up to version 4 a client may choose its own
+Commits = list[tuple[str, int, bytes]]  # topic, partition, the record's value
+
+
+class GroupOffsetsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.groups: GroupCoordinator = broker.groups
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(8, "OffsetCommit", 2, 10, self.offset_commit),
+            Api(9, "OffsetFetch", 1, 10, self.offset_fetch),
+            Api(28, "TxnOffsetCommit", 0, 5, self.txn_offset_commit),
+            Api(47, "OffsetDelete", 0, 0, self.offset_delete),
+        ]
+
+    # ------------------------------------------------------------------ OffsetCommit
+
+    def offset_commit(self, call: Call) -> Any:
+        """Answers at once unless the log has to be flushed or replicated first."""
+        request = call.request
+        group_id = request.group_id
+        try:
+            part = self.groups.part(group_id)
+            self._check_commit(part, call)
+        except KafkaError as problem:
+            return self._commit_refused(call, problem.code)
+        now_ms = wall_ms()
+        expire_ms = records.NO_TIME
+        if call.version <= 4 and request.retention_time != DEFAULT_RETENTION:
+            expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
+        limit = self.broker.settings.integer("offset.metadata.max.bytes")
+        with_epoch = call.version >= 6
+        commits: Commits = []
+        rows: list[Row] = []
+        answers: list[TopicErrors] = []
+        for topic in request.topics:
+            partitions = topic.partitions
+            name, topic_id, count, error = self._topic(call.version, topic)
+            errors: list[int] = [error] * len(partitions)
+            answers.append(
+                TopicErrors(
+                    topic_id if call.version >= TOPIC_IDS else topic.name,
+                    [each.partition_index for each in partitions],
+                    errors,
+                )
+            )
+            if error is not ErrorCode.none:
+                continue
+            prefix = records.offset_key_prefix(group_id, name)
+            for at, each in enumerate(partitions):
+                metadata = each.committed_metadata or ""
+                index = each.partition_index
+                if not 0 <= index < count:
+                    errors[at] = ErrorCode.unknown_topic_or_partition
+                    continue
+                if len(metadata) > limit:
+                    errors[at] = ErrorCode.offset_metadata_too_large
+                    continue
+                epoch = each.committed_leader_epoch if with_epoch else records.NO_EPOCH
+                value = records.offset_value(
+                    each.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id
+                )
+                commits.append((name, index, value))
+                rows.append((prefix + INT32.pack(index), value))
+        if rows:
+            try:
+                waiting = self._write(part, group_id, rows, commits)
+            except KafkaError as problem:
+                return self._commit_refused(call, _commit_error(problem))
+            if waiting is not None:
+                return self._committed_later(call, waiting, answers)
+        return responses.offset_commit(call.version, call.correlation_id, answers)
+
+    def _check_commit(self, part: Part, call: Call) -> None:
+        request = call.request
+        generation = request.generation_id_or_member_epoch
+        group = part.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            partitions = self._partitions(call.version, request.topics)
+            error = group.check_commit(request.member_id, generation, partitions, False, call.version)
+        elif group is not None:
+            instance_id = request.group_instance_id if call.version >= 7 else None
+            error = group.check_commit(request.member_id, instance_id, generation, False, self.groups.now())
+        elif generation < 0:
+            error = ErrorCode.none  # a consumer that needs no group, or an administrator
+        elif part.knows(request.group_id):
+            error = ErrorCode.unknown_member_id
+        else:
+            error = ErrorCode.group_id_not_found if call.version >= 9 else ErrorCode.illegal_generation
+        if error is not ErrorCode.none:
+            raise KafkaError(error)
+
+    def _partitions(self, version: int, topics: Any) -> Iterator[tuple[UUID | None, int]]:
+        for topic in topics:
+            topic_id = self._topic(version, topic)[1]
+            for each in topic.partitions:
+                yield topic_id, each.partition_index
+
+    def _topic(self, version: int, asked: Any) -> tuple[str, UUID | None, int, ErrorCode]:
+        """Name, id and number of partitions of a topic that a request names one way or the other."""
+        image = self.broker.image
+        if version >= TOPIC_IDS:
+            known = image.topics_by_id.get(asked.topic_id)
+            if known is None:
+                return "", asked.topic_id, 0, ErrorCode.unknown_topic_id
+        else:
+            known = image.topic(asked.name)
+            if known is None:
+                return asked.name, None, 0, ErrorCode.unknown_topic_or_partition
+        return known.name, known.topic_id, len(image.partitions[known.topic_id]), ErrorCode.none
+
+    def _partition_count(self, topic: str) -> int:
+        known = self.broker.image.topic(topic)
+        return 0 if known is None else len(self.broker.image.partitions[known.topic_id])
+
+    def _write(
+        self, part: Part, group_id: str, rows: list[Row], commits: Commits
+    ) -> asyncio.Future[None] | None:
+        def apply(position: int) -> None:
+            put = part.offsets.put
+            for topic, partition, value in commits:
+                put(group_id, topic, partition, value, position)
+
+        return part.write(rows, apply)
+
+    def _commit_refused(self, call: Call, error: ErrorCode) -> bytes:
+        answers = [
+            TopicErrors(
+                topic.topic_id if call.version >= TOPIC_IDS else topic.name,
+                [each.partition_index for each in topic.partitions],
+                [error] * len(topic.partitions),
+            )
+            for topic in call.request.topics
+        ]
+        return responses.offset_commit(call.version, call.correlation_id, answers)
+
+    async def _committed_later(
+        self, call: Call, waiting: asyncio.Future[None], answers: list[TopicErrors]
+    ) -> Any:
+        try:
+            await waiting
+        except KafkaError as problem:
+            return self._commit_refused(call, _commit_error(problem))
+        return responses.offset_commit(call.version, call.correlation_id, answers)
+
+    # ------------------------------------------------------------------ OffsetFetch
+
+    def offset_fetch(self, call: Call) -> bytes:
+        request, version = call.request, call.version
+        stable = version >= 7 and request.require_stable
+        if version >= responses.GROUPS:
+            groups = [self._fetch_group(version, asked, asked.topics, stable) for asked in request.groups]
+        else:
+            groups = [self._fetch_group(version, request, request.topics, stable)]
+        return responses.offset_fetch(version, call.correlation_id, groups)
+
+    def _fetch_group(self, version: int, asked: Any, topics: Any, stable: bool) -> FetchedGroup:
+        """`asked` names the group; no topics means all of them."""
+        group_id = asked.group_id
+        try:
+            part = self.groups.part(group_id)
+        except KafkaError as error:
+            return self._fetch_refused(version, group_id, topics, error.code)
+        group = part.groups.get(group_id)
+        if version >= 9 and isinstance(group, ConsumerGroup):
+            refused = group.check_fetch(asked.member_id, asked.member_epoch)
+            if refused is not ErrorCode.none:
+                return self._fetch_refused(version, group_id, topics, refused)
+        committed = part.offsets.groups.get(group_id, {})
+        if topics is None:
+            return FetchedGroup(group_id, self._fetch_all(version, part, group_id, stable))
+        answers = []
+        for topic in topics:
+            partitions: Iterable[int] = topic.partition_indexes
+            if version >= TOPIC_IDS:
+                known = self.broker.image.topics_by_id.get(topic.topic_id)
+                if known is None:
+                    unknown = [FetchedOffset(index, error=ErrorCode.unknown_topic_id) for index in partitions]
+                    answers.append(FetchedTopic(topic.topic_id, unknown))
+                    continue
+                name, label, topic_id = known.name, topic.topic_id, topic.topic_id
+            else:
+                name, label, topic_id = topic.name, topic.name, None
+            values = committed.get(name, {})
+            answers.append(
+                FetchedTopic(
+                    label,
+                    [
+                        self._fetched(part, group_id, name, index, values.get(index), stable, topic_id)
+                        for index in partitions
+                    ],
+                )
+            )
+        return FetchedGroup(group_id, answers)
+
+    def _fetch_all(self, version: int, part: Part, group_id: str, stable: bool) -> list[FetchedTopic]:
+        answers = []
+        for name, values in part.offsets.groups.get(group_id, {}).items():
+            label: str | UUID = name
+            if version >= TOPIC_IDS:
+                known = self.broker.image.topic(name)
+                if known is None:
+                    continue  # it is gone, and its offsets will follow
+                label = known.topic_id
+            answers.append(
+                FetchedTopic(
+                    label,
+                    [
+                        self._fetched(part, group_id, name, index, value, stable, None)
+                        for index, value in values.items()
+                    ],
+                )
+            )
+        return answers
+
+    def _fetched(
+        self,
+        part: Part,
+        group_id: str,
+        topic: str,
+        index: int,
+        value: bytes | None,
+        stable: bool,
+        topic_id: UUID | None,
+    ) -> FetchedOffset:
+        if stable and part.offsets.is_unstable(group_id, topic, index):
+            return FetchedOffset(index, error=ErrorCode.unstable_offset_commit)
+        if value is None:
+            return FetchedOffset(index)
+        found = records.parse_offset_value(value)
+        if topic_id is not None and found.topic_id is not None and found.topic_id != topic_id:
+            return FetchedOffset(index)  # of an earlier topic of this name
+        return FetchedOffset(index, found.offset, found.leader_epoch, found.metadata)
+
+    def _fetch_refused(self, version: int, group_id: str, topics: Any, error: ErrorCode) -> FetchedGroup:
+        """Version 1 has no place for an error of the whole group."""
+        if version >= 2:
+            return FetchedGroup(group_id, [], error)
+        return FetchedGroup(
+            group_id,
+            [
+                FetchedTopic(
+                    topic.name, [FetchedOffset(index, error=error) for index in topic.partition_indexes]
+                )
+                for topic in topics or ()
+            ],
+        )
+
+    # ------------------------------------------------------------------ OffsetDelete
+
+    async def offset_delete(self, call: Call) -> Any:
+        request = call.request
+        group_id = request.group_id
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.invalid_group_id)
+            part = self.groups.part(group_id)
+            if not part.knows(group_id):
+                raise KafkaError(ErrorCode.group_id_not_found)
+            group = part.groups.get(group_id)
+            reading: frozenset[str] | None = frozenset()
+            if isinstance(group, ConsumerGroup):
+                reading = group.subscribed()
+            elif group is not None and group.state is not State.EMPTY:
+                if group.protocol_type != CONSUMER:
+                    raise KafkaError(ErrorCode.non_empty_group)
+                reading = group.subscribed
+            rows: list[Row] = []
+            places: list[tuple[str, int]] = []
+            answers = []
+            for topic in request.topics:
+                count = self._partition_count(topic.name)
+                in_use = reading is None or topic.name in reading
+                errors = []
+                for each in topic.partitions:
+                    index = each.partition_index
+                    if not 0 <= index < count:
+                        errors.append(ErrorCode.unknown_topic_or_partition)
+                        continue
+                    errors.append(ErrorCode.group_subscribed_to_topic if in_use else ErrorCode.none)
+                    known = part.offsets.get(group_id, topic.name, index) is not None
+                    if not in_use and (known or part.offsets.is_unstable(group_id, topic.name, index)):
+                        places.append((topic.name, index))
+                        rows.append((records.offset_key(group_id, topic.name, index), None))
+                answers.append((topic, errors))
+
+            def apply() -> None:
+                for name, index in places:
+                    part.offsets.remove(group_id, name, index)
+
+            waiting = self.groups.write_tombstones(part, rows, apply)
+            if waiting is not None:
+                await waiting
+        except KafkaError as problem:
+            return call.answer(error_code=coordinator_error(problem), topics=())
+        return call.answer(
+            error_code=ErrorCode.none,
+            topics=tuple(
+                call.make(
+                    "OffsetDeleteResponseTopic",
+                    name=topic.name,
+                    partitions=tuple(
+                        call.make(
+                            "OffsetDeleteResponsePartition",
+                            partition_index=each.partition_index,
+                            error_code=error,
+                        )
+                        for each, error in zip(topic.partitions, errors, strict=True)
+                    ),
+                )
+                for topic, errors in answers
+            ),
+        )
+
+    # ------------------------------------------------------------------ TxnOffsetCommit
+
+    async def txn_offset_commit(self, call: Call) -> Any:
+        """Offsets that become the group's when their transaction commits."""
+        request = call.request
+        group_id = request.group_id
+        errors: dict[tuple[str, int], ErrorCode] = {}
+        whole = ErrorCode.none
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.invalid_group_id)
+            part = self.groups.part(group_id)
+            await self._check_txn_commit(part, call)
+            rows, commits = self._txn_commits(request, call.version, errors)
+            if rows:
+                waiting = self._write_pending(part, request, rows, commits)
+                if waiting is not None:
+                    await waiting
+        except KafkaError as problem:
+            whole = coordinator_error(problem)
+        return call.answer(
+            topics=tuple(
+                call.make(
+                    "TxnOffsetCommitResponseTopic",
+                    name=topic.name,
+                    partitions=tuple(
+                        call.make(
+                            "TxnOffsetCommitResponsePartition",
+                            partition_index=each.partition_index,
+                            error_code=errors.get((topic.name, each.partition_index), whole),
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    async def _check_txn_commit(self, part: Part, call: Call) -> None:
+        """The member may commit, and its transaction is open and knows of this shard."""
+        request = call.request
+        group = part.groups.get(request.group_id)
+        generation = request.generation_id if call.version >= 3 else -1
+        member_id = request.member_id if call.version >= 3 else ""
+        if isinstance(group, ConsumerGroup):
+            partitions = self._partitions(0, request.topics)
+            error = group.check_commit(member_id, generation, partitions, True, call.version)
+        elif group is not None:
+            instance_id = request.group_instance_id if call.version >= 3 else None
+            error = group.check_commit(member_id, instance_id, generation, True, self.groups.now())
+        elif generation < 0:
+            error = ErrorCode.none
+        else:
+            error = (
+                ErrorCode.unknown_member_id if part.knows(request.group_id) else ErrorCode.illegal_generation
+            )
+        while error is ErrorCode.none:
+            answer = self.broker.transactions.verify_offsets(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                request.group_id,
+                call.version,
+            )
+            if isinstance(answer, ErrorCode):
+                error = answer
+                break
+            error = await answer  # then ask again: while we waited, the transaction may have been ended
+        if error is not ErrorCode.none:
+            raise KafkaError(error)
+
+    def _txn_commits(
+        self, request: Any, version: int, errors: dict[tuple[str, int], ErrorCode]
+    ) -> tuple[list[Row], Commits]:
+        now_ms = wall_ms()
+        limit = self.broker.settings.integer("offset.metadata.max.bytes")
+        rows: list[Row] = []
+        commits: Commits = []
+        for topic in request.topics:
+            count = self._partition_count(topic.name)
+            for each in topic.partitions:
+                metadata = each.committed_metadata or ""
+                place = (topic.name, each.partition_index)
+                if not 0 <= each.partition_index < count:
+                    errors[place] = ErrorCode.unknown_topic_or_partition
+                elif len(metadata) > limit:
+                    errors[place] = ErrorCode.offset_metadata_too_large
+                else:
+                    epoch = each.committed_leader_epoch if version >= 2 else records.NO_EPOCH
+                    value = records.offset_value(each.committed_offset, epoch, metadata, now_ms)
+                    rows.append((records.offset_key(request.group_id, *place), value))
+                    commits.append((*place, value))
+        return rows, commits
+
+    def _write_pending(
+        self, part: Part, request: Any, rows: list[Row], commits: Commits
+    ) -> asyncio.Future[None] | None:
+        def apply(position: int) -> None:
+            put = part.offsets.put_pending
+            for topic, partition, value in commits:
+                put(request.producer_id, request.group_id, topic, partition, value, position)
+
+        return part.write(rows, apply, (request.producer_id, request.producer_epoch))
+
+
+def _commit_error(error: KafkaError) -> ErrorCode:
+    if error.code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large):
+        return ErrorCode.invalid_commit_offset_size
+    return coordinator_error(error)

@@ -1,0 +1,165 @@
+"""Where things are in a partition: ListOffsets 1 to 11, OffsetForLeaderEpoch 2 to 4, DeleteRecords 0 to 2.
+
+ListOffsets knows the special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp, -4 earliest
+local, -5 last tiered (always unknown: there is no tiered storage), -6 earliest not yet tiered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.dispatch import Api, Call
+from millstream.broker.partitions import Partition
+from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}  # version that knows it
+READ_COMMITTED = 1
+NOTHING = (-1, -1, -1)
+
+
+class OffsetsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(2, "ListOffsets", 1, 11, self.list_offsets),
+            Api(21, "DeleteRecords", 0, 2, self.delete_records),
+            Api(23, "OffsetForLeaderEpoch", 2, 4, self.offset_for_leader_epoch),
+        ]
+
+    def _leader(self, topic: str, index: int, epoch: int = -1) -> Partition:
+        """The partition, if this broker leads it under the epoch that the client knows."""
+        partition = self.broker.partitions.find(topic, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        if not partition.leads:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            older = epoch < partition.leader_epoch
+            raise KafkaError(ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch)
+        return partition
+
+    # ------------------------------------------------------------------ ListOffsets
+
+    def list_offsets(self, call: Call) -> Any:
+        request = call.request
+        committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                epoch = asked.current_leader_epoch if call.version >= 4 else -1
+                error = ErrorCode.none
+                try:
+                    partition = self._leader(topic.name, asked.partition_index, epoch)
+                    found = self._find(partition, asked.timestamp, call.version, committed_only)
+                except KafkaError as problem:
+                    error, found = problem.code, NOTHING
+                timestamp, offset, leader_epoch = found
+                partitions.append(
+                    call.make(
+                        "ListOffsetsPartitionResponse",
+                        partition_index=asked.partition_index,
+                        error_code=error,
+                        timestamp=timestamp,
+                        offset=offset,
+                        leader_epoch=leader_epoch,
+                    )
+                )
+            topics.append(
+                call.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
+            )
+        return call.answer(topics=tuple(topics))
+
+    def _find(
+        self, partition: Partition, timestamp: int, version: int, committed_only: bool
+    ) -> tuple[int, int, int]:
+        """(timestamp, offset, leader epoch), -1 for what there is not."""
+        log = partition.log
+        if (timestamp < 0 and version < SINCE.get(timestamp, 0)) or timestamp < EARLIEST_PENDING:
+            raise KafkaError(ErrorCode.unsupported_version)
+        if timestamp == LATEST:
+            end = log.last_stable_offset if committed_only else log.high_watermark
+            return -1, end, partition.leader_epoch
+        if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING):
+            return -1, log.start_offset, log.epochs.at(log.start_offset)
+        if timestamp == LATEST_TIERED:
+            return NOTHING
+        found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        limit = log.last_stable_offset if committed_only else log.high_watermark
+        if found is None or found[1] >= limit:
+            return NOTHING
+        return found
+
+    # ------------------------------------------------------------------ DeleteRecords
+
+    async def delete_records(self, call: Call) -> Any:
+        """Confirmed when the new starts are on disk."""
+        topics = []
+        for topic in call.request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                low, error = -1, ErrorCode.none
+                try:
+                    partition = self._leader(topic.name, asked.partition_index)
+                    low = self._delete_before(partition, asked.offset)
+                except KafkaError as problem:
+                    error = problem.code
+                partitions.append(
+                    call.make(
+                        "DeleteRecordsPartitionResult",
+                        partition_index=asked.partition_index,
+                        low_watermark=low,
+                        error_code=error,
+                    )
+                )
+            topics.append(
+                call.make("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions))
+            )
+        await self.broker.housekeeping.remember_starts()
+        return call.answer(topics=tuple(topics))
+
+    def _delete_before(self, partition: Partition, offset: int) -> int:
+        log = partition.log
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.policy_violation)
+        if offset == -1:
+            offset = log.high_watermark
+        if offset < 0 or offset > log.high_watermark:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        if offset > log.start_offset:
+            log.advance_start(offset)
+        return log.start_offset
+
+    # ------------------------------------------------------------------ OffsetForLeaderEpoch
+
+    def offset_for_leader_epoch(self, call: Call) -> Any:
+        topics = []
+        for topic in call.request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                error, epoch, end = ErrorCode.none, -1, -1
+                try:
+                    partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)
+                    if asked.leader_epoch <= partition.log.last_epoch():  # a newer one is nothing we know of
+                        epoch, end = partition.log.epoch_end(asked.leader_epoch)
+                except KafkaError as problem:
+                    error = problem.code
+                partitions.append(
+                    call.make(
+                        "EpochEndOffset",
+                        error_code=error,
+                        partition=asked.partition,
+                        leader_epoch=epoch,
+                        end_offset=end,
+                    )
+                )
+            topics.append(
+                call.make("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions))
+            )
+        return call.answer(topics=tuple(topics))

@@ -1,0 +1,287 @@
+"""Changes to topics: CreateTopics 2 to 7, DeleteTopics 1 to 6, CreatePartitions 0 to 3, ElectLeaders 0 to 2,
+AlterPartitionReassignments 0 to 1, ListPartitionReassignments 0.
+
+Every change is a command to the controller, which answers part by part; here it is only put into the protocol's words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millstream.broker.dispatch import Api, Call
+from millstream.cluster.commands import (
+    AlterReassignments,
+    Command,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    MorePartitions,
+    NewTopic,
+    Result,
+    TopicCreated,
+    TopicDeleted,
+    TopicRef,
+)
+from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+PREFERRED, UNCLEAN = 0, 1
+R = TypeVar("R")
+
+
+class TopicsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(19, "CreateTopics", 2, 7, self.create_topics),
+            Api(20, "DeleteTopics", 1, 6, self.delete_topics),
+            Api(37, "CreatePartitions", 0, 3, self.create_partitions),
+            Api(43, "ElectLeaders", 0, 2, self.elect_leaders),
+            Api(45, "AlterPartitionReassignments", 0, 1, self.alter_reassignments),
+            Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments),
+        ]
+
+    async def _submit(self, command: Command[R], refused: Callable[[KafkaError], R]) -> R:
+        """Ask the controller; where it refuses the command as a whole, every part gets that answer."""
+        try:
+            return await self.broker.controller.submit(command)
+        except KafkaError as error:
+            return refused(error)
+
+    # ------------------------------------------------------------------ create
+
+    async def create_topics(self, call: Call) -> Any:
+        request = call.request
+        times = Counter(topic.name for topic in request.topics)
+        wanted = [topic for topic in request.topics if times[topic.name] == 1]
+        created = await self._submit(
+            CreateTopics(
+                [
+                    NewTopic(
+                        topic.name,
+                        topic.num_partitions,
+                        topic.replication_factor,
+                        [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments],
+                        {config.name: config.value for config in topic.configs},
+                    )
+                    for topic in wanted
+                ],
+                request.validate_only,
+            ),
+            lambda error: [TopicCreated(topic.name, error.code, error.message) for topic in wanted],
+        )
+        twice = [
+            TopicCreated(name, ErrorCode.invalid_request, "Duplicate topic name.")
+            for name, n in times.items()
+            if n > 1
+        ]
+        return call.answer(topics=tuple(self._created(call, result) for result in [*created, *twice]))
+
+    def _created(self, call: Call, result: TopicCreated) -> Any:
+        failed = result.error is not ErrorCode.none
+        configs = None
+        if not failed and call.version >= 5:
+            configs = tuple(
+                call.make(
+                    "CreatableTopicConfigs",
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in self.broker.settings.describe_topic(result.configs)
+            )
+        return call.make(
+            "CreatableTopicResult",
+            name=result.name,
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=result.message,
+            topic_config_error_code=0,
+            num_partitions=result.num_partitions,
+            replication_factor=result.replication_factor,
+            configs=() if failed else configs,
+        )
+
+    async def create_partitions(self, call: Call) -> Any:
+        request = call.request
+        times = Counter(topic.name for topic in request.topics)
+        results = await self._submit(
+            CreatePartitions(
+                [
+                    MorePartitions(
+                        topic.name,
+                        topic.count,
+                        None
+                        if topic.assignments is None
+                        else [assigned.broker_ids for assigned in topic.assignments],
+                    )
+                    for topic in request.topics
+                    if times[topic.name] == 1
+                ],
+                request.validate_only,
+            ),
+            lambda error: {name: Result(error.code, error.message) for name in times},
+        )
+        for name, count in times.items():
+            if count > 1:
+                results[name] = Result(ErrorCode.invalid_request, "Duplicate topic name.")
+        return call.answer(
+            results=tuple(
+                call.make(
+                    "CreatePartitionsTopicResult",
+                    name=name,
+                    error_code=result.error,
+                    error_message=result.message,
+                )
+                for name, result in results.items()
+            )
+        )
+
+    # ------------------------------------------------------------------ delete
+
+    async def delete_topics(self, call: Call) -> Any:
+        request = call.request
+        if call.version >= 6:
+            asked = [topic.name if topic.name is not None else topic.topic_id for topic in request.topics]
+        else:
+            asked = list(request.topic_names)
+        if not self.broker.settings.boolean("delete.topic.enable"):
+            return call.answer(responses=tuple(self._not_deleted(call, topic) for topic in asked))
+        named = [topic for topic in asked if topic is not None]
+        deleted = await self._submit(
+            DeleteTopics(named), lambda error: [self._undeleted(topic, error) for topic in named]
+        )
+        return call.answer(
+            responses=tuple(
+                call.make(
+                    "DeletableTopicResult",
+                    name=result.name,
+                    topic_id=result.topic_id,
+                    error_code=result.error,
+                    error_message=result.message,
+                )
+                for result in deleted
+            )
+        )
+
+    def _undeleted(self, topic: TopicRef, error: KafkaError) -> TopicDeleted:
+        name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
+        return TopicDeleted(topic, name, topic_id, error.code, error.message)
+
+    def _not_deleted(self, call: Call, topic: Any) -> Any:
+        by_name = isinstance(topic, str)
+        return call.make(
+            "DeletableTopicResult",
+            name=topic if by_name else None,
+            topic_id=None if by_name else topic,
+            error_code=ErrorCode.topic_deletion_disabled if call.version >= 3 else ErrorCode.invalid_request,
+            error_message="Topic deletion is disabled (delete.topic.enable=false).",
+        )
+
+    # ------------------------------------------------------------------ leaders and replicas
+
+    async def elect_leaders(self, call: Call) -> Any:
+        request = call.request
+        kind = request.election_type if call.version >= 1 else PREFERRED
+        if kind not in (PREFERRED, UNCLEAN):
+            return call.answer(error_code=ErrorCode.invalid_request, replica_election_results=())
+        asked = None
+        if request.topic_partitions is not None:
+            asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+        results = await self._submit(
+            ElectLeaders(asked, unclean=kind == UNCLEAN),
+            lambda error: {place: Result(error.code, error.message) for place in asked or ()},
+        )
+        return call.answer(
+            error_code=ErrorCode.none,
+            replica_election_results=self._by_topic(
+                call,
+                results,
+                "ReplicaElectionResult",
+                "topic",
+                "partition_result",
+                "PartitionResult",
+                "partition_id",
+            ),
+        )
+
+    async def alter_reassignments(self, call: Call) -> Any:
+        request = call.request
+        asked = [
+            (topic.name, partition.partition_index, partition.replicas)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        allow = request.allow_replication_factor_change if call.version >= 1 else True
+        results = await self._submit(
+            AlterReassignments(asked, allow),
+            lambda error: {(name, index): Result(error.code, error.message) for name, index, _ in asked},
+        )
+        return call.answer(
+            allow_replication_factor_change=allow,
+            error_code=ErrorCode.none,
+            error_message=None,
+            responses=self._by_topic(
+                call,
+                results,
+                "ReassignableTopicResponse",
+                "name",
+                "partitions",
+                "ReassignablePartitionResponse",
+                "partition_index",
+            ),
+        )
+
+    def _by_topic(
+        self,
+        call: Call,
+        results: dict[tuple[str, int], Result],
+        structure: str,
+        name_field: str,
+        parts_field: str,
+        part_structure: str,
+        index_field: str,
+    ) -> tuple[Any, ...]:
+        """The controller's flat results, grouped by topic as the protocol wants them."""
+        grouped: dict[str, list[Any]] = {}
+        for (topic, index), result in results.items():
+            part = call.make(
+                part_structure, error_code=result.error, error_message=result.message, **{index_field: index}
+            )
+            grouped.setdefault(topic, []).append(part)
+        return tuple(
+            call.make(structure, **{name_field: topic, parts_field: tuple(parts)})
+            for topic, parts in grouped.items()
+        )
+
+    def list_reassignments(self, call: Call) -> Any:
+        image = self.broker.image
+        asked = call.request.topics
+        wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
+        grouped: dict[str, list[Any]] = {}
+        for partition in image.reassignments():
+            name = image.topics_by_id[partition.topic_id].name
+            if wanted is None or (name, partition.index) in wanted:
+                grouped.setdefault(name, []).append(
+                    call.make(
+                        "OngoingPartitionReassignment",
+                        partition_index=partition.index,
+                        replicas=partition.replicas,
+                        adding_replicas=partition.adding,
+                        removing_replicas=partition.removing,
+                    )
+                )
+        topics = tuple(
+            call.make("OngoingTopicReassignment", name=name, partitions=tuple(parts))
+            for name, parts in grouped.items()
+        )
+        return call.answer(error_code=ErrorCode.none, error_message=None, topics=topics)

@@ -1,0 +1,412 @@
+"""Transactions: InitProducerId 0 to 6, AddPartitionsToTxn 0 to 5, AddOffsetsToTxn 0 to 4, EndTxn 0 to 5, WriteTxnMarkers
+1 and 2, DescribeTransactions 0, ListTransactions 0 to 2.
+
+Requests in, the coordinator's verdict out, in the words that the client's version knows: PRODUCER_FENCED is
+INVALID_PRODUCER_EPOCH for clients that are older than it. AddPartitionsToTxn from 4 on is what brokers send each other:
+several transactions at once, to add or only to verify. TxnOffsetCommit is with the groups. Left out: taking over a
+prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4 does not serve either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.dispatch import Api, Call
+from millstream.broker.partitions import INTERNAL_TOPICS
+from millstream.broker.transactions.coordinator import wall_ms
+from millstream.broker.transactions.machine import Marker, Outcome
+from millstream.broker.transactions.markers import OFFSETS_TOPIC
+from millstream.broker.transactions.records import STATE_OF_LABEL, TopicPartition, Transaction
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.messages import body_start, codec
+from millstream.wire.primitives import uvarint
+
+if TYPE_CHECKING:
+    from millstream.broker.connection import Connection
+    from millstream.broker.server import Broker
+    from millstream.broker.transactions.coordinator import Answer, Verdicts
+
+DESCRIBE = 65
+FIRST_FROM_BROKERS = 4  # AddPartitionsToTxn
+FIRST_THAT_BUMPS = 5  # EndTxn
+_FACTS = struct.Struct(">iqqh")  # timeout, start time, producer id, epoch
+
+
+class TransactionsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.coordinator = broker.transactions
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(22, "InitProducerId", 0, 6, self.init_producer_id),
+            Api(24, "AddPartitionsToTxn", 0, 5, self.add_partitions),
+            Api(25, "AddOffsetsToTxn", 0, 4, self.add_offsets),
+            Api(26, "EndTxn", 0, 5, self.end),
+            Api(27, "WriteTxnMarkers", 1, 2, self.write_markers),
+            Api(DESCRIBE, "DescribeTransactions", 0, 0, raw=self.describe),
+            Api(66, "ListTransactions", 0, 2, self.list),
+        ]
+
+    # ------------------------------------------------------------------ InitProducerId
+
+    def init_producer_id(self, call: Call) -> Any:
+        request = call.request
+        known = None
+        if call.version >= 3:
+            given = (request.producer_id, request.producer_epoch)
+            if (given[0] == -1) != (given[1] == -1):
+                return self._identity(call, Outcome(ErrorCode.invalid_request))
+            known = None if given[0] == -1 else given
+        two_phase = False
+        if call.version >= 6:
+            two_phase = request.enable2_pc
+            if request.keep_prepared_txn:
+                return self._identity(call, Outcome(ErrorCode.unsupported_version))
+        timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
+        answer = self.coordinator.init_producer_id(request.transactional_id, timeout_ms, known, two_phase)
+        return _when_known(answer, lambda outcome: self._identity(call, outcome))
+
+    def _identity(self, call: Call, outcome: Outcome) -> Any:
+        error = _fenced_for(outcome.error, call.version, 4)
+        good = error is ErrorCode.none
+        return call.answer(
+            error_code=error,
+            producer_id=outcome.producer_id if good else -1,
+            producer_epoch=outcome.epoch if good else -1,
+            ongoing_txn_producer_id=-1,
+            ongoing_txn_producer_epoch=-1,
+        )
+
+    # ------------------------------------------------------------------ AddPartitionsToTxn
+
+    def add_partitions(self, call: Call) -> Any:
+        request = call.request
+        if call.version >= FIRST_FROM_BROKERS:
+            return self._add_batched(call)
+        transactional_id = request.v3_and_below_transactional_id
+        partitions = _partitions(request.v3_and_below_topics)
+        problems = self._unusable(partitions, from_client=True)
+        if problems:
+            return self._added(call, problems)
+        answer = self.coordinator.add_partitions(
+            transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions,
+            client_version=0,
+        )
+        return _when_known(
+            answer,
+            lambda outcome: self._added(
+                call, dict.fromkeys(partitions, _fenced_for(outcome.error, call.version, 2))
+            ),
+        )
+
+    def _added(self, call: Call, verdicts: Verdicts) -> Any:
+        return call.answer(results_by_topic_v3_and_below=_results(call, verdicts))
+
+    def _add_batched(self, call: Call) -> Any:
+        """All transactions of the request; at once if none of them has to wait."""
+        found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]] = []
+        for asked in call.request.transactions:
+            found.append((asked.transactional_id, self._add_one(asked)))
+        if any(isinstance(verdicts, asyncio.Future) for _, verdicts in found):
+            return self._added_batched_later(call, found)
+        return self._added_batched(call, found)  # type: ignore[arg-type]
+
+    def _add_one(self, asked: Any) -> Verdicts | asyncio.Future[Verdicts]:
+        partitions = _partitions(asked.topics)
+        problems = self._unusable(partitions, from_client=False)
+        if problems:
+            return problems
+        identity = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        if asked.verify_only:
+            return self.coordinator.verify_partitions(*identity, partitions)
+        answer = self.coordinator.add_partitions(*identity, partitions, client_version=2)
+        if isinstance(answer, Outcome):
+            return dict.fromkeys(partitions, answer.error)
+
+        async def later() -> Verdicts:
+            return dict.fromkeys(partitions, (await answer).error)
+
+        return asyncio.get_running_loop().create_task(later())
+
+    async def _added_batched_later(
+        self, call: Call, found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]]
+    ) -> Any:
+        return self._added_batched(call, [(key, v if isinstance(v, dict) else await v) for key, v in found])
+
+    def _added_batched(self, call: Call, found: list[tuple[str, Verdicts]]) -> Any:
+        return call.answer(
+            error_code=ErrorCode.none,
+            results_by_transaction=tuple(
+                call.make(
+                    "AddPartitionsToTxnResult",
+                    transactional_id=transactional_id,
+                    topic_results=_results(call, verdicts),
+                )
+                for transactional_id, verdicts in found
+            ),
+        )
+
+    def _unusable(self, partitions: list[TopicPartition], from_client: bool) -> Verdicts:
+        """Nothing is added if one partition cannot be; which one, and that the others were not tried."""
+        image = self.broker.image
+        problems: Verdicts = {}
+        for topic, index in partitions:
+            known = image.topic(topic)
+            if from_client and topic in INTERNAL_TOPICS:
+                problems[topic, index] = ErrorCode.topic_authorization_failed
+            elif known is None or image.partition(known.topic_id, index) is None:
+                problems[topic, index] = ErrorCode.unknown_topic_or_partition
+        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | problems if problems else {}
+
+    # ------------------------------------------------------------------ AddOffsetsToTxn
+
+    def add_offsets(self, call: Call) -> Any:
+        """The group's partition of the offsets topic becomes part of the transaction."""
+        request = call.request
+        partition = (OFFSETS_TOPIC, self.broker.groups.topic.shard_index(request.group_id))
+        answer = self.coordinator.add_partitions(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [partition],
+            client_version=0,
+        )
+        return _when_known(
+            answer, lambda outcome: call.answer(error_code=_fenced_for(outcome.error, call.version, 2))
+        )
+
+    # ------------------------------------------------------------------ EndTxn
+
+    def end(self, call: Call) -> Any:
+        request = call.request
+        answer = self.coordinator.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            client_version=2 if call.version >= FIRST_THAT_BUMPS else 0,
+        )
+        return _when_known(answer, lambda outcome: self._ended(call, outcome))
+
+    def _ended(self, call: Call, outcome: Outcome) -> Any:
+        return call.answer(
+            error_code=_fenced_for(outcome.error, call.version, 2),
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.epoch,
+        )
+
+    # ------------------------------------------------------------------ WriteTxnMarkers
+
+    def write_markers(self, call: Call) -> Any:
+        """From a coordinator elsewhere, or from an administrator who ends a transaction that nobody coordinates."""
+        found: list[tuple[int, Verdicts]] = []
+        waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
+        for asked in call.request.markers:
+            marker = Marker(
+                asked.producer_id,
+                asked.producer_epoch,
+                asked.transaction_result,
+                asked.transaction_version if call.version >= 2 else 0,
+            )
+            verdicts: Verdicts = {}
+            for partition in _partitions(asked.topics, "partition_indexes"):
+                verdicts[partition] = ErrorCode.none
+                try:
+                    future = self.coordinator.markers.write(marker, asked.coordinator_epoch, partition)
+                except KafkaError as error:
+                    verdicts[partition] = error.code
+                    continue
+                if future is not None:
+                    waiting.append((verdicts, partition, future))
+            found.append((asked.producer_id, verdicts))
+        if waiting:
+            return self._marked_later(call, found, waiting)
+        return self._marked(call, found)
+
+    async def _marked_later(
+        self,
+        call: Call,
+        found: list[tuple[int, Verdicts]],
+        waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]],
+    ) -> Any:
+        for verdicts, partition, future in waiting:
+            try:
+                await future
+            except KafkaError as error:
+                verdicts[partition] = error.code
+        return self._marked(call, found)
+
+    def _marked(self, call: Call, found: list[tuple[int, Verdicts]]) -> Any:
+        return call.answer(
+            markers=tuple(
+                call.make(
+                    "WritableTxnMarkerResult",
+                    producer_id=producer_id,
+                    topics=tuple(
+                        call.make(
+                            "WritableTxnMarkerTopicResult",
+                            name=topic,
+                            partitions=tuple(
+                                call.make(
+                                    "WritableTxnMarkerPartitionResult", partition_index=index, error_code=code
+                                )
+                                for index, code in indexes
+                            ),
+                        )
+                        for topic, indexes in _by_topic(verdicts)
+                    ),
+                )
+                for producer_id, verdicts in found
+            )
+        )
+
+    # ------------------------------------------------------------------ DescribeTransactions
+
+    def describe(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        client_id_size: int,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Packed by hand: kio has no way to say that a transaction has not begun (-1)."""
+        request = codec(DESCRIBE, version).read(frame, body_start(frame, client_id_size, True))
+        out = [b"\0\0\0\0", uvarint(len(request.transactional_ids) + 1)]
+        for transactional_id in request.transactional_ids:
+            try:
+                out.append(_described(transactional_id, self.coordinator.describe(transactional_id)))
+            except KafkaError as error:
+                out.append(_undescribed(transactional_id, error.code))
+        out.append(b"\0")
+        body = b"".join(out)
+        connection.send(struct.pack(">iiB", len(body) + 5, correlation_id, 0) + body)
+
+    # ------------------------------------------------------------------ ListTransactions
+
+    def list(self, call: Call) -> Any:
+        request = call.request
+        unknown = tuple(label for label in request.state_filters if label not in STATE_OF_LABEL)
+        states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
+        duration_ms = request.duration_filter if call.version >= 1 else -1
+        try:
+            matches = _pattern(request.transactional_id_pattern if call.version >= 2 else None)
+            found = [
+                t
+                for t in self.coordinator.all()
+                if (not request.state_filters or t.state in states)
+                and (not request.producer_id_filters or t.producer_id in request.producer_id_filters)
+                and (duration_ms < 0 or wall_ms() - t.started_ms > duration_ms)
+                and (matches is None or matches(t.transactional_id))
+            ]
+        except KafkaError as error:
+            return call.answer(error_code=error.code, unknown_state_filters=(), transaction_states=())
+        return call.answer(
+            error_code=ErrorCode.none,
+            unknown_state_filters=unknown,
+            transaction_states=tuple(
+                call.make(
+                    "TransactionState",
+                    transactional_id=t.transactional_id,
+                    producer_id=t.producer_id,
+                    transaction_state=t.state.label,
+                )
+                for t in found
+            ),
+        )
+
+
+def _when_known(answer: Answer, pack: Callable[[Outcome], Any]) -> Any:
+    """The response, or a coroutine for it if the log has not committed yet."""
+    if isinstance(answer, Outcome):
+        return pack(answer)
+    return _pack_later(answer, pack)
+
+
+async def _pack_later(answer: asyncio.Future[Outcome], pack: Callable[[Outcome], Any]) -> Any:
+    return pack(await answer)
+
+
+def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
+    """PRODUCER_FENCED came with version `since` of the request; before, the same was called INVALID_PRODUCER_EPOCH."""
+    if error is ErrorCode.producer_fenced and version < since:
+        return ErrorCode.invalid_producer_epoch
+    return error
+
+
+def _partitions(topics: Any, field: str = "partitions") -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in getattr(topic, field)]
+
+
+def _by_topic(verdicts: Verdicts) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
+    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (topic, index), code in verdicts.items():
+        topics.setdefault(topic, []).append((index, code))
+    return list(topics.items())
+
+
+def _results(call: Call, verdicts: Verdicts) -> tuple[Any, ...]:
+    return tuple(
+        call.make(
+            "AddPartitionsToTxnTopicResult",
+            name=topic,
+            results_by_partition=tuple(
+                call.make(
+                    "AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code
+                )
+                for index, code in indexes
+            ),
+        )
+        for topic, indexes in _by_topic(verdicts)
+    )
+
+
+def _described(transactional_id: str, t: Transaction) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(t.partitions):
+        topics.setdefault(topic, []).append(index)
+    out = [
+        struct.pack(">h", 0),
+        _text(transactional_id),
+        _text(t.state.label),
+        _FACTS.pack(t.timeout_ms, t.started_ms, t.producer_id, t.epoch),
+        uvarint(len(topics) + 1),
+    ]
+    for topic, indexes in topics.items():
+        out.append(_text(topic) + uvarint(len(indexes) + 1))
+        out.append(struct.pack(f">{len(indexes)}i", *indexes) + b"\0")
+    out.append(b"\0")
+    return b"".join(out)
+
+
+def _undescribed(transactional_id: str, error: ErrorCode) -> bytes:
+    return (
+        struct.pack(">h", error) + _text(transactional_id) + _text("") + _FACTS.pack(0, 0, 0, 0) + b"\x01\0"
+    )
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
+def _pattern(pattern: str | None) -> Callable[[str], object] | None:
+    """A test for the whole transactional id, in google-re2: a client's pattern must not be able to stop the loop."""
+    if not pattern:
+        return None
+    import re2
+
+    quiet = re2.Options()
+    quiet.log_errors = False
+    try:
+        compiled = re2.compile(pattern, quiet)
+    except re2.error as error:
+        raise KafkaError(ErrorCode.invalid_regular_expression, str(error)) from None
+    return compiled.fullmatch  # type: ignore[no-any-return]

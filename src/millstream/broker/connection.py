@@ -1,0 +1,452 @@
+"""One client's connection: bytes in, frames to the dispatcher, answers out in order.
+
+Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so an idle
+connection owns no memory. Only an unfinished frame gets a buffer of its own, which grows with the bytes that have really
+arrived, never with the length that was claimed, under one budget for the whole broker.
+
+One request at a time. Until the answer to a request has been handed to the kernel, the next frame is not looked at; a
+client that does not read its answers therefore stops itself. A handler that cannot answer at once (long poll, waiting
+for a write to be durable) parks the connection and resumes it later.
+
+Writing. An answer is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache to the
+socket by sendfile. `MSG_MORE` keeps header and records in one segment on the network.
+
+The three methods that touch the socket (`_receive`, `_send`, `_send_file`) are all that TLS has to replace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millstream.storage.segment import Segment
+from millstream.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from millstream.broker.dispatch import Dispatcher
+    from millstream.broker.listener import ListenerContext
+    from millstream.broker.produce import UsualProduces
+
+logger = logging.getLogger("millstream.network")
+
+SCRATCH_SIZE = 256 * 1024
+HOLD_BELOW = 4096  # larger answers leave at once
+FRAMES_PER_TURN = 64  # then the other connections have their turn
+BYTES_PER_TURN = 4 * 1024 * 1024
+FIRST_BUFFER = 8 * 1024  # for an unfinished frame; doubled as its bytes arrive
+KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next large frame
+
+_scratch = bytearray(SCRATCH_SIZE)
+_scratch_view = memoryview(_scratch)
+
+
+class FileRange:
+    """Bytes of a segment file on their way to a socket. Holds the file open until `release`."""
+
+    __slots__ = ("newest", "position", "segment", "size")
+
+    def __init__(self, segment: Segment, position: int, size: int, newest: bool) -> None:
+        segment.acquire()
+        self.segment = segment
+        self.position = position
+        self.size = size
+        self.newest = newest  # in the segment that is being written, so in memory for certain
+
+    def release(self) -> None:
+        self.segment.release()
+
+
+Part = bytes | bytearray | memoryview | FileRange
+
+
+class BufferBudget:
+    """How many bytes of unfinished frames the whole broker may hold, and who holds them."""
+
+    __slots__ = ("holders", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.holders: set[Connection] = set()
+
+    def take(self, size: int, wanting: Connection) -> bool:
+        """Account for `size` more bytes; takes from the longest-stalled holders to make room if it must."""
+        while self.used + size > self.limit:
+            stalled = min(
+                (c for c in self.holders if c is not wanting), key=lambda c: c.last_active, default=None
+            )
+            if stalled is None:
+                return False
+            if not stalled.shed():
+                stalled.close(
+                    "the broker's budget for unfinished requests is used up and this one is the slowest"
+                )
+        self.used += size
+        self.holders.add(wanting)
+        return True
+
+    def give_back(self, size: int, holder: Connection) -> None:
+        self.used -= size
+        self.holders.discard(holder)
+
+
+class Connection:
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_held",
+        "_hold",
+        "_muted",
+        "_out",
+        "_writing",
+        "bytes_in",
+        "bytes_out",
+        "client_id",
+        "closed",
+        "context",
+        "dispatcher",
+        "fd",
+        "last_active",
+        "loop",
+        "parked",
+        "peer",
+        "pending",
+        "requests",
+        "sock",
+        "software",
+        "usual_produce",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        context: ListenerContext,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.peer = peer
+        self.context = context
+        self.dispatcher = dispatcher
+        self.loop = loop
+        self.closed = False
+        self.parked = False  # a request is being worked on; its answer is still to come
+        self.pending: object = None  # what it waits for, so that closing can cancel it
+        self.last_active = loop.time()
+        self.bytes_in = self.bytes_out = self.requests = 0
+        self.client_id = ""
+        self.software = ""
+        self.usual_produce: UsualProduces | None = None  # kept for ProduceHandler
+        self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
+        self._filled = 0
+        self._muted = False
+        self._hold = False  # another whole request is waiting right behind the one in work
+        self._held: list[bytes] = []  # answers that leave with the next one
+        self._out: deque[Part] = deque()
+        self._writing = False
+        loop.add_reader(self.fd, self._readable)
+
+    # ------------------------------------------------------------------ reading
+
+    def _receive(self, into: memoryview) -> int:
+        """Bytes received; 0 when the peer has closed, -1 when there is nothing now."""
+        try:
+            return self.sock.recv_into(into)
+        except (BlockingIOError, InterruptedError):
+            return -1
+        except OSError:
+            return 0
+
+    def _readable(self) -> None:
+        if self.parked or self._out:
+            self._notice_hangup()
+            return
+        filled = self._filled
+        if filled:
+            room = self._room_for_more()
+            if room is None:
+                return
+            count = self._receive(room)
+        else:
+            count = self._receive(_scratch_view)
+        if count <= 0:
+            if count == 0:
+                self.close()
+            return
+        self.last_active = self.loop.time()
+        self.bytes_in += count
+        if filled:
+            self._filled = filled + count
+            self._drain()
+        else:
+            done = self._frames(_scratch_view, count)
+            if done < count and not self.closed:
+                self._keep(_scratch_view[done:count])
+
+    def _notice_hangup(self) -> None:
+        """Something happened on a connection whose request is still being answered: gone, or sending ahead?"""
+        try:
+            ahead = self.sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            ahead = b""
+        if ahead:
+            self._muted = True
+            self.loop.remove_reader(self.fd)
+        else:
+            self.close()
+
+    def _room_for_more(self) -> memoryview | None:
+        """Free space behind what has arrived of the current frame, ending where the frame ends."""
+        buffer, filled = self._buffer, self._filled
+        assert buffer is not None
+        need = INT32.unpack_from(buffer)[0] + 4 if filled >= 4 else 4
+        if need <= filled:  # whole frames wait here for their turn; reading ahead of them helps nobody
+            return None
+        if filled >= len(buffer):
+            bigger = min(need, 2 * len(buffer))
+            budget = self.context.budget
+            if not budget.take(bigger - len(buffer), self):
+                self.close("the broker's budget for unfinished requests is used up")
+                return None
+            grown = bytearray(bigger)
+            grown[:filled] = buffer
+            self._buffer = buffer = grown
+        return memoryview(buffer)[filled:need]
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move what is left in the scratch buffer to a buffer of our own."""
+        size = len(rest)
+        buffer = self._buffer
+        if buffer is None or len(buffer) < size:
+            claimed = INT32.unpack_from(rest)[0] + 4 if size >= 4 else FIRST_BUFFER
+            room = max(size, min(claimed, FIRST_BUFFER))
+            budget = self.context.budget
+            if buffer is not None:
+                budget.give_back(len(buffer), self)
+                self._buffer = None
+            if not budget.take(room, self):
+                self.close("the broker's budget for unfinished requests is used up")
+                return
+            self._buffer = buffer = bytearray(room)
+        buffer[:size] = rest
+        self._filled = size
+
+    def _drain(self) -> None:
+        """Handle the whole frames in our own buffer."""
+        buffer = self._buffer
+        if buffer is None:
+            return
+        filled = self._filled
+        with memoryview(buffer) as view:
+            done = self._frames(view, filled)
+        if self.closed or not done:
+            return
+        rest = filled - done
+        if rest:
+            buffer[:rest] = buffer[done:filled]
+        self._filled = rest
+        if not rest and len(buffer) > KEEP_BUFFER:
+            self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
+        if self._buffer is not None:
+            self.context.budget.give_back(len(self._buffer), self)
+            self._buffer = None
+            self._filled = 0
+
+    def _frames(self, view: memoryview, end: int) -> int:
+        """Handle whole frames until one must wait; returns how many bytes were used up."""
+        at = 0
+        dispatch = self.dispatcher.dispatch
+        turns = FRAMES_PER_TURN
+        while end - at >= 4:
+            size = INT32.unpack_from(view, at)[0]
+            if size < 0 or size > self.context.max_frame:
+                self.close(
+                    f"frame of {size} bytes is outside 0 to {self.context.max_frame} (socket.request.max.bytes)"
+                )
+                return end
+            if end - at - 4 < size:
+                break
+            if self.parked or self._out:
+                break
+            if not turns:
+                self.loop.call_soon(self._continue)
+                break
+            turns -= 1
+            start = at + 4
+            at = start + size
+            self.requests += 1
+            # Answers to requests that were sent together leave together: one system call, one wake-up of the client.
+            left = end - at
+            self._hold = turns > 0 and left >= 4 and 0 <= INT32.unpack_from(view, at)[0] <= left - 4
+            dispatch(self, view[start:at])
+            if self.closed:
+                return end
+            if self._held and (not self._hold or self.parked):
+                self._send_held()
+        return at
+
+    def _continue(self) -> None:
+        """Go on with the frames that were waiting behind a parked or throttled one."""
+        if self.closed or self.parked or self._out:
+            return
+        if self._filled:
+            self._drain()
+        if self._muted and not (self.closed or self.parked or self._out):
+            self._muted = False
+            self.loop.add_reader(self.fd, self._readable)
+
+    # ------------------------------------------------------------------ requests that wait
+
+    def park(self, pending: object) -> None:
+        """The current request is answered later: nothing else of this connection is looked at until `resume`."""
+        self.parked = True
+        self.pending = pending
+
+    def resume(self) -> None:
+        """The parked request has been answered (or needs no answer)."""
+        self.parked = False
+        self.pending = None
+        if self._filled or self._muted:
+            self.loop.call_soon(self._continue)
+
+    # ------------------------------------------------------------------ writing
+
+    def _send(self, data: bytes | bytearray | memoryview, more: bool) -> int:
+        try:
+            return self.sock.send(data, socket.MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def _send_file(self, part: FileRange) -> int:
+        try:
+            return os.sendfile(self.fd, part.segment.fd, part.position, part.size)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def send(self, data: bytes) -> None:
+        """Send an answer that is one piece: the usual case."""
+        if self._out:
+            self._out.append(data)
+            return
+        if self._hold and not self.parked and len(data) <= HOLD_BELOW:
+            self._held.append(data)
+            return
+        if self._held:
+            data = self._take_held() + data
+        try:
+            sent = self._send(data, False)
+        except OSError:
+            self.close()
+            return
+        self.bytes_out += sent
+        if sent < len(data):
+            self._out.append(memoryview(data)[sent:])
+            self._wait_writable()
+
+    def _take_held(self) -> bytes:
+        held, self._held = b"".join(self._held), []
+        return held
+
+    def _send_held(self) -> None:
+        self._hold = False
+        self.send(self._take_held())
+
+    def send_parts(self, parts: Sequence[Part]) -> None:
+        """Send an answer with file ranges in it, which are released when they are sent."""
+        if self._held:
+            self._out.append(self._take_held())
+        self._out.extend(parts)
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        sent_now = 0
+        try:
+            while out:
+                part = out[0]
+                if sent_now >= BYTES_PER_TURN:
+                    break
+                if isinstance(part, FileRange):
+                    sent = self._send_file(part)
+                    sent_now += sent
+                    if sent < part.size:
+                        if sent == 0 and os.fstat(part.segment.fd).st_size < part.position + part.size:
+                            self.close("the segment became shorter than the answer that was being sent")
+                            return
+                        part.position += sent
+                        part.size -= sent
+                        break  # the socket is full: another try would only fail
+                    out.popleft()
+                    part.release()
+                else:
+                    sent = self._send(part, len(out) > 1)
+                    sent_now += sent
+                    if sent < len(part):
+                        out[0] = memoryview(part)[sent:]
+                        break
+                    out.popleft()
+        except OSError:
+            self.close()
+            return
+        if sent_now:
+            self.bytes_out += sent_now
+            self.last_active = self.loop.time()
+        if out:
+            self._wait_writable()
+        elif self._writing:
+            self._writing = False
+            self.loop.remove_writer(self.fd)
+            self._continue()
+
+    def _wait_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.loop.add_writer(self.fd, self._flush)
+
+    # ------------------------------------------------------------------ the end
+
+    def shed(self) -> bool:
+        """Give back a buffer that is only kept for later frames; false if there is an unfinished one in it."""
+        if self._filled:
+            return False
+        self._drop_buffer()
+        return True
+
+    def close(self, reason: str = "") -> None:
+        """Close at once; `reason` is logged when the broker is the one who ends it."""
+        if self.closed:
+            return
+        if self._held:  # what was asked before the end is still answered
+            self._send_held()
+            if self.closed:
+                return
+        self.closed = True
+        if reason:
+            logger.warning("closed connection from %s (client %r): %s", self.peer, self.client_id, reason)
+        if not self._muted:
+            self.loop.remove_reader(self.fd)
+        if self._writing:
+            self.loop.remove_writer(self.fd)
+        for part in self._out:
+            if type(part) is FileRange:
+                part.release()
+        self._out.clear()
+        self._drop_buffer()
+        pending, self.pending = self.pending, None
+        cancel = getattr(pending, "cancel", None)
+        if cancel is not None:
+            cancel()
+        self.sock.close()
+        self.context.closed(self)

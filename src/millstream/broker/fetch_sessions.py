@@ -1,0 +1,123 @@
+"""Incremental fetch sessions (KIP-227): a client states its partitions once, later only what changed.
+
+A session remembers, per partition, what the client wants and what it was last told; an incremental answer then holds
+only partitions with records, an error, or a changed watermark. Partitions that returned records go to the back of the
+order, so that a small `max_bytes` starves nobody.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.fetch import FetchPartition, FetchRequest
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MIN_IDLE_BEFORE_EVICTION = 120.0  # seconds; a younger session is not thrown out for a newer one
+
+Key = tuple[bytes, int]  # topic as the request names it, partition
+
+
+class Cached:
+    """One partition of a session."""
+
+    __slots__ = ("high_watermark", "last_stable", "log_start", "want")
+
+    def __init__(self, want: FetchPartition) -> None:
+        self.want = want
+        self.high_watermark = -1
+        self.last_stable = -1
+        self.log_start = -1
+
+
+class Session:
+    __slots__ = ("by_id", "epoch", "id", "last_used", "partitions")
+
+    def __init__(self, id: int, by_id: bool, now: float) -> None:
+        self.id = id
+        self.by_id = by_id
+        self.epoch = 1
+        self.last_used = now
+        self.partitions: dict[Key, Cached] = {}
+
+    def update(self, request: FetchRequest) -> None:
+        partitions = self.partitions
+        for topic, wanted in request.topics:
+            for want in wanted:
+                cached = partitions.get((topic, want.partition))
+                if cached is None:
+                    partitions[(topic, want.partition)] = Cached(want)
+                else:
+                    cached.want = want
+        for topic, indexes in request.forgotten:
+            for index in indexes:
+                partitions.pop((topic, index), None)
+
+    def to_back(self, keys: list[Key]) -> None:
+        for key in keys:
+            cached = self.partitions.pop(key, None)
+            if cached is not None:
+                self.partitions[key] = cached
+
+    def next_epoch(self) -> None:
+        self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
+
+
+class FetchSessions:
+    """All sessions of the broker, at most `slots` of them."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._last_id = random.randrange(
+            1, 1 << 30
+        )  # a restarted broker should not meet ids of its former life
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[Session | None, bool]:
+        """The session of this request, if it has one, and whether the answer must be complete."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id:
+                self._sessions.pop(request.session_id, None)
+            if request.session_epoch == FINAL_EPOCH:
+                return None, True
+            session = self._create(by_id, now)
+            if session is not None:
+                session.update(request)
+            return session, True
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.fetch_session_id_not_found)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
+        if session.by_id != by_id:
+            raise KafkaError(ErrorCode.fetch_session_topic_id_error)
+        session.update(request)
+        session.next_epoch()
+        session.last_used = now
+        self._sessions.move_to_end(session.id)
+        if not session.partitions:
+            del self._sessions[session.id]
+        return session, False
+
+    def _create(self, by_id: bool, now: float) -> Session | None:
+        if len(self._sessions) >= self.slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.last_used < MIN_IDLE_BEFORE_EVICTION:
+                return None
+            del self._sessions[oldest.id]
+            self.evicted += 1
+        id = self._last_id = self._last_id % 0x7FFFFFFE + 1
+        while id in self._sessions:
+            id = self._last_id = id % 0x7FFFFFFE + 1
+        session = self._sessions[id] = Session(id, by_id, now)
+        return session

@@ -1,0 +1,145 @@
+"""A group moves from one protocol to the other while it runs, where `group.consumer.migration.policy` allows it.
+
+A classic consumer group becomes one of the server-side protocol when the first member that speaks it joins; what the
+members were assigned is their first target. It becomes a classic group again when the last such member goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from millstream.broker.groups.classic import ClassicGroup
+from millstream.broker.groups.classic_roster import Member as ClassicMember
+from millstream.broker.groups.classic_types import Limits
+from millstream.broker.groups.consumer_group import ConsumerGroup
+from millstream.broker.groups.consumer_records import ClassicInfo, CurrentValue, MemberValue
+from millstream.broker.groups.consumer_state import ConsumerLimits
+from millstream.broker.groups.consumer_types import (
+    STABLE,
+    Change,
+    CurrentChanged,
+    GroupChanged,
+    MemberChanged,
+    TargetChanged,
+    TargetEpochChanged,
+    Topics,
+)
+from millstream.broker.groups.subscription import (
+    CONSUMER,
+    UNREADABLE,
+    assignment,
+    parse_assignment,
+    parse_subscription,
+)
+from millstream.wire.errors import ErrorCode, KafkaError
+
+UPGRADES = frozenset(("upgrade", "bidirectional"))
+DOWNGRADES = frozenset(("downgrade", "bidirectional"))
+
+
+def may_upgrade(group: ClassicGroup, policy: str, limits: ConsumerLimits) -> bool:
+    return (
+        policy.lower() in UPGRADES
+        and group.protocol_type == CONSUMER
+        and len(group.members) <= limits.max_size
+    )
+
+
+def to_consumer(
+    classic: ClassicGroup, limits: ConsumerLimits, topics: Topics, wall_ms: Callable[[], int]
+) -> tuple[ConsumerGroup, list[Change]]:
+    """The group as one of the server-side protocol, and what writes it. KafkaError if its members cannot be understood."""
+    epoch = classic.generation
+    members: list[Change] = []
+    targets: list[Change] = []
+    currents: list[Change] = []
+    for member in classic.members.values():
+        try:
+            subscription = parse_subscription(_metadata(classic, member))
+            parts = parse_assignment(member.assignment)
+        except UNREADABLE:
+            raise KafkaError(
+                ErrorCode.group_id_not_found,
+                f"Cannot upgrade the classic group {classic.group_id} to consumer group because the embedded "
+                "consumer protocol is malformed.",
+            ) from None
+        value = MemberValue(
+            member.instance_id,
+            subscription.rack,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(set(subscription.topics))),
+            None,
+            member.rebalance_timeout,
+            None,
+            ClassicInfo(member.session_timeout, member.protocols),
+        )
+        assigned: dict[UUID, dict[int, int]] = {}
+        for name, indexes in parts.items():
+            found = topics.find(name)
+            if found is not None:
+                assigned[found[0]] = dict.fromkeys(indexes, epoch)
+        members.append(MemberChanged(member.member_id, value))
+        targets.append(
+            TargetChanged(member.member_id, {topic: frozenset(each) for topic, each in assigned.items()})
+        )
+        currents.append(CurrentChanged(member.member_id, CurrentValue(epoch, epoch, STABLE, assigned, {})))
+    changes = [*members, GroupChanged(epoch), *targets, TargetEpochChanged(epoch, wall_ms()), *currents]
+    group = ConsumerGroup(classic.group_id, limits, topics, wall_ms)
+    for change in changes:
+        group.apply(change)
+    return group, changes
+
+
+def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
+    """The subscription; before the first rebalance is over there is no protocol yet, and any will do."""
+    return member.metadata(group.protocol) if group.protocol is not None else member.protocols[0][1]
+
+
+def may_downgrade(group: ConsumerGroup, leaving: str, stays: int, policy: str, limits: Limits) -> bool:
+    """Whether the group should become classic when this member goes: all the others speak the classic protocol."""
+    rest = [member for key, member in group.members.items() if key != leaving]
+    return (
+        bool(rest)
+        and leaving in group.members
+        and not group.members[leaving].is_classic
+        and all(member.is_classic for member in rest)
+        and policy.lower() in DOWNGRADES
+        and len(rest) + stays <= limits.max_size
+    )
+
+
+def to_classic(
+    group: ConsumerGroup,
+    leaving: str | None,
+    limits: Limits,
+    topics: Topics,
+    wall_ms: Callable[[], int],
+) -> ClassicGroup:
+    """The group without who leaves, as a classic one: stable, in the generation of its epoch."""
+    classic = ClassicGroup(group.group_id, limits, wall_ms)
+    for member in group.members.values():
+        info = member.value.classic
+        if member.member_id == leaving or info is None:
+            continue
+        named = {topics.name_of(topic): each for topic, each in group.target(member.member_id).items()}
+        try:
+            version = parse_subscription(info.protocols[0][1]).version
+        except UNREADABLE:
+            version = 0
+        part = assignment(version, {topic: each for topic, each in named.items() if topic is not None})
+        classic.adopt(
+            ClassicMember(
+                member.member_id,
+                member.value.instance_id,
+                member.value.client_id,
+                member.value.client_host,
+                member.value.rebalance_timeout,
+                info.session_timeout,
+                info.protocols,
+                part,
+            )
+        )
+    classic.settle_as(group.epoch, CONSUMER)
+    return classic

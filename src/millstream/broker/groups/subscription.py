@@ -1,0 +1,117 @@
+"""What the members of a classic consumer group tell each other: subscriptions and assignments.
+
+To the coordinator these are opaque bytes, with two exceptions: it looks into subscriptions to know which topics a group
+reads (the offsets of others may expire), and it reads and writes both when a group moves between the protocols. A
+version (int16) comes first; every version begins like version 0, and only grows at its end:
+
+    subscription  0  topics, user data    1  and owned partitions    2  and generation    3  and rack
+    assignment    0  partitions, user data (and so are the later ones)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from millstream.wire.primitives import INT16, INT32, Malformed, read_bytes
+
+CONSUMER = "consumer"  # the protocol type of consumers
+NEWEST = 3
+
+
+class Subscription(NamedTuple):
+    version: int
+    topics: tuple[str, ...]
+    owned: dict[str, list[int]]
+    rack: str | None
+
+
+class _Source:
+    """Fields of the consumer protocol, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.version: int = INT16.unpack_from(data)[0]
+        self.at = 2
+        if self.version < 0:
+            raise Malformed("a negative version")
+
+    def int32(self) -> int:
+        value: int = INT32.unpack_from(self.data, self.at)[0]
+        self.at += 4
+        return value
+
+    def string(self) -> str | None:
+        size = INT16.unpack_from(self.data, self.at)[0]
+        self.at += 2
+        if size < 0:
+            return None
+        value, self.at = read_bytes(self.data, self.at, size)
+        return value.decode()
+
+    def count(self) -> int:
+        """Of an array whose elements take two bytes or more."""
+        count = self.int32()
+        if count > len(self.data) // 2:
+            raise Malformed(f"{count} elements in {len(self.data)} bytes")
+        return count
+
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.string() or "" for _ in range(self.count()))
+
+    def skip_bytes(self) -> None:
+        self.at += max(self.int32(), 0)
+
+    def partitions(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for _ in range(self.count()):
+            topic = self.string() or ""
+            found.setdefault(topic, []).extend(self.int32() for _ in range(self.count()))
+        return found
+
+
+UNREADABLE = (Malformed, struct.error, UnicodeDecodeError)
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics in these subscriptions; None if one of them makes no sense."""
+    topics: set[str] = set()
+    try:
+        for data in subscriptions:
+            topics.update(_Source(data).topics())
+    except UNREADABLE:
+        return None
+    return frozenset(topics)
+
+
+def parse_subscription(data: bytes) -> Subscription:
+    """One of the `UNREADABLE` if it makes no sense."""
+    source = _Source(data)
+    topics = source.topics()
+    source.skip_bytes()
+    owned: dict[str, list[int]] = {}
+    rack = None
+    if source.version >= 1:
+        owned = source.partitions()
+    if source.version >= 2:
+        source.int32()
+    if source.version >= 3:
+        rack = source.string()
+    return Subscription(source.version, topics, owned, rack)
+
+
+def parse_assignment(data: bytes) -> dict[str, list[int]]:
+    """The partitions of each topic; nothing at all is no partitions."""
+    return _Source(data).partitions() if data else {}
+
+
+def assignment(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
+    out = bytearray(INT16.pack(min(version, NEWEST)) + INT32.pack(len(partitions)))
+    for topic, indexes in partitions.items():
+        name = topic.encode()
+        numbers = sorted(indexes)
+        out += INT16.pack(len(name)) + name + INT32.pack(len(numbers))
+        out += struct.pack(f">{len(numbers)}i", *numbers)
+    out += b"\xff\xff\xff\xff"  # no user data
+    return bytes(out)

@@ -1,0 +1,167 @@
+"""What the broker does on its own, by the clock: retention, flushes, checkpoints, idle connections, loop lag.
+
+Each job is a coroutine on the loop that does a little and sleeps. What may take long (fsync, unlink) goes to helper
+threads inside storage. A job that fails is logged and tried again at its next turn; it never ends the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from millstream.broker.partitions import Breather
+from millstream.storage import checkpoints
+
+if TYPE_CHECKING:
+    from millstream.broker.partitions import Partition
+    from millstream.broker.server import Broker
+    from millstream.storage.log import PartitionLog
+
+logger = logging.getLogger("millstream.housekeeping")
+
+SHED_AFTER = 10.0  # seconds without traffic after which a kept buffer is given back
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+        self._written: dict[str, dict[tuple[str, int], int | None]] = {}  # what each checkpoint file says
+
+    def start(self) -> None:
+        self._every(
+            lambda: self.broker.settings.integer("log.retention.check.interval.ms") / 1000, self.retention
+        )
+        self._every(lambda: 1.0, self.reap)
+        self._every(lambda: 5.0, self.checkpoints)
+        self._every(
+            lambda: self.broker.settings.integer("log.flush.offset.checkpoint.interval.ms") / 1000,
+            self.recovery_points,
+        )
+        self._every(lambda: 1.0, self.overdue_flushes)
+        self._every(lambda: 1.0, self.sync_closed_segments)
+        self._every(lambda: 5.0, self.idle_connections)
+        self._every(
+            lambda: self.broker.settings.integer("producer.id.expiration.check.interval.ms") / 1000,
+            self.expire_producers,
+        )
+        self._every(
+            lambda: self.broker.settings.integer("offsets.retention.check.interval.ms") / 1000,
+            self.expire_offsets,
+        )
+        transactions = self.broker.transactions
+        self._every(
+            lambda: (
+                self.broker.settings.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+                / 1000
+            ),
+            transactions.abort_timed_out,
+        )
+        self._every(
+            lambda: (
+                self.broker.settings.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
+                / 1000
+            ),
+            transactions.forget_expired,
+        )
+        self._tasks.append(asyncio.create_task(self._measure_lag()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _every(self, seconds: Callable[[], float], job: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(max(seconds(), 0.01))
+                try:
+                    await job()
+                except Exception:
+                    logger.exception("%s failed, it will be tried again", job.__name__)
+
+        self._tasks.append(asyncio.create_task(run()))
+
+    async def retention(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        async for partition in self._all():
+            if not self.broker.cleaning.owns(partition.log):
+                partition.log.delete_old_segments(now_ms)
+
+    async def reap(self) -> None:
+        """Unlink what was deleted long enough ago."""
+        if self.broker.folders.reaper:
+            await self._in_thread(self.broker.folders.reap)
+
+    async def checkpoints(self) -> None:
+        """High watermarks and log starts."""
+        await self._write(checkpoints.HIGH_WATERMARKS, lambda log: log.high_watermark)
+        await self.remember_starts()
+
+    async def remember_starts(self) -> None:
+        """Where logs begin that do not begin with a segment: deleted records must not come back after a crash."""
+        await self._write(checkpoints.START_OFFSETS, self.broker.folders.start_to_remember)
+
+    async def recovery_points(self) -> None:
+        await self._write(checkpoints.RECOVERY_POINTS, lambda log: log.recovery_point)
+
+    async def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
+        """Read the offsets now, write the files in a thread, and only where something changed."""
+        state = {(log.topic, log.partition): value(log) for log in self.broker.folders.logs.values()}
+        if self._written.get(name) != state:
+            for job in self.broker.folders.checkpoint_jobs(name, value):
+                await self._in_thread(job)
+            self._written[name] = state
+
+    async def overdue_flushes(self) -> None:
+        """`flush.ms`: partitions whose oldest unflushed record is too old."""
+        now_ms = time.time_ns() // 1_000_000
+        async for partition in self._all():
+            if partition.log.flush_due(now_ms):
+                partition.flush_soon()
+
+    async def sync_closed_segments(self) -> None:
+        """After a roll: what is synced need not be checked again after a crash."""
+        async for partition in self._all():
+            if partition.log.unsynced:
+                await partition.log.flush(closed_segments_only=True)
+
+    async def expire_producers(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        async for partition in self._all():
+            partition.log.expire_producers(now_ms)
+
+    async def expire_offsets(self) -> None:
+        await self.broker.groups.expire_offsets()
+
+    async def _all(self) -> AsyncIterator[Partition]:
+        """Every partition, with a pause for the loop now and then."""
+        breathe = Breather()
+        for partition in list(self.broker.partitions):
+            await breathe()
+            if not partition.log.closed:
+                yield partition
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def idle_connections(self) -> None:
+        now = asyncio.get_running_loop().time()
+        limit = self.broker.settings.integer("connections.max.idle.ms") / 1000
+        for connection in list(self.broker.admission.open):
+            idle = now - connection.last_active
+            if idle > SHED_AFTER:
+                connection.shed()
+            if limit > 0 and idle > limit and not connection.parked:
+                connection.close(f"idle for {idle:.0f} s (connections.max.idle.ms)")
+
+    async def _measure_lag(self) -> None:
+        """How late a timer comes: the time during which the loop served nobody."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + 1.0
+            await asyncio.sleep(1.0)
+            self.broker.loop_lag = max(loop.time() - due, self.broker.loop_lag * 0.9)

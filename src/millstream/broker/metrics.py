@@ -1,0 +1,384 @@
+"""What `/metrics` shows, in Prometheus' text format, under the names that users of Kafka exporters know.
+
+Nothing is counted twice: the numbers live where the work is done (logs, partitions, connections, the table of APIs)
+and are gathered when somebody asks.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+Sample = tuple[str, float | int]  # labels as text, value
+
+
+class Page:
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+        self._lines.append(f"# HELP {name} {help}")
+        self._lines.append(f"# TYPE {name} {kind}")
+        for labels, value in samples:
+            self._lines.append(f"{name}{{{labels}}} {value}" if labels else f"{name} {value}")
+
+    def one(self, name: str, kind: str, help: str, value: float | int) -> None:
+        self.add(name, kind, help, [("", value)])
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+def _label(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def render(broker: Broker) -> str:
+    page = Page()
+    _topics(page, broker)
+    _requests(page, broker)
+    _replicas(page, broker)
+    _logs(page, broker)
+    _cleaning(page, broker)
+    _network(page, broker)
+    _groups(page, broker)
+    _transactions(page, broker)
+    _process(page, broker)
+    return page.text()
+
+
+def _topics(page: Page, broker: Broker) -> None:
+    messages: dict[str, int] = {}
+    bytes_in: dict[str, int] = {}
+    bytes_out: dict[str, int] = {}
+    for partition in broker.partitions:
+        topic = partition.topic
+        messages[topic] = messages.get(topic, 0) + partition.messages_in
+        bytes_in[topic] = bytes_in.get(topic, 0) + partition.bytes_in
+        bytes_out[topic] = bytes_out.get(topic, 0) + partition.bytes_out
+    for name, help, values in (
+        ("messagesin", "Records appended.", messages),
+        ("bytesin", "Bytes appended.", bytes_in),
+        ("bytesout", "Bytes fetched.", bytes_out),
+    ):
+        samples = [(f'topic="{_label(topic)}"', value) for topic, value in sorted(values.items())]
+        page.add(
+            f"kafka_server_brokertopicmetrics_{name}_total",
+            "counter",
+            help,
+            [*samples, ("", sum(values.values()))],
+        )
+    page.one(
+        "kafka_server_brokertopicmetrics_failedproducerequests_total",
+        "counter",
+        "Partitions of produce requests that were refused.",
+        broker.produce.failed,
+    )
+    page.one(
+        "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+        "counter",
+        "Partitions of fetch requests that were refused.",
+        broker.fetch.failed,
+    )
+
+
+def _requests(page: Page, broker: Broker) -> None:
+    served = [api for api in broker.dispatcher.apis.values() if api.requests]
+    page.add(
+        "kafka_network_requestmetrics_requests_total",
+        "counter",
+        "Requests by API.",
+        [(f'request="{api.name}"', api.requests) for api in served],
+    )
+    page.add(
+        "kafka_network_requestmetrics_localtimems_total",
+        "counter",
+        "Milliseconds the loop spent in requests, by API.",
+        [(f'request="{api.name}"', round(api.seconds * 1000, 3)) for api in served],
+    )
+    page.one(
+        "millstream_malformed_requests_total",
+        "counter",
+        "Requests that could not be served.",
+        broker.dispatcher.malformed,
+    )
+
+
+def _replicas(page: Page, broker: Broker) -> None:
+    image = broker.image
+    leading = sum(1 for partition in broker.partitions if partition.leads)
+    count = len(broker.partitions)
+    page.one("kafka_server_replicamanager_partitioncount", "gauge", "Partitions hosted.", count)
+    page.one("kafka_server_replicamanager_leadercount", "gauge", "Partitions led.", leading)
+    page.one(
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "gauge",
+        "Partitions led with fewer in-sync replicas than replicas.",
+        sum(1 for p in broker.partitions if p.leads and len(p.isr) < len(p.replicas)),
+    )
+    page.one(
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "gauge",
+        "Partitions led that refuse acks=all.",
+        sum(1 for p in broker.partitions if p.leads and not p.enough_in_sync),
+    )
+    page.one(
+        "kafka_server_replicamanager_offlinereplicacount",
+        "gauge",
+        "Replicas that cannot be used.",
+        count - leading,
+    )
+    page.one(
+        "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "1 where the controller runs.", 1
+    )
+    page.one("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics.", len(image.topics_by_id))
+    page.one(
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "gauge",
+        "Partitions.",
+        sum(map(len, image.partitions.values())),
+    )
+    page.one(
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "gauge",
+        "Partitions without leader.",
+        count - leading,
+    )
+    page.one("millstream_metadata_version", "gauge", "Position in the metadata log.", image.version)
+
+
+def _logs(page: Page, broker: Broker) -> None:
+    rows = [(f'topic="{_label(p.topic)}",partition="{p.index}"', p.log) for p in broker.partitions]
+    page.add("kafka_log_log_size", "gauge", "Bytes in the log.", [(labels, log.size) for labels, log in rows])
+    page.add(
+        "kafka_log_log_logstartoffset",
+        "gauge",
+        "First offset.",
+        [(labels, log.start_offset) for labels, log in rows],
+    )
+    page.add(
+        "kafka_log_log_logendoffset",
+        "gauge",
+        "Next offset.",
+        [(labels, log.end_offset) for labels, log in rows],
+    )
+    page.add(
+        "kafka_log_log_numlogsegments",
+        "gauge",
+        "Segments.",
+        [(labels, len(log.segments)) for labels, log in rows],
+    )
+    page.one("kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Data folders that cannot be used.", 0)
+
+
+def _cleaning(page: Page, broker: Broker) -> None:
+    cleaning = broker.cleaning
+    last = cleaning.last.values()
+    before = sum(summary.bytes_before for summary in last)
+    stuck: dict[str, list[int]] = {path: [] for path in broker.folders.paths}
+    for log in cleaning.uncleanable:
+        stuck[broker.folders.folder_of(log)].append(log.size)
+    for name, help, value in (
+        (
+            "logcleaner_max_buffer_utilization_percent",
+            "How full the key map was in the last cleaning.",
+            100 * max([summary.map_utilization for summary in last], default=0.0),
+        ),
+        (
+            "logcleaner_cleaner_recopy_percent",
+            "Share of the bytes that the last cleaning kept.",
+            100 * sum(summary.bytes_after for summary in last) / before if before else 0.0,
+        ),
+        (
+            "logcleaner_max_clean_time_secs",
+            "How long the last cleaning took.",
+            max([summary.seconds for summary in last], default=0.0),
+        ),
+        (
+            "logcleaner_max_compaction_delay_secs",
+            "By how much max.compaction.lag.ms is exceeded.",
+            cleaning.max_delay_ms / 1000,
+        ),
+        (
+            "logcleanermanager_max_dirty_percent",
+            "Dirty share of the dirtiest log.",
+            100 * cleaning.max_dirty_ratio,
+        ),
+        (
+            "logcleanermanager_time_since_last_run_ms",
+            "Since the cleaner last looked for work.",
+            1000 * (time.monotonic() - cleaning.last_run),
+        ),
+    ):
+        page.one(f"kafka_log_{name}", "gauge", help, round(value, 3))
+    page.add(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "gauge",
+        "Partitions that cannot be compacted.",
+        [(f'logdirectory="{_label(path)}"', len(sizes)) for path, sizes in stuck.items()],
+    )
+    page.add(
+        "kafka_log_logcleanermanager_uncleanable_bytes",
+        "gauge",
+        "Bytes in partitions that cannot be compacted.",
+        [(f'logdirectory="{_label(path)}"', sum(sizes)) for path, sizes in stuck.items()],
+    )
+    for name, help, total in (
+        ("cleanings", "Logs compacted.", cleaning.cleanings),
+        ("failures", "Cleanings that did not succeed.", cleaning.failures),
+        ("read_bytes", "Bytes read by compaction.", cleaning.bytes_read),
+        ("written_bytes", "Bytes written by compaction.", cleaning.bytes_written),
+    ):
+        page.one(f"millstream_cleaner_{name}_total", "counter", help, total)
+
+
+def _groups(page: Page, broker: Broker) -> None:
+    states: dict[str, int] = {}
+    offsets = 0
+    for part in broker.groups.ready_parts():
+        offsets += part.offsets.count
+        for group_id in part.group_ids():
+            group = part.groups.get(group_id)
+            state = "Empty" if group is None else group.state_name
+            states[state] = states.get(state, 0) + 1
+    manager = "kafka_coordinator_group_groupmetadatamanager"
+    page.one(f"{manager}_numgroups", "gauge", "Groups.", sum(states.values()))
+    page.one(f"{manager}_numoffsets", "gauge", "Committed offsets.", offsets)
+    page.add(
+        "millstream_groups",
+        "gauge",
+        "Groups by state.",
+        [(f'state="{state}"', count) for state, count in sorted(states.items())],
+    )
+
+
+def _network(page: Page, broker: Broker) -> None:
+    admission = broker.admission
+    by_listener: dict[str, int] = dict.fromkeys((acceptor.context.name for acceptor in broker.acceptors), 0)
+    for connection in admission.open:
+        by_listener[connection.context.name] += 1
+    page.add(
+        "kafka_server_socket_server_metrics_connection_count",
+        "gauge",
+        "Open connections.",
+        [(f'listener="{_label(name)}"', count) for name, count in by_listener.items()],
+    )
+    page.one(
+        "kafka_server_socket_server_metrics_connection_creation_total",
+        "counter",
+        "Connections accepted.",
+        admission.accepted,
+    )
+    page.one(
+        "millstream_connections_refused_total",
+        "counter",
+        "Connections refused by a limit.",
+        admission.refused,
+    )
+    page.one(
+        "millstream_unfinished_request_bytes",
+        "gauge",
+        "Memory held by unfinished requests.",
+        broker.budget.used,
+    )
+    page.one(
+        "kafka_server_delayedoperationpurgatory_purgatorysize_fetch",
+        "gauge",
+        "Fetches that wait.",
+        len(broker.fetch.parked),
+    )
+    page.one(
+        "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+        "gauge",
+        "Fetch sessions.",
+        len(broker.sessions),
+    )
+    page.one(
+        "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+        "gauge",
+        "Partitions in fetch sessions.",
+        broker.sessions.partition_count,
+    )
+    page.one(
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
+        "counter",
+        "Fetch sessions thrown out.",
+        broker.sessions.evicted,
+    )
+    page.one(
+        "millstream_cold_reads_total",
+        "counter",
+        "Slices read from the disk before sending.",
+        broker.fetch.cold_reads,
+    )
+
+
+def _transactions(page: Page, broker: Broker) -> None:
+    transactions = broker.transactions
+    states: dict[str, int] = {}
+    for part in transactions.parts.values():
+        for state, count in part.states().items():
+            states[state.label] = states.get(state.label, 0) + count
+    page.add(
+        "millstream_transactional_ids",
+        "gauge",
+        "Transactional ids coordinated here, by state.",
+        [(f'state="{state}"', count) for state, count in sorted(states.items())],
+    )
+    page.add(
+        "millstream_transactions_ended_total",
+        "counter",
+        "Transactions that were ended here, by result.",
+        [('result="commit"', transactions.committed), ('result="abort"', transactions.aborted)],
+    )
+    page.one(
+        "millstream_transactions_timed_out_total",
+        "counter",
+        "Transactions that were aborted because they were open for too long.",
+        transactions.timed_out,
+    )
+    page.one(
+        "millstream_transactions_completing",
+        "gauge",
+        "Decided transactions whose markers are still being written.",
+        sum(len(part.completions) for part in transactions.parts.values()),
+    )
+
+
+def _process(page: Page, broker: Broker) -> None:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    page.one("process_cpu_seconds_total", "counter", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
+    page.one("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes())
+    page.one(
+        "process_open_fds",
+        "gauge",
+        "Open files.",
+        len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0,
+    )
+    page.one("process_start_time_seconds", "gauge", "Start of the process.", round(broker.started_at, 3))
+    page.one(
+        "millstream_uptime_seconds",
+        "gauge",
+        "Seconds since the start.",
+        round(time.time() - broker.started_at, 3),
+    )
+    page.one(
+        "millstream_loop_lag_seconds",
+        "gauge",
+        "How late the loop's timer was, the worst of late.",
+        round(broker.loop_lag, 6),
+    )
+
+
+def resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

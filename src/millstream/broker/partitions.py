@@ -1,0 +1,273 @@
+"""The partitions this broker hosts, and what they do when the metadata changes.
+
+`Partition` joins a log with its role: the leader epoch it may write under, who waits for its high watermark, who waits
+for new records. Roles come only from the image (`become_leader`, `resign`, `delete`), never from a request.
+`Partitions` finds them by topic name and by topic id, as the protocol's bytes, and applies image deltas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from millstream.broker.fetch import ParkedFetch
+    from millstream.broker.shards import ShardedTopic
+    from millstream.cluster.image import Delta, Image
+    from millstream.cluster.records import Partition as PartitionRecord
+    from millstream.settings.log_config import LogConfig
+    from millstream.storage.folder import LogFolders
+    from millstream.storage.log import PartitionLog
+
+logger = logging.getLogger("millstream.partitions")
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+AckWaiter = tuple[
+    int, int, Callable[[ErrorCode], None]
+]  # offset to reach, under which leader epoch, whom to tell
+
+
+class Partition:
+    __slots__ = (
+        "_flush",
+        "ack_waiters",
+        "bytes_in",
+        "bytes_out",
+        "enough_in_sync",
+        "fetch_waiters",
+        "index",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "leads",
+        "log",
+        "messages_in",
+        "open_to_clients",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: UUID, index: int, log: PartitionLog) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leads = False
+        self.open_to_clients = False  # leads, and is not a topic that only the broker writes
+        self.leader = -1
+        self.leader_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.enough_in_sync = True
+        self.fetch_waiters: set[ParkedFetch] = set()
+        self.ack_waiters: deque[AckWaiter] = deque()
+        self.messages_in = self.bytes_in = self.bytes_out = 0
+        self._flush: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    # ------------------------------------------------------------------ roles
+
+    def become_leader(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+        if not self.leads or epoch != self.leader_epoch:
+            self.log.begin_epoch(epoch)
+        self.leads = True
+        self.open_to_clients = self.topic not in INTERNAL_TOPICS
+        self.leader_epoch = epoch
+        self.replicas = replicas
+        self.isr = isr
+        self.check_in_sync()
+        self.log.set_high_watermark(self.log.end_offset)
+
+    def check_in_sync(self) -> None:
+        """Whether acks=all may be accepted; again after a change of ISR or of `min.insync.replicas`."""
+        self.enough_in_sync = len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    def resign(self) -> None:
+        """Another broker leads, or the topic is gone: nobody who waits here may be told that the write is safe."""
+        self.leads = self.open_to_clients = False
+        self.enough_in_sync = False
+        self._refuse_acks(ErrorCode.not_leader_or_follower)
+        self.wake_fetches()
+
+    # ------------------------------------------------------------------ high watermark
+
+    def advance(self, now_ms: int) -> None:
+        """Raise the high watermark to what every in-sync replica holds. In a cluster of one that is this log's end."""
+        log = self.log
+        if self._flush is not None or log.flush_due(now_ms):
+            self.flush_soon()
+            return
+        log.set_high_watermark(log.end_offset)
+        if self.ack_waiters:
+            self._release_acks()
+
+    def flush_soon(self) -> None:
+        """`flush.messages` or `flush.ms` asks for an fsync: only what it covers may be read and acknowledged."""
+        if self._flush is None:
+            self._flush = asyncio.get_running_loop().create_task(self._flush_until_done())
+
+    async def _flush_until_done(self) -> None:
+        """One fsync covers every write that came while the one before it was under way."""
+        log = self.log
+        try:
+            while log.recovery_point < log.end_offset and self.leads:
+                log.set_high_watermark(await log.flush())
+                self._release_acks()
+                self.wake_fetches()
+        except (KafkaError, OSError) as error:
+            logger.error("%s: fsync failed, what waits for it is refused: %s", self, error)
+            self._refuse_acks(ErrorCode.kafka_storage_error)
+        finally:
+            self._flush = None
+
+    @property
+    def flushing(self) -> bool:
+        return self._flush is not None
+
+    def _release_acks(self) -> None:
+        waiters, reached = self.ack_waiters, self.log.high_watermark
+        while waiters and waiters[0][0] <= reached:
+            _, epoch, tell = waiters.popleft()
+            tell(ErrorCode.none if epoch == self.leader_epoch else ErrorCode.not_leader_or_follower)
+
+    def _refuse_acks(self, error: ErrorCode) -> None:
+        waiters, self.ack_waiters = self.ack_waiters, deque()
+        for _, _, tell in waiters:
+            tell(error)
+
+    def wake_fetches(self) -> None:
+        if self.fetch_waiters:
+            for fetch in tuple(self.fetch_waiters):
+                fetch.wake()
+
+
+class Breather:
+    """Awaited in a long run of small steps, it lets the loop serve others every few milliseconds."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self) -> None:
+        self._turn = time.monotonic()
+
+    async def __call__(self) -> None:
+        if time.monotonic() - self._turn > 0.005:
+            await asyncio.sleep(0)
+            self._turn = time.monotonic()
+
+
+class Partitions:
+    """Every partition hosted here, found by the bytes that requests use; changed only by image deltas."""
+
+    def __init__(self, node_id: int, folders: LogFolders, config_of: Callable[[UUID], LogConfig]) -> None:
+        self.node_id = node_id
+        self.folders = folders
+        self.config_of = config_of  # the settings of a topic, as they are now
+        self.by_name: dict[bytes, dict[int, Partition]] = {}
+        self.by_id: dict[bytes, dict[int, Partition]] = {}
+        self.coordinated: dict[str, ShardedTopic] = {}  # internal topics whose roles coordinators follow
+
+    def __iter__(self) -> Iterator[Partition]:
+        for hosted in self.by_id.values():
+            yield from hosted.values()
+
+    def __len__(self) -> int:
+        return sum(len(hosted) for hosted in self.by_id.values())
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        hosted = self.by_name.get(topic.encode())
+        return hosted.get(index) if hosted is not None else None
+
+    async def apply(self, image: Image, delta: Delta) -> None:
+        """Take over what an entry of the metadata log changed: logs appear, change role and go.
+
+        Making or removing thousands of folders takes a second, so the loop gets its turn now and then.
+        """
+        roles = delta.roles(self.node_id)
+        breathe = Breather()
+        for record in roles.delete:
+            self._delete(record.topic_id, record.index)
+            await breathe()
+        for record in (*roles.lead, *roles.update):
+            await breathe()
+            if record.leader == self.node_id:
+                partition = self._open(image, record)
+                partition.leader = self.node_id
+                partition.become_leader(record.leader_epoch, record.replicas, record.isr)
+                if partition.topic in self.coordinated:
+                    self.coordinated[partition.topic].leads(partition)
+        for record in (*roles.follow, *roles.resign):
+            partition = self._open(image, record)
+            partition.leader, partition.leader_epoch = record.leader, record.leader_epoch
+            self._resign(partition)
+        for topic_id in delta.topic_configs():
+            self._reconfigure(topic_id)
+
+    def reconfigure_all(self) -> None:
+        """The broker's own defaults have changed."""
+        for topic_id in list(self.by_id):
+            self._reconfigure(UUID(bytes=topic_id))
+
+    def _reconfigure(self, topic_id: UUID) -> None:
+        hosted = self.by_id.get(topic_id.bytes)
+        if hosted:
+            config = self.config_of(topic_id)
+            for partition in hosted.values():
+                partition.log.config = config
+                partition.check_in_sync()
+
+    def _open(self, image: Image, record: PartitionRecord) -> Partition:
+        topic_id = record.topic_id
+        hosted = self.by_id.get(topic_id.bytes)
+        partition = hosted.get(record.index) if hosted is not None else None
+        if partition is not None:
+            return partition
+        name = image.topics_by_id[topic_id].name
+        log = self._log(name, record.index, topic_id)
+        partition = Partition(name, topic_id, record.index, log)
+        if hosted is None:
+            hosted = self.by_id[topic_id.bytes] = self.by_name[name.encode()] = {}
+        hosted[record.index] = partition
+        return partition
+
+    def _resign(self, partition: Partition) -> None:
+        partition.resign()
+        if partition.topic in self.coordinated:
+            self.coordinated[partition.topic].resigned(partition)
+
+    def _log(self, name: str, index: int, topic_id: UUID) -> PartitionLog:
+        """The log found on disk at the start, or a new one. A folder of an earlier topic of this name is set aside."""
+        log = self.folders.logs.get((name, index))
+        if log is not None:
+            if log.topic_id in (None, topic_id):
+                return log
+            self.folders.set_aside_stray(log)
+        return self.folders.create(name, index, topic_id, self.config_of(topic_id))
+
+    def set_aside_strays(self) -> None:
+        """After the start: what is on disk but in no topic of the image is kept, but not served."""
+        for (name, index), log in list(self.folders.logs.items()):
+            if self.find(name, index) is None:
+                self.folders.set_aside_stray(log)
+
+    def _delete(self, topic_id: UUID, index: int) -> None:
+        hosted = self.by_id.get(topic_id.bytes)
+        partition = hosted.pop(index, None) if hosted is not None else None
+        if partition is None:
+            return
+        if not hosted:
+            del self.by_id[topic_id.bytes]
+            if self.by_name.get(partition.topic.encode()) is hosted:
+                del self.by_name[partition.topic.encode()]
+        self._resign(partition)
+        self.folders.delete(partition.log, time.time_ns() // 1_000_000)

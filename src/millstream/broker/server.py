@@ -1,0 +1,344 @@
+"""The broker as a whole: what it is made of, in which order it starts and stops.
+
+Starting: lock the data folders, bind the listeners (so that the real ports are known), read the metadata log, register,
+open or recover the partitions that the image gives us, then begin to accept. Stopping: the reverse; everything is
+flushed and the clean marker is the last thing written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from millstream.broker.apis.configs import ConfigsApi
+from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
+from millstream.broker.apis.coordinators import GROUP, TRANSACTION, CoordinatorsApi
+from millstream.broker.apis.group_offsets import GroupOffsetsApi
+from millstream.broker.apis.groups import GroupsApi
+from millstream.broker.apis.metadata import MetadataApi
+from millstream.broker.apis.offsets import OffsetsApi
+from millstream.broker.apis.producers import ProducersApi
+from millstream.broker.apis.topics import TopicsApi
+from millstream.broker.apis.transactions import TransactionsApi
+from millstream.broker.apis.versions import SUPPORTED_FEATURES, VersionsApi
+from millstream.broker.cleaning import Cleaning
+from millstream.broker.connection import BufferBudget
+from millstream.broker.dispatch import Api, Dispatcher
+from millstream.broker.fetch import FetchHandler
+from millstream.broker.fetch_sessions import FetchSessions
+from millstream.broker.groups import group_settings
+from millstream.broker.groups.coordinator import GroupCoordinator
+from millstream.broker.housekeeping import Housekeeping
+from millstream.broker.listener import Acceptor, Admission, ListenerContext
+from millstream.broker.partitions import Partitions
+from millstream.broker.produce import ProduceHandler
+from millstream.broker.transactions.coordinator import TransactionCoordinator
+from millstream.broker.transactions.writes import TransactionalWrites
+from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
+from millstream.cluster.context import Context
+from millstream.cluster.driver import Controller
+from millstream.cluster.image import Delta, Image
+from millstream.cluster.local_store import LocalStore
+from millstream.cluster.records import Endpoint, UnknownMetadata
+from millstream.cluster.registration import Registration
+from millstream.cluster.store import StoreError
+from millstream.settings.listeners import parse_address, parse_listeners
+from millstream.settings.log_config import LogConfig
+from millstream.settings.resolve import BrokerSettings
+from millstream.settings.table import BROKER, TOPIC
+from millstream.settings.validate import validate_broker_config
+from millstream.settings.values import InvalidSetting, Type, host_limits
+from millstream.storage.checkpoints import FormatError
+from millstream.storage.folder import FolderError, LogFolders
+from millstream.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("millstream.broker")
+
+METADATA_FOLDER = "millstream-metadata"
+
+
+class CannotStart(Exception):
+    """Why the broker does not start, for the user."""
+
+
+class Broker:
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.static_settings = settings
+        self.settings = settings
+        self.node_id = settings.node_id
+        self.started_at = time.time()
+        self.loop_lag = 0.0
+        self.epoch = -1
+        self.acceptors: list[Acceptor] = []
+        self.dispatcher = Dispatcher()
+        self.listeners = parse_listeners(settings)
+        self.budget = BufferBudget(settings.integer("millstream.broker.memory.budget.bytes"))
+        self.admission = Admission(
+            settings.integer("max.connections"),
+            settings.integer("max.connections.per.ip"),
+            _overrides(settings),
+        )
+        self.sessions = FetchSessions(settings.integer("max.incremental.fetch.session.cache.slots"))
+        self.serving = False
+
+    @property
+    def image(self) -> Image:
+        return self.controller.image
+
+    @property
+    def cluster_id(self) -> str:
+        return self.folders.cluster_id
+
+    # ------------------------------------------------------------------ start
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        slow_ms = self.settings.integer("millstream.loop.slow.callback.ms")
+        if slow_ms > 0:
+            loop.set_debug(True)
+            loop.slow_callback_duration = slow_ms / 1000
+        try:
+            self.folders = LogFolders(
+                self.settings.log_dirs,
+                file_limit=self.settings.integer("millstream.max.open.files") or None,
+                expiration_ms=self.settings.integer("producer.id.expiration.ms"),
+            )
+            self.folders.open(self.node_id)
+            self._bind(loop)
+            store = await LocalStore.open(Path(self.folders.paths[0], METADATA_FOLDER))
+        except (FolderError, FormatError, StoreError, OSError) as error:
+            raise CannotStart(str(error)) from error
+        self.controller = Controller(store, self.node_id, self._decision_context())
+        self.partitions = Partitions(self.node_id, self.folders, self._config_of)
+        self.produce = ProduceHandler(self.partitions, loop)
+        self.fetch = FetchHandler(
+            self.partitions,
+            self.sessions,
+            self.settings.integer("fetch.max.bytes"),
+            self.settings.integer("millstream.max.parked.fetches"),
+        )
+        self.coordinators = CoordinatorsApi(self)
+        self.groups = GroupCoordinator(self, loop)
+        self.coordinators.add(GROUP, self.groups.topic)
+        self.transactions = TransactionCoordinator(self)
+        self.coordinators.add(TRANSACTION, self.transactions.topic)
+        self.produce.transactions = TransactionalWrites(self.transactions)
+        self._serve_apis()
+        try:
+            self.epoch = await self.controller.start(self._registration())
+        except (StoreError, UnknownMetadata, KafkaError) as error:
+            raise CannotStart(f"the metadata in {self.folders.paths[0]} cannot be used: {error}") from error
+        image = self.controller.image
+        self._follow_settings(image)  # before the logs are opened with them
+        self.folders.load(lambda topic: self._config_named(image, topic))
+        await self.controller.listen(self._metadata_changed)
+        await self._finalize_new_features()
+        self.partitions.set_aside_strays()
+        self.cleaning = Cleaning(self)
+        self.cleaning.start()
+        self.housekeeping = Housekeeping(self)
+        self.housekeeping.start()
+        await self._start_http()
+        for acceptor in self.acceptors:
+            acceptor.start()
+        self.serving = True
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        number = self.settings.integer
+        for listener in self.listeners.bound:
+            if listener.protocol != "PLAINTEXT":
+                raise OSError(
+                    f"listener {listener.name} wants {listener.protocol}, which this release does not serve yet; use PLAINTEXT"
+                )
+            context = ListenerContext(
+                listener.name,
+                listener.protocol,
+                number("socket.request.max.bytes"),
+                self.budget,
+                self.admission,
+            )
+            self.acceptors.append(
+                Acceptor(
+                    listener.host,
+                    listener.port,
+                    context,
+                    self.dispatcher,
+                    loop,
+                    number("socket.send.buffer.bytes"),
+                    number("socket.receive.buffer.bytes")
+                    if self.settings.is_set("socket.receive.buffer.bytes")
+                    else -1,
+                )
+            )
+
+    def _serve_apis(self) -> None:
+        self.dispatcher.serve(Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0))
+        self.dispatcher.serve(Api(1, "Fetch", 4, 18, raw=self.fetch.handle))
+        for family in (
+            VersionsApi,
+            MetadataApi,
+            TopicsApi,
+            ConfigsApi,
+            OffsetsApi,
+            ProducersApi,
+            TransactionsApi,
+            GroupsApi,
+            GroupOffsetsApi,
+            ConsumerGroupsApi,
+        ):
+            for api in family(self).apis():
+                self.dispatcher.serve(api)
+        for api in self.coordinators.apis():
+            self.dispatcher.serve(api)
+
+    async def _finalize_new_features(self) -> None:
+        """A data folder from before this broker knew a feature: raise it to what a new folder begins with."""
+        missing = [
+            FeatureUpdate(name, highest, UpgradeType.UPGRADE)
+            for name, (_, highest) in SUPPORTED_FEATURES.items()
+            if name not in self.image.features
+        ]
+        if missing:
+            await self.controller.submit(UpdateFeatures(missing))
+            logger.info("feature levels raised: %s", ", ".join(f"{f.name}={f.level}" for f in missing))
+
+    def _registration(self) -> Registration:
+        """Where clients find us, with the ports that were really bound."""
+        bound = {acceptor.context.name: acceptor.port for acceptor in self.acceptors}
+        return Registration(
+            incarnation=uuid4().hex,
+            endpoints=tuple(
+                Endpoint(listener.name, listener.host, listener.port, listener.protocol)
+                for listener in self.listeners.advertised_on(bound).values()
+            ),
+            rack=self.settings.string("broker.rack") or None,
+            features=SUPPORTED_FEATURES,
+            lost_data=self.folders.page_cache_lost,
+        )
+
+    async def _start_http(self) -> None:
+        self._http: asyncio.Server | None = None
+        where = parse_address(
+            "millstream.metrics.listener", self.settings.string("millstream.metrics.listener")
+        )
+        if where is None:
+            return
+        from millstream.broker import http, metrics
+
+        host, port = where
+        try:
+            self._http = await http.serve(
+                host,
+                port,
+                {
+                    "/metrics": lambda: (200, "text/plain; version=0.0.4", metrics.render(self)),
+                    "/health": self._health,
+                },
+            )
+        except OSError as error:
+            raise CannotStart(
+                f"cannot serve metrics on {host}:{port} (millstream.metrics.listener): {error}"
+            ) from error
+        self.metrics_port: int = self._http.sockets[0].getsockname()[1]
+        logger.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
+
+    def _health(self) -> tuple[int, str, str]:
+        offline = [str(partition) for partition in self.partitions if not partition.leads]
+        good = self.serving and not offline
+        body = f'{{"status": "{"ok" if good else "unavailable"}", "offline_partitions": {len(offline)}}}\n'
+        return 200 if good else 503, "application/json", body
+
+    # ------------------------------------------------------------------ metadata
+
+    def _decision_context(self) -> Context:
+        settings = self.settings
+        return Context(
+            default_partitions=settings.integer("num.partitions"),
+            default_replication_factor=settings.integer("default.replication.factor"),
+            min_insync_replicas=settings.integer("min.insync.replicas"),
+            unclean_elections=settings.boolean("unclean.leader.election.enable"),
+            validate=self._validate,
+            list_default=_list_default,
+            supported_features=SUPPORTED_FEATURES,
+            first_features={name: high for name, (_, high) in SUPPORTED_FEATURES.items()},
+        )
+
+    def _validate(self, scope: str, name: str, values: Mapping[str, str]) -> None:
+        """Whether these may be the settings of a topic or of a broker, with Kafka's error code for each."""
+        try:
+            if scope == "topic":
+                self.settings.validate_topic(values)
+            elif scope == "group":
+                group_settings.validate(self.settings, values)
+            else:
+                for setting, value in values.items():
+                    validate_broker_config(setting, value, per_broker=bool(name))
+        except InvalidSetting as error:
+            code = ErrorCode.invalid_config if scope == "topic" else ErrorCode.invalid_request
+            raise KafkaError(code, error.message) from None
+
+    def _config_of(self, topic_id: UUID) -> LogConfig:
+        return self.settings.topic(self.image.topic_config(topic_id))
+
+    def _config_named(self, image: Image, topic: str) -> LogConfig:
+        known = image.topic(topic)
+        return self.settings.topic(image.topic_config(known.topic_id) if known else {})
+
+    async def _metadata_changed(self, image: Image, delta: Delta) -> None:
+        """An entry of the metadata log was applied: follow it before anybody is told that it happened."""
+        if delta.broker_configs(self.node_id):
+            self._follow_settings(image)
+        await self.partitions.apply(image, delta)
+        self.groups.metadata_changed(delta)
+
+    def _follow_settings(self, image: Image) -> None:
+        self.settings = self.static_settings.with_dynamic(
+            image.broker_config(), image.broker_config(self.node_id)
+        )
+        for problem in self.settings.problems:
+            logger.warning("dynamic setting ignored: %s", problem)
+        self._settings_changed()
+
+    def _settings_changed(self) -> None:
+        settings = self.settings
+        self.groups.settings_changed()
+        self.admission.limit = settings.integer("max.connections")
+        self.admission.per_address = settings.integer("max.connections.per.ip")
+        self.admission.overrides = _overrides(settings)
+        self.controller.context = self._decision_context()
+        self.partitions.reconfigure_all()
+
+    # ------------------------------------------------------------------ stop
+
+    async def stop(self) -> None:
+        """Clean stop: no new work, flush everything, mark the folders clean."""
+        self.serving = False
+        logger.info("stopping")
+        for acceptor in self.acceptors:
+            acceptor.stop()
+        await self.housekeeping.stop()
+        await self.cleaning.stop()
+        self.groups.close()
+        self.transactions.close()
+        for connection in list(self.admission.open):
+            connection.close()
+        if self._http is not None:
+            self._http.close()
+        await self.controller.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.folders.close, True, self.epoch)
+        logger.info("stopped")
+
+
+def _overrides(settings: BrokerSettings) -> dict[str, int]:
+    name = "max.connections.per.ip.overrides"
+    return host_limits(name, settings.string(name))
+
+
+def _list_default(scope: str, name: str) -> str | None:
+    """The default of a setting that is a list; None for any other."""
+    setting = (TOPIC if scope == "topic" else BROKER).get(name)
+    return (setting.default or "") if setting is not None and setting.type is Type.LIST else None

@@ -1,0 +1,120 @@
+"""The server-side protocol over the wire: the answers that Apache Kafka 4.3 gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..raw_frames import new_topic
+from .raw_groups import Groups
+
+NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, UNSUPPORTED_VERSION = 0, 42, 25, 69, 35
+FENCED_EPOCH, UNSUPPORTED_ASSIGNOR, STALE, INVALID_REGEX, SUBSCRIBED = 110, 112, 113, 128, 86
+
+
+@pytest.fixture
+def client(servers: str, name: str) -> Iterator[Groups]:
+    new_topic(servers, name, 3)
+    with Groups(servers) as client:
+        client.find("x")
+        yield client
+
+
+def beat(client: Groups, group: str, member: str, epoch: int, *, version: int = 1, **fields: Any) -> Any:
+    return client.ask(
+        "consumer_group_heartbeat",
+        version,
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        instance_id=fields.get("instance"),
+        rack_id=fields.get("rack"),
+        rebalance_timeout=fields.get("rebalance", -1),
+        subscribed_topic_names=fields.get("topics"),
+        subscribed_topic_regex=fields.get("regex"),
+        server_assignor=fields.get("assignor"),
+        topic_partitions=fields.get("owned"),
+    )
+
+
+def test_requests_that_make_no_sense(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
+    for group, member, epoch, fields in (
+        ("", "m", 0, join),
+        (name, "m", 0, {**join, "instance": ""}),
+        (name, "m", 0, {**join, "rack": ""}),
+        (name, "", 0, join),
+        (name, "m", -3, join),
+        (name, "m", 0, {"topics": [name], "owned": []}),
+        (name, "m", 0, {"rebalance": 5000, "topics": [name]}),
+        (name, "m", 0, {"rebalance": 5000, "owned": []}),
+        (name, "m", -2, {}),
+    ):
+        assert beat(client, group, member, epoch, **fields).error_code == INVALID_REQUEST
+    assert beat(client, name, "m", 0, **join, assignor="zz").error_code == UNSUPPORTED_ASSIGNOR
+    bad = beat(client, name, "m", 0, rebalance=5000, regex="(", owned=[])
+    assert bad.error_code == INVALID_REGEX
+    assert beat(client, name, "m", 5).error_code == GROUP_NOT_FOUND
+    assert beat(client, name, "m", -1).error_code == GROUP_NOT_FOUND
+
+
+def test_a_member_lives_and_leaves(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
+    epoch = beat(client, name, "m", 0, **join).member_epoch
+    assert epoch > 0
+    assert beat(client, name, "m", epoch).error_code == NONE
+    assert beat(client, name, "m", epoch + 1).error_code == FENCED_EPOCH
+    assert beat(client, name, "who", epoch).error_code == UNKNOWN_MEMBER
+    assert beat(client, name, "m", epoch, instance="i").error_code == UNKNOWN_MEMBER
+
+    one = {name: {0: 5}}
+    assert client.commit(name, one, "m", epoch) == {name: {0: NONE}}
+    assert client.commit(name, one, "m", epoch + 5) == {name: {0: STALE}}
+    assert client.commit(name, one, "m", epoch, version=8) == {name: {0: UNSUPPORTED_VERSION}}
+    assert client.commit(name, one) == {name: {0: UNKNOWN_MEMBER}}
+    assert client.fetch(name, {name: [0]}, member="m", epoch=epoch) == {name: {0: 5}}
+    assert client.fetch_answer(name, {name: [0]}, member="m", epoch=epoch + 3).groups[0].error_code == STALE
+    assert client.fetch_answer(name, {name: [0]}, member="q", epoch=1).groups[0].error_code == UNKNOWN_MEMBER
+    assert client.fetch(name, {name: [0]}) == {name: {0: 5}}
+
+    assert client.heartbeat(name, "m", epoch) == UNKNOWN_MEMBER  # it does not speak the classic protocol
+    assert client.sync(name, "m", epoch).error_code == UNKNOWN_MEMBER
+    old = client.describe(name)
+    assert (old.error_code, old.error_message) == (GROUP_NOT_FOUND, f"Group {name} is not a classic group.")
+    listed = client.list()[name]
+    assert (listed.protocol_type, listed.group_type) == ("consumer", "consumer")
+    assert client.delete(name) == {name: 68}
+    errors = [p.error_code for t in client.delete_offsets(name, {name: [0]}).topics for p in t.partitions]
+    assert errors == [SUBSCRIBED]
+
+    described = client.ask(
+        "consumer_group_describe", 1, group_ids=[name, name + "x"], include_authorized_operations=False
+    )
+    by_name = {each.group_id: each for each in described.groups}
+    assert by_name[name + "x"].error_code == GROUP_NOT_FOUND
+    (member,) = by_name[name].members
+    assert (member.member_id, member.member_type, member.subscribed_topic_names) == ("m", 1, (name,))
+    assert by_name[name].assignor_name == "uniform"
+
+    left = beat(client, name, "m", -1)
+    assert (left.error_code, left.member_epoch, left.assignment) == (NONE, -1, None)
+    described = client.ask(
+        "consumer_group_describe", 1, group_ids=[name], include_authorized_operations=False
+    )
+    assert described.groups[0].group_state == "Empty"
+    assert client.commit(name, one) == {name: {0: NONE}}
+    assert client.delete(name) == {name: NONE}
+
+
+def test_a_classic_member_takes_over_an_empty_group(client: Groups, name: str) -> None:
+    beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
+    beat(client, name, "m", -1)
+    joined = client.enter(name)
+    assert (joined.error_code, joined.generation_id) == (NONE, 1)
+    assert client.list()[name].group_type == "classic"
+
+
+def test_administrators_remove_members(client: Groups, name: str) -> None:
+    beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
+    assert [each.error_code for each in client.leave(name, ("m", None)).members] == [NONE]
+    assert client.list()[name].group_state == "Empty"
