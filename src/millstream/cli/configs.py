@@ -1,0 +1,334 @@
+"""`millstream configs`: what kafka-configs.sh does, for topics, brokers, groups and client metrics.
+
+A setting's value can come from several places. Each line shows the value that counts and, as synonyms, all the places it
+was looked for, the winning one first.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import Report, check_style, emit
+
+if TYPE_CHECKING:
+    from millstream.client.admin import Admin, Setting
+
+REMOVED = {
+    "--zk-tls-config-file": "tools talk to brokers now: use --bootstrap-server HOST:PORT",
+}
+
+QUOTA_TYPES = ("users", "clients", "ips")
+
+
+class Kind(NamedTuple):
+    """A type of entity: its number in the protocol, its word in Kafka's lines, and where its own values come from."""
+
+    number: int
+    word: str
+    source: int
+
+
+KINDS = {
+    "topics": Kind(2, "topic", 1),
+    "brokers": Kind(4, "broker", 2),
+    "broker-loggers": Kind(8, "broker-logger", 6),
+    "client-metrics": Kind(16, "client-metric", 7),
+    "groups": Kind(32, "group", 8),
+}
+DEFAULT_BROKER_SOURCE = 3
+
+
+class Entity(NamedTuple):
+    type: str
+    name: str | None  # None: all there are; "": the default of all
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.type]
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    return common.action_words(arguments, ("describe", "alter"))
+
+
+def command(
+    describe: Annotated[bool, typer.Option("--describe", help="Show settings.")] = False,
+    alter: Annotated[bool, typer.Option("--alter", help="Change settings.")] = False,
+    entity_type: Annotated[
+        str, typer.Option(help="topics, brokers, broker-loggers, client-metrics or groups.", metavar="TYPE")
+    ] = "",
+    entity_name: Annotated[
+        str, typer.Option(help="Name of the topic, id of the broker, ...", metavar="NAME")
+    ] = "",
+    entity_default: Annotated[
+        bool,
+        typer.Option("--entity-default", help="The default of all brokers (with --entity-type brokers)."),
+    ] = False,
+    topic: Annotated[
+        str, typer.Option(help="Short for --entity-type topics --entity-name NAME.", metavar="NAME")
+    ] = "",
+    broker: Annotated[
+        str, typer.Option(help="Short for --entity-type brokers --entity-name ID.", metavar="ID")
+    ] = "",
+    broker_defaults: Annotated[
+        bool, typer.Option("--broker-defaults", help="Short for --entity-type brokers --entity-default.")
+    ] = False,
+    broker_logger: Annotated[str, typer.Option(help="The log levels of a broker.", metavar="ID")] = "",
+    client_metrics: Annotated[str, typer.Option(help="A client metrics subscription.", metavar="NAME")] = "",
+    group: Annotated[str, typer.Option(help="A consumer group.", metavar="ID")] = "",
+    add_config: Annotated[
+        str,
+        typer.Option(
+            help="Settings to add or change. Brackets hold lists: k1=v1,k2=[v1,v2].", metavar="K=V,..."
+        ),
+    ] = "",
+    add_config_file: Annotated[
+        str, typer.Option(help="Properties file with settings to add or change.", metavar="FILE")
+    ] = "",
+    delete_config: Annotated[str, typer.Option(help="Settings to remove.", metavar="K,...")] = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Show all settings, also those with their default value.")
+    ] = False,
+    user: Annotated[str, typer.Option(hidden=True)] = "",
+    user_defaults: Annotated[bool, typer.Option("--user-defaults", hidden=True)] = False,
+    client: Annotated[str, typer.Option(hidden=True)] = "",
+    client_defaults: Annotated[bool, typer.Option("--client-defaults", hidden=True)] = False,
+    ip: Annotated[str, typer.Option(hidden=True)] = "",
+    ip_defaults: Annotated[bool, typer.Option("--ip-defaults", hidden=True)] = False,
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Show and change the settings of topics and brokers."""
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    action = common.one_of({"describe": describe, "alter": alter}, "--describe, --alter")
+    if user or user_defaults or client or client_defaults or ip or ip_defaults or entity_type in QUOTA_TYPES:
+        raise UsageError(
+            "quotas and users (entity types users, clients, ips) are not supported by this release"
+        )
+    short = {
+        "topics": topic,
+        "brokers": broker,
+        "broker-loggers": broker_logger,
+        "client-metrics": client_metrics,
+        "groups": group,
+    }
+    entity = chosen_entity(entity_type, entity_name, entity_default, short, broker_defaults)
+    changes = parse_added(add_config)
+    removals = [name.strip() for name in delete_config.split(",") if name.strip()]
+    if action == "describe":
+        common.only_with(
+            "describe",
+            {"add-config": add_config, "add-config-file": add_config_file, "delete-config": delete_config},
+            (),
+        )
+    else:
+        changes = {**common.read_properties(add_config_file), **changes}
+        check_alteration(entity, every, bool(changes), bool(removals))
+    properties = common.read_properties(command_config)
+    with common.connect(bootstrap_server, properties, "millstream-configs") as cluster:
+        from millstream.client.admin import Admin
+
+        admin = Admin(cluster)
+        report = (
+            show(admin, entity, every) if action == "describe" else change(admin, entity, changes, removals)
+        )
+    emit(report, style)
+    return 0
+
+
+# --- what was asked for ------------------------------------------------------------------------------------------------
+
+
+def chosen_entity(
+    entity_type: str, entity_name: str, entity_default: bool, short: dict[str, str], broker_defaults: bool
+) -> Entity:
+    named = [(kind, name) for kind, name in short.items() if name]
+    if broker_defaults:
+        named.append(("brokers", ""))
+    if entity_type and named:
+        raise UsageError("--entity-type and its short forms (--topic, --broker, ...) cannot be combined")
+    if len(named) > 1:
+        raise UsageError("name one entity at a time")
+    if named:
+        found = Entity(*named[0])
+    elif not entity_type:
+        raise UsageError(
+            "At least one entity type must be specified: --topic NAME, --broker ID, --entity-type TYPE ..."
+        )
+    elif entity_type not in KINDS:
+        raise UsageError(
+            f"Invalid entity type {entity_type}, the entity type must be one of {', '.join(KINDS)}"
+        )
+    elif entity_default:
+        if entity_type != "brokers":
+            raise UsageError(f"there is no default for all {entity_type}: --entity-default goes with brokers")
+        found = Entity(entity_type, "")
+    else:
+        found = Entity(entity_type, entity_name or None)
+    if found.type in ("brokers", "broker-loggers") and found.name and not found.name.isdecimal():
+        raise UsageError(
+            f"The entity name for {found.type} must be a valid integer broker id, found: {found.name}"
+        )
+    return found
+
+
+def check_alteration(entity: Entity, every: bool, adds: bool, removes: bool) -> None:
+    if every:
+        raise UsageError('Option "[all]" can\'t be used with option "[alter]"')
+    if entity.name is None:
+        raise UsageError(f"An entity name must be specified with --alter of {entity.type}")
+    if not adds and not removes:
+        raise UsageError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+        )
+
+
+def parse_added(text: str) -> dict[str, str]:
+    """`k1=v1,k2=[v1,v2]`: commas separate, except inside brackets."""
+    items: list[str] = []
+    depth = 0
+    current = ""
+    for char in text:
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth <= 0:
+            items.append(current)
+            current = ""
+        else:
+            current += char
+    items.append(current)
+    found = {}
+    for item in items:
+        if not item.strip():
+            continue
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"--add-config {item.strip()}: all settings to be added must be in the format key=value"
+            )
+        value = value.strip()
+        if value.startswith("[") and value.endswith("]"):
+            value = value[1:-1]
+        found[name.strip()] = value
+    return found
+
+
+# --- describe ----------------------------------------------------------------------------------------------------------
+
+
+def show(admin: "Admin", entity: Entity, every: bool) -> Report:
+    entities = [entity]
+    if entity.name is None:
+        entities = [Entity(entity.type, name) for name in all_names(admin, entity.type)]
+    elif entity.type == "topics" and entity.name not in admin.topic_names():
+        line = f"The topic '{entity.name}' doesn't exist and doesn't have dynamic config."
+        return Report([line], [], ["Entity", "Setting", "Value", "Source"], [])
+    report = Report([], [], ["Entity", "Setting", "Value", "Source"], [])
+    lines: list[str] = []
+    rows: list[Sequence[Any]] = []
+    for one in entities:
+        settings = settings_of(admin, one, every)
+        lines.append(headline(one, every))
+        lines += [setting_line(setting) for setting in settings]
+        report.data.append(facts(one, settings))
+        title = f"{one.kind.word} {one.name or 'default'}"
+        rows += [[title, s.name, shown(s.value), source_name(s.source)] for s in settings]
+    report.lines = lines
+    report.rows = rows
+    return report
+
+
+def all_names(admin: "Admin", entity_type: str) -> list[str]:
+    if entity_type == "topics":
+        return admin.topic_names()
+    if entity_type in ("brokers", "broker-loggers"):
+        ids = [str(node.id) for node in admin.brokers()]
+        return [*ids, ""] if entity_type == "brokers" else ids
+    return admin.config_resources(KINDS[entity_type].number)
+
+
+def settings_of(admin: "Admin", entity: Entity, every: bool) -> "list[Setting]":
+    from millstream.wire.errors import KafkaError
+
+    key = (entity.kind.number, entity.name or "")
+    found = admin.describe_configs([key], synonyms=True).get(key, [])
+    if isinstance(found, KafkaError):
+        raise CommandFailed(f"Error while executing config command : {found.message}")
+    if not every:
+        own = DEFAULT_BROKER_SOURCE if key == (4, "") else entity.kind.source
+        found = [setting for setting in found if setting.source == own]
+    return sorted(found, key=lambda setting: setting.name)
+
+
+def headline(entity: Entity, every: bool) -> str:
+    if entity.name == "":
+        return f"Default configs for {entity.type} in the cluster are:"
+    return f"{'All' if every else 'Dynamic'} configs for {entity.kind.word} {entity.name} are:"
+
+
+def setting_line(setting: "Setting") -> str:
+    synonyms = ", ".join(f"{source_name(s.source)}:{s.name}={shown(s.value)}" for s in setting.synonyms)
+    sensitive = str(setting.sensitive).lower()
+    return f"  {setting.name}={shown(setting.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def facts(entity: Entity, settings: "list[Setting]") -> dict[str, Any]:
+    return {
+        "entity_type": entity.type,
+        "entity_name": entity.name or None,
+        "configs": [
+            {
+                "name": s.name,
+                "value": s.value,
+                "source": source_name(s.source),
+                "sensitive": s.sensitive,
+                "read_only": s.read_only,
+                "synonyms": [
+                    {"name": y.name, "value": y.value, "source": source_name(y.source)} for y in s.synonyms
+                ],
+            }
+            for s in settings
+        ],
+    }
+
+
+def shown(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def source_name(number: int) -> str:
+    from millstream.client.admin import SOURCES
+
+    return SOURCES.get(number, "UNKNOWN")
+
+
+# --- alter -------------------------------------------------------------------------------------------------------------
+
+
+def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[str]) -> Report:
+    from millstream.client.admin import DELETE, SET
+
+    if removed:
+        own = {setting.name for setting in settings_of(admin, entity, every=False)}
+        strangers = [name for name in removed if name not in own]
+        if strangers:
+            raise CommandFailed(f"Invalid config(s): {','.join(strangers)}")
+    key = (entity.kind.number, entity.name or "")
+    operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in added.items()]
+    operations += [(name, DELETE, None) for name in removed]
+    problem = admin.alter_configs({key: operations}).get(key)
+    if problem is not None:
+        raise CommandFailed(f"Error while executing config command : {problem.message}")
+    if entity.name == "":
+        line = f"Completed updating default config for {entity.type} in the cluster."
+    else:
+        line = f"Completed updating config for {entity.kind.word} {entity.name}."
+    data = {"entity_type": entity.type, "entity_name": entity.name or None, "set": added, "deleted": removed}
+    rows = [[name, value] for name, value in added.items()] + [[name, "(deleted)"] for name in removed]
+    return Report([line], data, ["Setting", "Value"], rows)

@@ -1,0 +1,320 @@
+"""`millstream console-consumer`: what kafka-console-consumer.sh does.
+
+Without --group it reads all partitions itself and commits nothing, where Kafka's tool makes a group that nobody needs. With
+--group it is a member of that group (console_group.py): it shares the partitions, goes on where the group is, and commits.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.console_reading import Reading, whole_number
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.lines_out import LineFormatter, Shown, as_data, deserializer
+from millstream.cli.output import check_style, print_json, print_table, print_yaml
+
+if TYPE_CHECKING:
+    from millstream.client import Cluster
+
+REMOVED = {
+    "--whitelist": "use --include REGEX",
+    "--blacklist": "name the topics that you want by --include REGEX",
+    "--new-consumer": "there is only one consumer: leave it out",
+    "--delete-consumer-offsets": "use millstream consumer-groups --delete-offsets",
+    "--csv-reporter-enabled": "leave it out",
+    "--metrics-dir": "leave it out",
+    "--enable-systest-events": "this was for Kafka's own system tests: leave it out",
+}
+
+FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
+LONGEST_WAIT_MS = 500
+LOOK_AROUND_MS = (
+    "30000"  # between looks for new partitions and topics, unless metadata.max.age.ms says otherwise
+)
+
+Place = tuple[str, int]
+
+
+def command(
+    topic: Annotated[
+        str, typer.Option(help="The topic to read. This or --include is required.", metavar="NAME")
+    ] = "",
+    include: Annotated[
+        str, typer.Option(help="Regular expression for the topics to read.", metavar="REGEX")
+    ] = "",
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start with the oldest record instead of new ones.")
+    ] = False,
+    partition: Annotated[int | None, typer.Option(help="Read this partition only.", metavar="N")] = None,
+    offset: Annotated[
+        str,
+        typer.Option(help="Where to start in --partition: a number, earliest or latest.", metavar="OFFSET"),
+    ] = "",
+    max_messages: Annotated[int | None, typer.Option(help="Stop after so many records.", metavar="N")] = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option(help="Stop when no record came for so long.", metavar="MS")
+    ] = None,
+    isolation_level: Annotated[
+        str,
+        typer.Option(
+            help="read_committed leaves out records of transactions that are open or aborted.",
+            metavar="LEVEL",
+        ),
+    ] = "read_uncommitted",
+    formatter_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to print: print.timestamp, print.partition, print.offset, print.epoch, print.headers, "
+            "print.key (true or false; print.value is true), key.separator, line.separator, headers.separator, "
+            "null.literal, key.deserializer, value.deserializer, header.deserializer; may be repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    formatter_config: Annotated[
+        str, typer.Option(help="Properties file with formatter properties.", metavar="FILE")
+    ] = "",
+    formatter: Annotated[
+        str, typer.Option(help=f"How to print: {', '.join(FORMATTERS)}.", metavar="NAME")
+    ] = "DefaultMessageFormatter",
+    key_deserializer: Annotated[
+        str, typer.Option(help="How to read keys, for example IntegerDeserializer.", metavar="NAME")
+    ] = "",
+    value_deserializer: Annotated[
+        str, typer.Option(help="How to read values, for example LongDeserializer.", metavar="NAME")
+    ] = "",
+    skip_message_on_error: Annotated[
+        bool, typer.Option("--skip-message-on-error", help="Go on after a record that cannot be read.")
+    ] = False,
+    command_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting of the consumer, as fetch.min.bytes=1000; may be repeated.", metavar="NAME=VALUE"
+        ),
+    ] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            help="Read as a member of this group: go on where it is, and commit what was read.",
+            metavar="NAME",
+        ),
+    ] = "",
+    old_property: Annotated[list[str] | None, typer.Option("--property", hidden=True)] = None,
+    consumer_property: Annotated[list[str] | None, typer.Option("--consumer-property", hidden=True)] = None,
+    consumer_config: Annotated[str, typer.Option("--consumer.config", hidden=True)] = "",
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Print the records of a topic, new ones as they come."""
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    start = check_place(topic, include, partition, offset, from_beginning)
+    for old, new, used in (
+        ("--property", "--formatter-property", old_property),
+        ("--consumer-property", "--command-property", consumer_property),
+        ("--consumer.config", "--command-config", consumer_config),
+    ):
+        if used:
+            print(f"Option {old} is deprecated. Use {new} instead.", file=sys.stderr)
+    settings = {
+        **common.read_properties(command_config or consumer_config),
+        **common.key_values(consumer_property or []),
+        **common.key_values(command_property or []),
+    }
+    given = settings.get("group.id", "")
+    if group and given and group != given:
+        raise UsageError(
+            f"The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"'--command-config') do not match. Detected group ids: {group}, {given}"
+        )
+    level = settings.get("isolation.level", isolation_level)
+    if level not in ("read_committed", "read_uncommitted"):
+        raise UsageError(f"isolation level {level}: use read_committed or read_uncommitted")
+    start = start or settings.get("auto.offset.reset")
+    format_settings = {
+        **common.read_properties(formatter_config),
+        **common.key_values(old_property or []),
+        **common.key_values(formatter_property or []),
+    }
+    if key_deserializer:
+        format_settings["key.deserializer"] = key_deserializer
+    if value_deserializer:
+        format_settings["value.deserializer"] = value_deserializer
+    sink = Sink(style, formatter, format_settings)
+    sizes = fetch_sizes(settings)
+    look_around = (
+        whole_number("metadata.max.age.ms", settings.get("metadata.max.age.ms", LOOK_AROUND_MS)) / 1000
+    )
+    with common.connect(bootstrap_server, settings, "console-consumer") as cluster:
+        from millstream.client import Fetcher
+
+        fetcher = Fetcher(cluster, read_committed=level == "read_committed", **sizes)
+        reading = new_reading(cluster, fetcher, look_around, group or given, settings)
+        reading.find_topics(topic, include, partition)
+        reading.start_at(start or "latest")
+        code = follow(reading, sink, max_messages, timeout_ms, skip_message_on_error)
+        reading.close()
+    sink.finish()
+    print(f"Processed a total of {sink.count} messages", file=sys.stderr)
+    return code
+
+
+def check_place(
+    topic: str, include: str, partition: int | None, offset: str, from_beginning: bool
+) -> str | None:
+    """Where to start: a number, earliest, latest, or None if nothing was said."""
+    if bool(topic) == bool(include):
+        raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
+    if partition is None:
+        if offset:
+            raise UsageError("The partition is required when offset is specified.")
+    elif not topic:
+        raise UsageError("The topic is required when partition is specified.")
+    elif partition < 0:
+        raise UsageError(f"--partition {partition}: partitions are numbered from 0")
+    elif from_beginning and offset:
+        raise UsageError("Options from-beginning and offset cannot be specified together.")
+    if offset and offset not in ("earliest", "latest") and not offset.isdecimal():
+        raise UsageError(
+            f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
+            "non-negative long."
+        )
+    return offset or ("earliest" if from_beginning else None)
+
+
+def fetch_sizes(settings: Mapping[str, str]) -> dict[str, Any]:
+    names = {
+        "fetch.min.bytes": "min_bytes",
+        "fetch.max.bytes": "max_bytes",
+        "max.partition.fetch.bytes": "partition_max_bytes",
+    }
+    found = {}
+    for name, argument in names.items():
+        if name in settings:
+            found[argument] = whole_number(name, settings[name])
+    return found
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------
+
+
+def new_reading(
+    cluster: "Cluster", fetcher: Any, look_around: float, group: str, settings: Mapping[str, str]
+) -> Reading:
+    if not group:
+        return Reading(cluster, fetcher, look_around)
+    from millstream.cli.console_group import GroupReading
+
+    return GroupReading(cluster, fetcher, look_around, group, settings)
+
+
+def follow(
+    reading: Reading, sink: "Sink", max_messages: int | None, timeout_ms: int | None, skip_errors: bool
+) -> int:
+    """Read until told to stop. Returns the exit code."""
+    most = max_messages if max_messages is not None and max_messages >= 0 else None
+    patience = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+    last = time.monotonic()
+    try:
+        with common.Interrupts() as interrupts, interrupts.welcome():
+            while most is None or sink.count < most:
+                wait = LONGEST_WAIT_MS
+                if patience is not None:
+                    left = last + patience - time.monotonic()
+                    if left <= 0:
+                        return 0
+                    wait = max(1, min(wait, round(left * 1000)))
+                for fetched in reading.poll(wait):
+                    for record in reading.records(fetched, skip_errors):
+                        sink.put(record, skip_errors)
+                        last = time.monotonic()
+                        if most is not None and sink.count >= most:
+                            return 0
+                    sink.flush()
+            return 0
+    except common.Stopped as stopped:
+        return stopped.code
+    finally:
+        sink.flush()
+
+
+# --- printing ----------------------------------------------------------------------------------------------------------
+
+
+class Sink:
+    """Where records go: lines as Kafka's formatters print them, a json or yaml document each, or a table at the end."""
+
+    def __init__(self, style: str, formatter: str, properties: Mapping[str, str]) -> None:
+        name = formatter.rpartition(".")[2]
+        if name not in FORMATTERS:
+            raise UsageError(
+                f"--formatter {formatter}: Java classes cannot be loaded; there are {', '.join(FORMATTERS)}"
+            )
+        self.count = 0
+        self._style = style
+        self._formatter = LineFormatter(properties)
+        self._read_key = deserializer(properties.get("key.deserializer", ""))
+        self._read_value = deserializer(properties.get("value.deserializer", ""))
+        self._write = {
+            "json": lambda record: print_json(self._facts(record), indent=None),
+            "yaml": lambda record: print_yaml(self._facts(record), separate=True),
+            "table": self._collect,
+        }.get(style, self._line)
+        if name == "NoOpMessageFormatter":
+            self._write = lambda record: None
+        elif name == "LoggingMessageFormatter":
+            self._write = self._log
+        self._lines: list[bytes] = []
+        self._rows: list[list[Any]] = []
+        self._out = sys.stdout.buffer
+
+    def put(self, record: Shown, skip_errors: bool) -> None:
+        self.count += 1
+        try:
+            self._write(record)
+        except ValueError as error:
+            where = f"{record.topic}-{record.partition} at offset {record.offset}"
+            if not skip_errors:
+                raise CommandFailed(f"cannot print the record of {where}: {error}") from None
+            print(f"Skipped the record of {where}: {error}", file=sys.stderr)
+
+    def flush(self) -> None:
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._out.write(b"".join(lines))
+        sys.stdout.flush()
+
+    def finish(self) -> None:
+        if self._style == "table":
+            columns = ["Topic", "Partition", "Offset", "Timestamp", "Key", "Value", "Headers"]
+            print_table(columns, self._rows)
+        self.flush()
+
+    def _facts(self, record: Shown) -> dict[str, Any]:
+        key = None if record.key is None else self._read_key(record.key)
+        value = None if record.value is None else self._read_value(record.value)
+        return as_data(record._replace(key=key, value=value))
+
+    def _line(self, record: Shown) -> None:
+        self._lines.append(self._formatter.line(record))
+
+    def _log(self, record: Shown) -> None:
+        """The line, and where it came from on the error stream."""
+        self._line(record)
+        print(
+            f"{record.timestamp_type}:{record.timestamp}, key:{record.key!r}, value:{record.value!r}",
+            file=sys.stderr,
+        )
+
+    def _collect(self, record: Shown) -> None:
+        facts = self._facts(record)
+        headers = ",".join(f"{h['name']}:{h['value']}" for h in facts["headers"])
+        self._rows.append(
+            [*(facts[n] for n in ("topic", "partition", "offset", "timestamp", "key", "value")), headers]
+        )

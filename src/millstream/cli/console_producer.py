@@ -1,0 +1,305 @@
+"""`millstream console-producer`: what kafka-console-producer.sh does.
+
+Lines are collected per partition and sent as batches: when a batch is full, when the input has been silent for the linger
+time, at its end, or one by one with --sync. A line with a key goes to the partition of its key; lines without one stay on
+one partition for a batch and then move on.
+"""
+
+import os
+import random
+import select
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.lines_in import LineReader, Parsed
+from millstream.cli.output import Report, check_style, emit
+
+if TYPE_CHECKING:
+    from millstream.client import Cluster, Producer
+    from millstream.wire.records import Record
+
+REMOVED = {
+    "--new-producer": "there is only one producer: leave it out",
+    "--old-producer": "there is only one producer: leave it out",
+    "--key-serializer": "lines are sent as they are: leave it out",
+    "--value-serializer": "lines are sent as they are: leave it out",
+    "--queue-size": "use --batch-size",
+    "--queue-enqueuetimeout-ms": "use --max-block-ms",
+}
+
+LINE_READER = "LineMessageReader"
+READ_SIZE = 1 << 16
+OVERHEAD = 24  # bytes of a record beside key and value, roughly
+MOST_PENDING = 20_000  # records collected before they are sent, however small
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    """--compression-codec may stand alone and then means gzip."""
+    found = list(arguments)
+    for at, argument in enumerate(arguments):
+        if argument == "--compression-codec" and (
+            at + 1 == len(arguments) or arguments[at + 1].startswith("-")
+        ):
+            found[at] = "--compression-codec=gzip"
+    return found
+
+
+def command(
+    topic: Annotated[str, typer.Option(help="The topic to send to. Required.", metavar="NAME")] = "",
+    reader_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How to read lines: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
+            "headers.key.separator, null.marker, ignore.error; may be repeated.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    reader_config: Annotated[
+        str, typer.Option(help="Properties file with reader properties.", metavar="FILE")
+    ] = "",
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Send each line at once and wait for its answer.")
+    ] = False,
+    compression_codec: Annotated[
+        str, typer.Option(help="none, gzip, snappy, lz4 or zstd; without a value gzip.", metavar="CODEC")
+    ] = "",
+    request_required_acks: Annotated[
+        str,
+        typer.Option(help="Who must have a record: all (-1), the leader (1), nobody (0).", metavar="ACKS"),
+    ] = "",
+    batch_size: Annotated[int, typer.Option(help="Bytes of a batch.", metavar="BYTES")] = 16384,
+    timeout: Annotated[int, typer.Option(help="How long a line may wait for others.", metavar="MS")] = 1000,
+    request_timeout_ms: Annotated[
+        int | None, typer.Option(help="How long to wait for an answer. [default: 30000]", metavar="MS")
+    ] = None,
+    max_block_ms: Annotated[
+        int, typer.Option(help="How long to keep trying, all in all.", metavar="MS")
+    ] = 60000,
+    retry_backoff_ms: Annotated[int, typer.Option(help="Pause before trying again.", metavar="MS")] = 100,
+    command_property: Annotated[
+        list[str] | None,
+        typer.Option(help="A setting of the producer, as acks=1; may be repeated.", metavar="NAME=VALUE"),
+    ] = None,
+    old_property: Annotated[list[str] | None, typer.Option("--property", hidden=True)] = None,
+    producer_property: Annotated[list[str] | None, typer.Option("--producer-property", hidden=True)] = None,
+    producer_config: Annotated[str, typer.Option("--producer.config", hidden=True)] = "",
+    line_reader: Annotated[str, typer.Option("--line-reader", hidden=True)] = LINE_READER,
+    max_partition_memory_bytes: Annotated[int | None, typer.Option(hidden=True)] = None,
+    max_memory_bytes: Annotated[int | None, typer.Option(hidden=True)] = None,
+    message_send_max_retries: Annotated[int | None, typer.Option(hidden=True)] = None,
+    metadata_expiry_ms: Annotated[int | None, typer.Option(hidden=True)] = None,
+    socket_buffer_size: Annotated[int | None, typer.Option(hidden=True)] = None,
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Send lines of standard input to a topic, one record a line."""
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    if not topic:
+        raise UsageError('Missing required argument "[topic]"')
+    if line_reader.rpartition(".")[2] != LINE_READER:
+        raise UsageError(
+            f"--line-reader {line_reader}: Java classes cannot be loaded; there is {LINE_READER}"
+        )
+    for old, new, used in (
+        ("--property", "--reader-property", old_property),
+        ("--producer-property", "--command-property", producer_property),
+        ("--producer.config", "--command-config", producer_config),
+        ("--max-partition-memory-bytes", "--batch-size", max_partition_memory_bytes),
+    ):
+        if used:
+            print(f"Warning: {old} is deprecated. Use {new} instead.", file=sys.stderr)
+    reader_settings = {
+        **common.read_properties(reader_config),
+        **common.key_values(old_property or []),
+        **common.key_values(reader_property or []),
+    }
+    reader = LineReader(reader_settings)
+    settings = {
+        "retry.backoff.ms": str(retry_backoff_ms),
+        "default.api.timeout.ms": str(max_block_ms),
+        "batch.size": str(max_partition_memory_bytes or batch_size),
+        "linger.ms": str(timeout),
+        **common.read_properties(command_config or producer_config),
+        **common.key_values(producer_property or []),
+        **common.key_values(command_property or []),
+    }
+    if request_timeout_ms is not None:
+        settings["request.timeout.ms"] = str(request_timeout_ms)
+    if request_required_acks:
+        settings["acks"] = request_required_acks
+    if compression_codec:
+        settings["compression.type"] = compression_codec
+    how = producer_settings(settings)
+    with common.connect(bootstrap_server, settings, "console-producer") as cluster:
+        from millstream.client import Producer
+
+        session = Session(cluster, Producer(cluster, **how), topic, _positive(settings, "batch.size"))
+        linger = 0.0 if sync else _positive(settings, "linger.ms") / 1000
+        code = run(session, reader, linger, sync)
+    if style != "lines":
+        emit(session.report(), style)
+    return code or (1 if session.failures else 0)
+
+
+def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> int:
+    """Everything from standard input into the session. Returns 0, or the exit code of the signal that ended it."""
+    with common.Interrupts() as interrupts:
+        code = 0
+        try:
+            for line in input_lines(linger, interrupts):
+                if line is None:
+                    session.flush()
+                    continue
+                session.add(reader.parse(line))
+                if sync:
+                    session.flush()
+        except common.Stopped as stopped:
+            code = stopped.code
+        except CommandFailed:
+            session.flush()  # what was read before the bad line counts
+            raise
+        session.flush()
+        return code
+
+
+def input_lines(linger: float, interrupts: common.Interrupts) -> Iterator[bytes | None]:
+    """Lines of standard input without their ends; None whenever it has been silent for `linger` seconds."""
+    source = sys.stdin.fileno()
+    prompt = sys.stdin.isatty()
+    pending = b""
+    silent = False
+    while True:
+        if prompt and not pending and not silent:
+            print(">", end="", flush=True)
+        with interrupts.welcome():
+            ready, _, _ = select.select([source], [], [], None if silent else linger)
+        if not ready:
+            silent = True
+            yield None
+            continue
+        silent = False
+        chunk = os.read(source, READ_SIZE)
+        if not chunk:
+            if pending:
+                yield pending.removesuffix(b"\r")
+            return
+        *whole, pending = (pending + chunk).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+
+
+class Session:
+    """Records waiting to be sent to one topic, and what became of those before."""
+
+    def __init__(self, cluster: "Cluster", producer: "Producer", topic: str, batch_size: int) -> None:
+        self._cluster = cluster
+        self._producer = producer
+        self._topic = topic
+        self._batch_size = batch_size
+        self._waiting: dict[int, list[Record]] = {}
+        self._sizes: dict[int, int] = {}
+        self._count = 0
+        self._sticky: int | None = None
+        self._sent: dict[int, tuple[int, int, int]] = {}  # partition: first offset, last offset, records
+        self.failures = 0
+
+    def add(self, line: Parsed) -> None:
+        from millstream.wire.records import Record
+
+        partition = self._partition(line.key)
+        record = Record(0, round(time.time() * 1000), line.key, line.value, line.headers)
+        size = OVERHEAD + len(line.key or b"") + len(line.value or b"")
+        if partition in self._waiting and self._sizes[partition] + size > self._batch_size:
+            self.flush()
+            partition = self._partition(line.key)
+        self._waiting.setdefault(partition, []).append(record)
+        self._sizes[partition] = self._sizes.get(partition, 0) + size
+        self._count += 1
+        if self._count >= MOST_PENDING:
+            self.flush()
+
+    def _partition(self, key: bytes | None) -> int:
+        from millstream.wire.murmur2 import partition_for
+
+        partitions = self._cluster.topic(self._topic, create=True).partitions
+        if key is not None:
+            return partition_for(key, len(partitions))
+        if self._sticky is None or self._sticky not in partitions:
+            led = [index for index, part in partitions.items() if part.leader in self._cluster.nodes]
+            self._sticky = random.choice(led or list(partitions))
+        return self._sticky
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        from millstream.client import TimedOut, Unreachable
+        from millstream.wire.errors import KafkaError
+
+        waiting, self._waiting = self._waiting, {}
+        self._sizes.clear()
+        self._count = 0
+        self._sticky = None
+        for partition, records in waiting.items():
+            try:
+                sent = self._producer.send(self._topic, partition, records)
+            except (Unreachable, TimedOut):
+                raise
+            except KafkaError as error:
+                self.failures += 1
+                print(
+                    f"Error when sending {len(records)} records to topic {self._topic}: {error.message}",
+                    file=sys.stderr,
+                )
+                continue
+            first, _, count = self._sent.get(partition, (sent.offset, 0, 0))
+            last = sent.offset + len(records) - 1 if sent.offset >= 0 else -1
+            self._sent[partition] = (first, last, count + len(records))
+
+    def report(self) -> Report:
+        rows = [[self._topic, partition, *facts] for partition, facts in sorted(self._sent.items())]
+        names = ("topic", "partition", "first_offset", "last_offset", "records")
+        data = [dict(zip(names, row, strict=True)) for row in rows]
+        return Report([], data, ["Topic", "Partition", "First offset", "Last offset", "Records"], rows)
+
+
+def producer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
+    """The producer's settings by Kafka's names, as arguments of our producer."""
+    from millstream.wire.compression import CODEC_IDS
+
+    acks_text = settings.get("acks", "all")
+    acks = {"all": -1, "-1": -1, "1": 1, "0": 0}.get(acks_text)
+    if acks is None:
+        raise UsageError(f"acks={acks_text}: use all, 1 or 0")
+    codec_name = settings.get("compression.type", "none")
+    if codec_name not in CODEC_IDS:
+        raise UsageError(f"compression {codec_name}: use one of {', '.join(CODEC_IDS)}")
+    level = settings.get(f"compression.{codec_name}.level")
+    idempotent = settings.get("enable.idempotence", "true").lower() == "true" and acks == -1
+    if settings.get("transactional.id"):
+        raise UsageError("transactional.id is not supported by this tool: leave it out")
+    return {
+        "acks": acks,
+        "idempotent": idempotent,
+        "codec": CODEC_IDS[codec_name],
+        "level": None if level is None else _positive({"level": level}, "level"),
+    }
+
+
+def _positive(settings: Mapping[str, str], name: str) -> int:
+    try:
+        number = int(settings[name])
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise UsageError(f"{name}={settings[name]} is not a number of 0 or more")
+    return number

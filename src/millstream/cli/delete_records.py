@@ -1,0 +1,93 @@
+"""`millstream delete-records`: what kafka-delete-records.sh does."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import Report, check_style, emit
+
+Place = tuple[str, int]
+
+
+def command(
+    offset_json_file: Annotated[
+        str,
+        typer.Option(
+            help='Which partitions, and up to which offset: {"partitions": [{"topic": "orders", "partition": 0, '
+            '"offset": 100}], "version": 1}. The record at the offset stays; -1 means all. Required.',
+            metavar="FILE",
+        ),
+    ] = "",
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Delete the records of partitions before an offset."""
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    if not offset_json_file:
+        raise UsageError('Missing required argument "[offset-json-file]"')
+    try:
+        with open(offset_json_file, encoding="utf-8") as file:
+            wanted = parse_offsets(file.read())
+    except (OSError, UnicodeDecodeError):
+        raise CommandFailed(f"Unable to read file {offset_json_file}") from None
+    properties = common.read_properties(command_config)
+    with common.connect(bootstrap_server, properties, "millstream-delete-records") as cluster:
+        from millstream.client.admin import Admin
+        from millstream.wire.errors import KafkaError
+
+        outcome = Admin(cluster).delete_records(wanted)
+    lines = ["Executing records delete operation", "Records delete operation completed:"]
+    data: list[dict[str, Any]] = []
+    rows: list[list[Any]] = []
+    failed = 0
+    for topic, partition in wanted:
+        answer = outcome[topic, partition]
+        entry: dict[str, Any] = {"topic": topic, "partition": partition}
+        if isinstance(answer, KafkaError):
+            failed += 1
+            problem = f"{answer.code.name.upper()}: {answer.message}"
+            lines.append(f"partition: {topic}-{partition}\terror: {problem}")
+            data.append({**entry, "error": problem})
+            rows.append([topic, partition, None, problem])
+        else:
+            lines.append(f"partition: {topic}-{partition}\tlow_watermark: {answer}")
+            data.append({**entry, "low_watermark": answer})
+            rows.append([topic, partition, answer, None])
+    emit(Report(lines, data, ["Topic", "Partition", "First offset", "Error"], rows), style)
+    return 1 if failed else 0
+
+
+def parse_offsets(text: str) -> dict[Place, int]:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        raise CommandFailed("The input string is not a valid JSON") from None
+    if not isinstance(content, dict):
+        raise CommandFailed("The input string is not a JSON object")
+    if content.get("version", 1) != 1:
+        raise CommandFailed(f"Not supported version field value {content['version']}")
+    entries = content.get("partitions")
+    if not isinstance(entries, list):
+        raise CommandFailed("Missing partitions field")
+    found: dict[Place, int] = {}
+    twice: list[str] = []
+    for entry in entries:
+        for name, kind in (("topic", str), ("partition", int), ("offset", int)):
+            if not isinstance(entry, dict) or name not in entry:
+                raise CommandFailed(f"No such field exists: `{name}`")
+            if not isinstance(entry[name], kind) or isinstance(entry[name], bool):
+                raise CommandFailed(f"Field `{name}` must be a {'string' if kind is str else 'whole number'}")
+        place = (entry["topic"], entry["partition"])
+        if place in found:
+            twice.append(f"{place[0]}-{place[1]}")
+        found[place] = entry["offset"]
+    if twice:
+        raise CommandFailed(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
+    return found

@@ -1,0 +1,152 @@
+"""`millstream get-offsets`: what kafka-get-offsets.sh does."""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.common import INTERNAL_TOPICS
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import Report, check_style, emit
+
+REMOVED = {
+    "--offsets": "each partition has one answer: leave it out",
+    "--max-wait-ms": "leave it out; request.timeout.ms can be set in a --command-config file",
+}
+
+TIMES = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+
+Filter = Callable[[str, int], bool]
+
+_PATTERN = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+
+
+def command(
+    topic: Annotated[
+        str, typer.Option(help="Topic, also a regular expression. Without it: all.", metavar="NAME")
+    ] = "",
+    partitions: Annotated[str, typer.Option(help="Partitions. Without it: all.", metavar="N,...")] = "",
+    topic_partitions: Annotated[
+        str,
+        typer.Option(
+            help="Topics (regular expressions) with partitions: orders:1, orders:0-3 (without 3), orders:5-, "
+            "orders:-3, orders.",
+            metavar="T:P,...",
+        ),
+    ] = "",
+    time: Annotated[
+        str,
+        typer.Option(
+            help="Which offset: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered "
+            "(-5), earliest-pending-upload (-6), or milliseconds: the first record at or after that time.",
+            metavar="TIME",
+        ),
+    ] = "latest",
+    exclude_internal_topics: Annotated[
+        bool, typer.Option("--exclude-internal-topics", help="Leave out internal topics.")
+    ] = False,
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Show the offsets of partitions, as topic:partition:offset. A partition that has no such offset is left out."""
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    if topic_partitions and (topic or partitions):
+        raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
+    moment = parse_time(time)
+    wanted = pattern_filter(topic_partitions) if topic_partitions else plain_filter(topic, partitions)
+    properties = common.read_properties(command_config)
+    with common.connect(bootstrap_server, properties, "millstream-get-offsets") as cluster:
+        from millstream.client import list_offsets
+
+        cluster.refresh()
+        places = sorted(
+            (name, index)
+            for name, found in cluster.topics.items()
+            if not (exclude_internal_topics and name in INTERNAL_TOPICS)
+            for index in found.partitions
+            if wanted(name, index)
+        )
+        if not places:
+            raise CommandFailed("Could not match any topic-partitions with the specified filters")
+        for name, index in places:
+            if cluster.topics[name].partitions[index].leader not in cluster.nodes:
+                print(
+                    f"Skip getting offsets for topic-partition {name}:{index}: it has no leader",
+                    file=sys.stderr,
+                )
+        answers = list_offsets(
+            cluster,
+            {
+                (name, index): moment
+                for name, index in places
+                if cluster.topics[name].partitions[index].leader in cluster.nodes
+            },
+        )
+    rows = [(*place, answer.offset) for place, answer in sorted(answers.items()) if answer.offset >= 0]
+    data = [{"topic": name, "partition": index, "offset": offset} for name, index, offset in rows]
+    lines = [f"{name}:{index}:{offset}" for name, index, offset in rows]
+    emit(Report(lines, data, ["Topic", "Partition", "Offset"], rows), style)
+    return 0
+
+
+def parse_time(text: str) -> int:
+    if text in TIMES:
+        return TIMES[text]
+    try:
+        number = int(text)
+    except ValueError:
+        number = -100
+    if number < min(TIMES.values()):
+        words = ", ".join(f"{word} ({number})" for word, number in TIMES.items())
+        raise UsageError(f"Malformed time argument {text}. Use {words}, or milliseconds since 1970")
+    return number
+
+
+def plain_filter(topic: str, partitions: str) -> Filter:
+    """--topic and --partitions."""
+    matcher = common.topic_matcher(topic) if topic else None
+    numbers: set[int] | None = None
+    if partitions:
+        try:
+            numbers = {int(item) for item in partitions.split(",") if item.strip()}
+        except ValueError:
+            raise UsageError(
+                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
+            ) from None
+    return lambda name, index: (
+        (matcher is None or matcher.fullmatch(name) is not None) and (numbers is None or index in numbers)
+    )
+
+
+def pattern_filter(text: str) -> Filter:
+    """--topic-partitions: any of several patterns."""
+    rules = [_rule(item.strip()) for item in text.split(",") if item.strip()]
+    return lambda name, index: any(rule(name, index) for rule in rules)
+
+
+def _rule(item: str) -> Filter:
+    match = _PATTERN.fullmatch(item)
+    if match is None:
+        raise UsageError(f"Invalid rule specification: {item}")
+    topic, exact, low, high = match.groups()
+    matcher = common.topic_matcher(topic) if topic else None
+    first = int(exact or low or 0)
+    last = first + 1 if exact else int(high) if high else 1 << 31
+
+    return lambda name, index: (
+        (matcher is None or matcher.fullmatch(name) is not None) and first <= index < last
+    )

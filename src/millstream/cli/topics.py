@@ -1,0 +1,476 @@
+"""`millstream topics`: what kafka-topics.sh does."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.common import INTERNAL_TOPICS, kafka_id
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import Report, check_style, emit
+
+if TYPE_CHECKING:
+    from millstream.client.admin import Admin, PartitionState, Reassignment, Setting, TopicState
+
+REMOVED = {
+    "--delete-config": "settings of a topic are changed by: millstream configs --alter --topic NAME --delete-config KEY",
+    "--disable-rack-aware": "replicas are always spread over racks: leave it out",
+}
+
+ACTIONS = ("list", "describe", "create", "alter", "delete")
+PREFIX = "Error while executing topic command : "
+COLLISION = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
+    "To avoid issues it is best to use either, but not both."
+)
+
+FILTERS = (
+    "under-replicated-partitions",
+    "unavailable-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+)
+ALLOWED = {
+    "create": ("topic", "partitions", "replication-factor", "replica-assignment", "config", "if-not-exists"),
+    "alter": ("topic", "partitions", "replica-assignment", "if-exists"),
+    "delete": ("topic", "if-exists"),
+    "list": ("topic", "exclude-internal"),
+    "describe": (
+        "topic",
+        "topic-id",
+        "exclude-internal",
+        "if-exists",
+        "topics-with-overrides",
+        "partition-size-limit-per-response",
+        *FILTERS,
+    ),
+}
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    return common.action_words(arguments, ACTIONS, "--topic")
+
+
+def command(
+    list_topics: Annotated[bool, typer.Option("--list", help="List the topics.")] = False,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Show partitions, replicas and settings.")
+    ] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create a topic.")] = False,
+    alter: Annotated[bool, typer.Option("--alter", help="Add partitions to topics.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete topics.")] = False,
+    topic: Annotated[
+        str, typer.Option(help="The topic; except with --create also a regular expression.", metavar="NAME")
+    ] = "",
+    topic_id: Annotated[str, typer.Option(help="The topic to describe, by its id.", metavar="ID")] = "",
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of partitions (--create, --alter). Partitions can be added, never removed; adding some "
+            "changes which partition a key goes to.",
+            metavar="N",
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(help="Copies of each partition (--create).", metavar="N")
+    ] = None,
+    replica_assignment: Annotated[
+        str,
+        typer.Option(
+            help="Brokers of each partition (--create), or of all old and new partitions (--alter).",
+            metavar="B:B,B:B,...",
+        ),
+    ] = "",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(help="A setting of the new topic (--create); may be repeated.", metavar="NAME=VALUE"),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="No error if it exists (--create).")
+    ] = False,
+    if_exists: Annotated[
+        bool,
+        typer.Option("--if-exists", help="No error if it does not exist (--alter, --delete, --describe)."),
+    ] = False,
+    exclude_internal: Annotated[
+        bool, typer.Option("--exclude-internal", help="Leave out internal topics (--list, --describe).")
+    ] = False,
+    topics_with_overrides: Annotated[
+        bool,
+        typer.Option("--topics-with-overrides", help="Only topics with settings of their own (--describe)."),
+    ] = False,
+    under_replicated_partitions: Annotated[
+        bool, typer.Option("--under-replicated-partitions", help="Only partitions with replicas out of sync.")
+    ] = False,
+    unavailable_partitions: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
+    ] = False,
+    under_min_isr_partitions: Annotated[
+        bool, typer.Option("--under-min-isr-partitions", help="Only partitions below min.insync.replicas.")
+    ] = False,
+    at_min_isr_partitions: Annotated[
+        bool, typer.Option("--at-min-isr-partitions", help="Only partitions exactly at min.insync.replicas.")
+    ] = False,
+    partition_size_limit_per_response: Annotated[
+        int | None, typer.Option(help="Partitions to ask for at once (--describe).", metavar="N")
+    ] = None,
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+    version: common.Version = False,
+) -> int:
+    """Create, list, describe, alter and delete topics.
+
+    The action may also be written as a word: `millstream topics list`, `millstream topics describe orders`.
+    """
+    if version:
+        return common.show_version()
+    style = check_style(output)
+    asked = {"list": list_topics, "describe": describe, "create": create, "alter": alter, "delete": delete}
+    action = common.one_of(asked, "--list, --describe, --create, --alter or --delete")
+    filters = {
+        "under-replicated-partitions": under_replicated_partitions,
+        "unavailable-partitions": unavailable_partitions,
+        "under-min-isr-partitions": under_min_isr_partitions,
+        "at-min-isr-partitions": at_min_isr_partitions,
+    }
+    given: dict[str, object] = {
+        "topic": topic,
+        "topic-id": topic_id,
+        "partitions": partitions,
+        "replication-factor": replication_factor,
+        "replica-assignment": replica_assignment,
+        "config": config,
+        "if-not-exists": if_not_exists,
+        "if-exists": if_exists,
+        "exclude-internal": exclude_internal,
+        "topics-with-overrides": topics_with_overrides,
+        "partition-size-limit-per-response": partition_size_limit_per_response,
+        **filters,
+    }
+    if action == "alter" and config:
+        raise UsageError(
+            "settings of a topic are changed by: millstream configs --alter --topic NAME --add-config ..."
+        )
+    common.only_with(action, given, ALLOWED[action])
+    if action in ("create", "alter", "delete") and not topic:
+        raise UsageError('Missing required argument "[topic]"')
+    if action == "alter" and partitions is None:
+        raise UsageError('Missing required argument "[partitions]"')
+    if action == "create":
+        check_numbers(partitions, replication_factor, replica_assignment)
+    properties = common.read_properties(command_config)
+    with common.connect(bootstrap_server, properties, "millstream-topics") as cluster:
+        from millstream.client.admin import Admin
+
+        admin = Admin(cluster)
+        if action == "list":
+            report = list_report(matching(admin, topic, exclude_internal))
+        elif action == "create":
+            report = create_topic(
+                admin, topic, partitions, replication_factor, replica_assignment, config or [], if_not_exists
+            )
+        elif action == "alter":
+            names = existing(admin, topic, if_exists)
+            report = add_partitions(admin, names, partitions or 0, replica_assignment)
+        elif action == "delete":
+            report = delete_topics(admin, existing(admin, topic, if_exists))
+        else:
+            names = described_names(admin, topic, topic_id, exclude_internal, if_exists)
+            report = describe_topics(
+                admin,
+                names,
+                [name for name, on in filters.items() if on],
+                topics_with_overrides,
+                partition_size_limit_per_response or 2000,
+            )
+    emit(report, style)
+    return 0
+
+
+# --- which topics ------------------------------------------------------------------------------------------------------
+
+
+def matching(admin: "Admin", pattern: str, exclude_internal: bool) -> list[str]:
+    names = admin.topic_names()
+    if pattern:
+        matcher = common.topic_matcher(pattern)
+        names = [name for name in names if matcher.fullmatch(name)]
+    return [name for name in names if not (exclude_internal and name in INTERNAL_TOPICS)]
+
+
+def existing(admin: "Admin", pattern: str, missing_ok: bool, exclude_internal: bool = False) -> list[str]:
+    names = matching(admin, pattern, exclude_internal)
+    if not names and pattern and not missing_ok:
+        raise CommandFailed(f"{PREFIX}Topic '{pattern}' does not exist as expected")
+    return names
+
+
+def described_names(
+    admin: "Admin", pattern: str, topic_id: str, exclude_internal: bool, missing_ok: bool
+) -> list[str]:
+    if not topic_id:
+        return existing(admin, pattern, missing_ok, exclude_internal)
+    admin.cluster.refresh()
+    names = [name for name, topic in admin.cluster.topics.items() if kafka_id(topic.id) == topic_id]
+    if not names and not missing_ok:
+        raise CommandFailed(f"{PREFIX}TopicId '{topic_id}' does not exist as expected")
+    return names
+
+
+def list_report(names: list[str]) -> Report:
+    return Report(names, names, ["Topic"], [[name] for name in names])
+
+
+# --- changes -----------------------------------------------------------------------------------------------------------
+
+
+def check_numbers(partitions: int | None, factor: int | None, assignment: str) -> None:
+    if partitions is not None and partitions < 1:
+        raise UsageError("The partitions must be greater than 0")
+    if factor is not None and not 1 <= factor <= 32767:
+        raise UsageError("The replication factor must be between 1 and 32767 inclusive")
+    if assignment and (partitions is not None or factor is not None):
+        raise UsageError("--replica-assignment says it all: leave out --partitions and --replication-factor")
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """`1:2,2:3`: the brokers of partition 0, then of partition 1, the preferred leader first."""
+    try:
+        found = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"'{text}' is not a replica assignment: write the brokers of each partition as 1:2,2:3"
+        ) from None
+    for number, brokers in enumerate(found):
+        if len(set(brokers)) < len(brokers):
+            raise UsageError(f"partition {number} names a broker twice: {text}")
+        if len(brokers) != len(found[0]):
+            raise UsageError(f"Partition {number} has different replication factor: {brokers}")
+    return found
+
+
+def parse_configs(items: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--config {item}: write it as name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def create_topic(
+    admin: "Admin",
+    name: str,
+    partitions: int | None,
+    factor: int | None,
+    assignment: str,
+    configs: Iterable[str],
+    exists_ok: bool,
+) -> Report:
+    from millstream.client.admin import NewTopic
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    new = NewTopic(
+        name,
+        -1 if partitions is None else partitions,
+        -1 if factor is None else factor,
+        parse_configs(configs),
+        dict(enumerate(parse_assignment(assignment))) if assignment else {},
+    )
+    lines = [COLLISION] if "." in name or "_" in name else []
+    created = admin.create_topics([new])[name]
+    if not isinstance(created, KafkaError):
+        facts = {
+            "name": name,
+            "topic_id": kafka_id(created.id),
+            "partitions": created.partitions,
+            "replication_factor": created.replication_factor,
+        }
+        lines.append(f"Created topic {name}.")
+        return Report(lines, facts, ["Topic", "Id", "Partitions", "Replication"], [list(facts.values())])
+    if exists_ok and created.code is ErrorCode.topic_already_exists:
+        return Report(lines, {"name": name, "exists": True}, ["Topic"], [[name]])
+    raise CommandFailed(f"{PREFIX}{created.message}")
+
+
+def add_partitions(admin: "Admin", names: list[str], count: int, assignment: str) -> Report:
+    given: dict[str, list[list[int]]] = {}
+    if assignment:
+        every = parse_assignment(assignment)
+        for name in names:
+            given[name] = every[len(admin.cluster.topic(name).partitions) :]
+    outcome = admin.create_partitions(dict.fromkeys(names, count), given) if names else {}
+    raise_first(outcome)
+    rows = [[name, count] for name in names]
+    return Report([], [{"name": name, "partitions": count} for name in names], ["Topic", "Partitions"], rows)
+
+
+def delete_topics(admin: "Admin", names: list[str]) -> Report:
+    outcome = admin.delete_topics(names) if names else {}
+    raise_first(outcome)
+    return Report(
+        [], [{"name": name, "deleted": True} for name in names], ["Deleted"], [[name] for name in names]
+    )
+
+
+def raise_first(outcome: Mapping[str, Any]) -> None:
+    for error in outcome.values():
+        if error is not None:
+            raise CommandFailed(f"{PREFIX}{error.message}")
+
+
+# --- describe ----------------------------------------------------------------------------------------------------------
+
+
+def describe_topics(
+    admin: "Admin", names: list[str], filters: list[str], only_overrides: bool, at_once: int
+) -> Report:
+    from millstream.client.admin import TOPIC
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    states = admin.describe_topics(names, at_once) if names else {}
+    configs = admin.describe_configs([(TOPIC, name) for name in names]) if names else {}
+    moves = reassignments(admin) if names else {}
+    live = set(admin.cluster.nodes)
+    lines: list[str] = []
+    data: list[dict[str, Any]] = []
+    rows: list[list[Any]] = []
+    for name in sorted(states):
+        state = states[name]
+        settings = configs.get((TOPIC, name), [])
+        problem = next((found for found in (state, settings) if isinstance(found, KafkaError)), None)
+        if problem is not None and problem.code is not ErrorCode.unknown_topic_or_partition:
+            raise CommandFailed(f"{PREFIX}{problem.message}")
+        if isinstance(state, KafkaError) or isinstance(settings, KafkaError):
+            continue  # deleted since it was listed
+        own = {setting.name: setting.value for setting in in_java_order(settings) if not setting.is_default}
+        if only_overrides and not own:
+            continue
+        least = next((int(s.value or 1) for s in settings if s.name == "min.insync.replicas"), 1)
+        chosen = [
+            p
+            for p in state.partitions
+            if not filters
+            or any(FILTER_RULES[rule](p, moves.get((name, p.index)), least, live) for rule in filters)
+        ]
+        if filters and not chosen:
+            continue
+        if not filters:
+            lines.append(topic_line(state, own, moves))
+        if not only_overrides:
+            lines += [partition_line(name, p, moves.get((name, p.index))) for p in chosen]
+        data.append(topic_facts(state, own, chosen, moves))
+        rows += [
+            [name, p.index, p.leader if p.leader >= 0 else "none", joined(p.replicas), joined(p.isr)]
+            for p in chosen
+        ]
+    return Report(lines, data, ["Topic", "Partition", "Leader", "Replicas", "In sync"], rows)
+
+
+Moves = Mapping[tuple[str, int], "Reassignment"]
+
+
+def reassignments(admin: "Admin") -> Moves:
+    """What is moving; a broker that does not tell (or not to us) has nothing to show here."""
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    try:
+        return admin.reassignments()
+    except KafkaError as error:
+        if error.code in (ErrorCode.unsupported_version, ErrorCode.cluster_authorization_failed):
+            return {}
+        raise
+
+
+def replication_factor(p: "PartitionState", move: "Reassignment | None") -> int:
+    """While replicas are being exchanged, those that are only being added do not count yet."""
+    if move is not None and set(p.replicas) & {*move.adding, *move.removing}:
+        return len(move.replicas) - len(move.adding)
+    return len(p.replicas)
+
+
+Rule = Callable[["PartitionState", "Reassignment | None", int, set[int]], bool]
+FILTER_RULES: dict[str, Rule] = {
+    "under-replicated-partitions": lambda p, move, least, live: replication_factor(p, move) > len(p.isr),
+    "unavailable-partitions": lambda p, move, least, live: p.leader not in live,
+    "under-min-isr-partitions": lambda p, move, least, live: p.leader < 0 or len(p.isr) < least,
+    "at-min-isr-partitions": lambda p, move, least, live: len(p.isr) == least,
+}
+
+
+def topic_line(state: "TopicState", own: Mapping[str, str | None], moves: Moves) -> str:
+    first = state.partitions[0] if state.partitions else None
+    factor = replication_factor(first, moves.get((state.name, first.index))) if first else 0
+    identity = f"\tTopicId: {kafka_id(state.id)}" if state.id.int else ""
+    configs = ",".join(f"{name}={value}" for name, value in own.items())
+    return (
+        f"Topic: {state.name}{identity}\tPartitionCount: {len(state.partitions)}"
+        f"\tReplicationFactor: {factor}\tConfigs: {configs}"
+    )
+
+
+def partition_line(topic: str, p: "PartitionState", move: "Reassignment | None") -> str:
+    moving = (
+        f"\tAdding Replicas: {joined(move.adding)}\tRemoving Replicas: {joined(move.removing)}"
+        if move
+        else ""
+    )
+    return (
+        f"\tTopic: {topic}\tPartition: {p.index}\tLeader: {p.leader if p.leader >= 0 else 'none'}"
+        f"\tReplicas: {joined(p.replicas)}\tIsr: {joined(p.isr)}{moving}"
+        f"\tElr: {'N/A' if p.elr is None else joined(p.elr)}"
+        f"\tLastKnownElr: {'N/A' if p.last_known_elr is None else joined(p.last_known_elr)}"
+    )
+
+
+def topic_facts(
+    state: "TopicState", own: Mapping[str, str | None], partitions: "list[PartitionState]", moves: Moves
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": state.name,
+        "topic_id": kafka_id(state.id),
+        "internal": state.internal,
+        "configs": dict(own),
+        "partitions": [],
+    }
+    for p in partitions:
+        entry: dict[str, Any] = {
+            "partition": p.index,
+            "leader": p.leader if p.leader >= 0 else None,
+            "leader_epoch": p.leader_epoch,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "elr": None if p.elr is None else list(p.elr),
+            "last_known_elr": None if p.last_known_elr is None else list(p.last_known_elr),
+            "offline_replicas": list(p.offline),
+        }
+        move = moves.get((state.name, p.index))
+        if move is not None:
+            entry["adding_replicas"] = list(move.adding)
+            entry["removing_replicas"] = list(move.removing)
+        facts["partitions"].append(entry)
+    return facts
+
+
+def joined(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def in_java_order(settings: "Iterable[Setting]") -> "list[Setting]":
+    """Kafka's tool prints a topic's settings in the order of a Java hash map. So that the lines are the same, here is
+    that order: by bucket, of a table that doubles from 16 when three quarters full."""
+    items = list(settings)
+    buckets = 16
+    while len(items) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(setting: "Setting") -> int:
+        value = 0
+        for char in setting.name:
+            value = (value * 31 + ord(char)) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return sorted(items, key=bucket)

@@ -1,0 +1,43 @@
+"""Running `millstream ...` inside the test process (quick), or as a process of its own (for pipes and signals)."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from millstream.__main__ import main
+
+PROGRAM = [sys.executable, "-m", "millstream"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """run("topics", "--list", ...) -> exit code and what was printed. With stdin it is a real process."""
+
+    def call(*arguments: str, stdin: str | bytes | None = None) -> Done:
+        if stdin is not None:
+            data = stdin.encode() if isinstance(stdin, str) else stdin
+            done = subprocess.run([*PROGRAM, *arguments], input=data, capture_output=True, timeout=60)
+            return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        capsys.readouterr()
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def bootstrap(millstream_broker: object) -> str:
+    return str(millstream_broker.bootstrap_servers)  # type: ignore[attr-defined]

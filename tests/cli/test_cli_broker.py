@@ -1,0 +1,366 @@
+"""The tools with our broker, beyond the recorded story: words as actions, styles, pipes and signals."""
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .conftest import PROGRAM
+
+
+@pytest.fixture
+def to(bootstrap):
+    return ("--bootstrap-server", bootstrap)
+
+
+@pytest.fixture
+def topic(run, to):
+    name = f"cli-{uuid.uuid4().hex[:12]}"
+    assert run("topics", "create", name, "--partitions", "2", *to).out == f"Created topic {name}.\n"
+    return name
+
+
+@pytest.fixture
+def filled(run, to, topic):
+    """A topic with five keyed records."""
+    lines = "".join(f"k{n}\tv{n}\n" for n in range(5))
+    done = run("console-producer", "--topic", topic, "--property", "parse.key=true", *to, stdin=lines)
+    assert (done.code, done.out) == (0, "")
+    assert "--reader-property" in done.err
+    return topic
+
+
+# --- topics and settings -------------------------------------------------------------------------------------------------
+
+
+def test_actions_as_words(run, to, topic):
+    assert topic in run("topics", "list", *to).out.splitlines()
+    assert f"Topic: {topic}\tPartition: 1" in run("topics", "describe", topic, *to).out
+    assert run("topics", "alter", topic, "--partitions", "3", *to).code == 0
+    assert run("configs", "alter", "--topic", topic, "--add-config", "retention.ms=9000", *to).code == 0
+    assert "  retention.ms=9000 " in run("configs", "describe", "--topic", topic, *to).out
+    assert run("topics", "delete", topic, *to).code == 0
+    assert topic not in run("topics", "list", *to).out
+
+
+def test_broker_list_is_an_alias(run, bootstrap, topic):
+    assert topic in run("topics", "--list", "--broker-list", bootstrap).out
+
+
+def test_unset_what_is_not_set(run, to, topic):
+    done = run("configs", "alter", "--topic", topic, "--delete-config", "segment.bytes,flush.ms", *to)
+    assert (done.code, done.out, done.err) == (1, "", "Invalid config(s): segment.bytes,flush.ms\n")
+
+
+def test_settings_from_a_file(run, to, topic, tmp_path):
+    file = tmp_path / "new.properties"
+    file.write_text("retention.ms=1000\ncleanup.policy=compact,delete\n")
+    assert run("configs", "alter", "--topic", topic, "--add-config-file", str(file), *to).code == 0
+    data = json.loads(run("configs", "describe", "--topic", topic, "-o", "json", *to).out)
+    found = {c["name"]: c["value"] for c in data[0]["configs"]}
+    assert found == {"retention.ms": "1000", "cleanup.policy": "compact,delete"}
+
+
+def test_describe_by_id(run, to, topic):
+    (facts,) = json.loads(run("topics", "describe", topic, "-o", "json", *to).out)
+    by_id = run("topics", "--describe", "--topic-id", facts["topic_id"], *to)
+    assert by_id.out == run("topics", "describe", topic, *to).out
+    assert run("topics", "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAA", *to).code == 1
+
+
+@pytest.mark.parametrize("style", ["json", "yaml"])
+def test_styles_for_programs(run, to, filled, style):
+    parse = json.loads if style == "json" else yaml.safe_load
+
+    def ask(*arguments):
+        done = run(*arguments, *to, "-o", style)
+        assert done.code == 0, done.err
+        return parse(done.out)
+
+    assert filled in ask("topics", "list")
+    (topic,) = ask("topics", "describe", filled)
+    assert [p["partition"] for p in topic["partitions"]] == [0, 1]
+    assert topic["partitions"][0]["isr"] == topic["partitions"][0]["replicas"]
+    (entity,) = ask("configs", "describe", "--topic", filled, "--all")
+    by_name = {c["name"]: c for c in entity["configs"]}
+    assert by_name["segment.bytes"]["source"] == "DEFAULT_CONFIG"
+    offsets = ask("get-offsets", "--topic", filled)
+    assert sum(entry["offset"] for entry in offsets) == 5
+    new = f"cli-{uuid.uuid4().hex[:12]}"
+    assert ask("topics", "create", new)["name"] == new
+    assert ask("topics", "alter", new, "--partitions", "5") == [{"name": new, "partitions": 5}]
+    assert ask("configs", "alter", "--topic", new, "--add-config", "flush.ms=5")["set"] == {"flush.ms": "5"}
+    assert ask("topics", "delete", new) == [{"name": new, "deleted": True}]
+
+
+def test_tables(run, to, filled, tmp_path):
+    for arguments in (
+        ["topics", "list"],
+        ["topics", "describe", filled],
+        ["configs", "describe", "--topic", filled, "--all"],
+        ["get-offsets", "--topic", filled],
+        ["console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "5"],
+    ):
+        done = run(*arguments, *to, "-o", "table")
+        assert done.code == 0
+        assert "───" in done.out
+        assert "\x1b" not in done.out, "no colours in a pipe"
+
+
+def test_delete_records_reports_what_failed(run, to, filled, tmp_path):
+    entries = [
+        {"topic": filled, "partition": 0, "offset": -1},
+        {"topic": filled, "partition": 1, "offset": 999},
+        {"topic": "no-such-topic", "partition": 0, "offset": 1},
+    ]
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({"partitions": entries}))
+    done = run("delete-records", "--offset-json-file", str(file), *to)
+    assert done.code == 1
+    lines = done.out.splitlines()
+    assert lines[2].startswith(f"partition: {filled}-0\tlow_watermark: ")
+    assert lines[3].startswith(f"partition: {filled}-1\terror: OFFSET_OUT_OF_RANGE")
+    assert lines[4].startswith("partition: no-such-topic-0\terror: UNKNOWN_TOPIC_OR_PARTITION")
+    data = json.loads(run("delete-records", "--offset-json-file", str(file), "-o", "json", *to).out)
+    assert ["low_watermark" in entry for entry in data] == [True, False, False]
+
+
+# --- producer and consumer -----------------------------------------------------------------------------------------------
+
+
+def test_json_lines(run, to, filled):
+    done = run(
+        "console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "5", "-o", "json", *to
+    )
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert sorted((r["key"], r["value"]) for r in records) == [(f"k{n}", f"v{n}") for n in range(5)]
+    assert done.err == "Processed a total of 5 messages\n"
+    done = run(
+        "console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "5", "-o", "yaml", *to
+    )
+    assert len(list(yaml.safe_load_all(done.out))) == 5
+
+
+def test_keys_choose_partitions_as_java_does(run, to, filled):
+    from millstream.wire.murmur2 import partition_for
+
+    done = run(
+        "console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "5", "-o", "json", *to
+    )
+    for record in map(json.loads, done.out.splitlines()):
+        assert record["partition"] == partition_for(record["key"].encode(), 2)
+
+
+def test_silence_ends_it(run, to, filled):
+    done = run("console-consumer", "--topic", filled, "--from-beginning", "--timeout-ms", "700", *to)
+    assert (done.code, len(done.out.splitlines())) == (0, 5)
+    done = run("console-consumer", "--topic", filled, "--timeout-ms", "100", *to)
+    assert (done.code, done.out) == (0, "")
+
+
+def test_bytes_pass_unchanged(run, to, topic):
+    data = bytes(b for b in range(256) if b not in (10, 13))
+    assert run("console-producer", "--topic", topic, *to, stdin=data + b"\n").code == 0
+    command = [*PROGRAM, "console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1", *to]
+    assert subprocess.run(command, capture_output=True, timeout=60).stdout == data + b"\n"
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "none"])
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_codecs_and_acks(run, to, topic, codec, acks):
+    arguments = ["--compression-codec", codec, "--request-required-acks", acks]
+    done = run("console-producer", "--topic", topic, *arguments, "-o", "json", *to, stdin="a\nb\n")
+    assert sum(entry["records"] for entry in json.loads(done.out)) == 2
+    read = run("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "2", *to)
+    assert read.out == "a\nb\n"
+
+
+def test_a_record_too_large_does_not_stop_the_others(run, to):
+    name = f"cli-{uuid.uuid4().hex[:12]}"
+    run("topics", "create", name, "--partitions", "1", "--config", "max.message.bytes=1000", *to)
+    done = run("console-producer", "--topic", name, "--sync", *to, stdin=f"a\n{'x' * 5000}\nb\n")
+    assert done.code == 1
+    assert "max.message.bytes" in done.err or "larger" in done.err
+    assert (
+        run("console-consumer", "--topic", name, "--from-beginning", "--max-messages", "2", *to).out
+        == "a\nb\n"
+    )
+
+
+def test_topic_is_created_by_the_first_line(run, to):
+    name = f"cli-{uuid.uuid4().hex[:12]}"
+    assert run("console-producer", "--topic", name, *to, stdin="first\n").code == 0
+    assert (
+        run("console-consumer", "--topic", name, "--from-beginning", "--max-messages", "1", *to).out
+        == "first\n"
+    )
+
+
+def test_offsets_gone_by_retention_are_skipped_over(run, to, filled, tmp_path):
+    file = tmp_path / "offsets.json"
+    file.write_text(json.dumps({"partitions": [{"topic": filled, "partition": 0, "offset": -1}]}))
+    run("delete-records", "--offset-json-file", str(file), *to)
+    done = run(
+        "console-consumer", "--topic", filled, "--partition", "0", "--offset", "0", "--timeout-ms", "500", *to
+    )
+    assert (done.code, done.out) == (0, "")
+    assert "out of range" in done.err
+
+
+def test_missing_partition(run, to, topic):
+    done = run("console-consumer", "--topic", topic, "--partition", "7", *to)
+    assert (done.code, done.err) == (1, f"topic {topic} has no partition 7: it has 2, from 0\n")
+
+
+def test_unreadable_records_stop_it_or_are_skipped(run, to, filled):
+    arguments = [
+        "--topic",
+        filled,
+        "--from-beginning",
+        "--timeout-ms",
+        "500",
+        "--value-deserializer",
+        "LongDeserializer",
+    ]
+    done = run("console-consumer", *arguments, *to)
+    assert done.code == 1
+    assert "8 bytes expected" in done.err
+    done = run("console-consumer", *arguments, "--skip-message-on-error", *to)
+    assert done.code == 0
+    assert done.err.count("Skipped the record") == 5
+
+
+def test_a_reader_that_has_seen_enough(to, filled):
+    command = " ".join([*PROGRAM, "console-consumer", "--topic", filled, "--from-beginning", *to])
+    script = f"set -o pipefail; {command} --timeout-ms 3000 | head -1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_following_a_topic_until_a_signal(run, to, topic, number, code):
+    command = [*PROGRAM, "console-consumer", "--topic", topic, "--from-beginning", *to]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        run("console-producer", "--topic", topic, *to, stdin="live\n")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"live\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert err == b"Processed a total of 1 messages\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_was_read_is_sent_before_a_signal_ends_it(run, to, topic, number, code):
+    command = [
+        *PROGRAM,
+        "console-producer",
+        "--topic",
+        topic,
+        "--batch-size",
+        "30",
+        "--timeout",
+        "60000",
+        *to,
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"full batch\nwaiting\n")  # the second line sends the first and then waits
+        process.stdin.flush()
+        read = run("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1", *to)
+        assert read.out == "full batch\n"
+        process.send_signal(number)
+        assert process.wait(30) == code
+    read = run("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "2", *to)
+    assert sorted(read.out.split("\n")) == ["", "full batch", "waiting"]
+
+
+def test_lines_are_sent_while_the_input_is_open(run, to, topic):
+    command = [*PROGRAM, "console-producer", "--topic", topic, "--timeout", "50", *to]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"early\n")
+        process.stdin.flush()
+        read = run("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1", *to)
+        assert read.out == "early\n"
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_new_partitions_and_topics_are_noticed(run, to, topic):
+    often = ("--command-property", "metadata.max.age.ms=100")
+    command = [*PROGRAM, "console-consumer", "--include", f"{topic}.*", "--from-beginning", *often, *to]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        run("console-producer", "--topic", topic, *to, stdin="old\n")
+        assert process.stdout.readline() == b"old\n"
+        run("topics", "alter", topic, "--partitions", "3", *to)
+        keyed = ("--reader-property", "parse.key=true")
+        run(
+            "console-producer",
+            "--topic",
+            topic,
+            *keyed,
+            *to,
+            stdin="".join(f"k{n}\tnew\n" for n in range(20)),
+        )
+        assert [process.stdout.readline() for _ in range(20)] == [b"new\n"] * 20
+        run("console-producer", "--topic", f"{topic}-second", *to, stdin="other\n")
+        assert process.stdout.readline() == b"other\n"
+        process.terminate()
+
+
+# --- dump-log ------------------------------------------------------------------------------------------------------------
+
+
+KAFKA_LOG = Path(__file__).with_name("kafka_log")
+LOG_NAME = "00000000000000000000.log"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("plain", []), ("deep", ["--deep-iteration"]), ("data", ["--print-data-log"])]
+)
+def test_dump_of_a_log_that_kafka_wrote(run, monkeypatch, name, options):
+    monkeypatch.chdir(KAFKA_LOG)
+    done = run("dump-log", "--files", LOG_NAME, *options)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (KAFKA_LOG / f"{name}.txt").read_text()
+    assert run("dump-log", LOG_NAME, *options).out == done.out
+
+
+def test_dump_for_programs(run):
+    path = str(KAFKA_LOG / LOG_NAME)
+    (file,) = json.loads(run("dump-log", path, "--print-data-log", "-o", "json").out)
+    batches = file["entries"]
+    assert [b["base_offset"] for b in batches] == [0, 4, 6, 9, 11, 12, 16]
+    assert batches[-1]["codec"] == "zstd"
+    assert [r["value"] for r in batches[0]["records"]] == ["one", "two", "", "four"]
+    assert "records" not in json.loads(run("dump-log", path, "-o", "json").out)[0]["entries"][0]
+    assert "base_offset" in run("dump-log", path, "-o", "table").out
+
+
+def test_dump_of_our_own_folder(run, to, filled, millstream_broker):
+    folders = [Path(millstream_broker.data_dir) / f"{filled}-{n}" for n in range(2)]
+    logs = [str(path) for folder in folders for path in folder.glob("*.log")]
+    done = run("dump-log", "--files", ",".join(logs), "--print-data-log")
+    assert done.code == 0
+    for n in range(5):
+        assert f"key: k{n} payload: v{n}" in done.out
+
+
+def test_dump_of_what_is_no_log(run, tmp_path):
+    (tmp_path / "name.log").write_bytes(b"")
+    done = run("dump-log", "--files", str(tmp_path / "name.log"))
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    (tmp_path / LOG_NAME).write_bytes(os.urandom(500))
+    done = run("dump-log", "--files", str(tmp_path / LOG_NAME))
+    assert done.code == 0
+    assert "500 invalid bytes" in done.out
