@@ -1,0 +1,49 @@
+"""/compatibility: whether a schema could be registered. verbose=true tells why not."""
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.registry import errors
+from millstream.registry.api.answers import answer, flag, json_body, service_of, version_number
+from millstream.registry.errors import RegistryError
+from millstream.registry.records import Version
+from millstream.registry.requests import schema_request
+
+router = APIRouter(tags=["Compatibility"])
+
+
+@router.post("/compatibility/subjects/{subject:path}/versions/{version}")
+async def with_version(subject: str, version: str, request: Request) -> Response:
+    """Against one version."""
+    service = service_of(request)
+    number = version_number(version)
+    subject = service.subject(subject)
+    found = service.state.version(subject, number)
+    if found is None and number != -1:
+        raise errors.version_not_found(number)
+    return await _check(request, subject, [found] if found else [])
+
+
+@router.post("/compatibility/subjects/{subject:path}/versions")
+async def with_subject(subject: str, request: Request) -> Response:
+    """As registering would check it."""
+    service = service_of(request)
+    subject = service.subject(subject)
+    return await _check(request, subject, list(service.state.all_versions(subject)))
+
+
+async def _check(request: Request, subject: str, earlier: list[Version]) -> Response:
+    service = service_of(request)
+    wanted = schema_request(await json_body(request))
+    verbose = flag(request, "verbose")
+    try:
+        problems = service.deciding.check_compatibility(
+            subject, wanted, earlier, normalize=flag(request, "normalize")
+        )
+    except RegistryError as error:
+        if not verbose or error.code != 42201:
+            raise
+        problems = [error.message]
+    body: dict[str, object] = {"is_compatible": not problems}
+    if verbose and problems:
+        body["messages"] = problems
+    return answer(body)

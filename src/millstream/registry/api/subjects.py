@@ -1,0 +1,226 @@
+"""/subjects: subjects and their versions."""
+
+from typing import Any, cast
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.registry import contexts, errors
+from millstream.registry.api.answers import (
+    answer,
+    flag,
+    formatted,
+    json_body,
+    page,
+    service_of,
+    text_answer,
+    version_body,
+    version_number,
+    wants_all,
+)
+from millstream.registry.api.leading import at_leader
+from millstream.registry.api.patterns import subject_filter
+from millstream.registry.formats import Reference
+from millstream.registry.records import Version, references_json
+from millstream.registry.requests import SchemaRequest, schema_request
+from millstream.registry.service import RegistryService
+
+router = APIRouter(tags=["Subjects"])
+
+
+@router.get("/subjects")
+async def list_subjects(request: Request) -> Response:
+    """All subjects. subjectPrefix, pattern: only some; deleted, deletedOnly: soft-deleted ones."""
+    service = service_of(request)
+    wanted = subject_filter(request)
+    only = flag(request, "deletedOnly")
+    names = []
+    for name in sorted(service.state.versions):
+        if not wanted(name):
+            continue
+        alive = service.state.has_subject(name)
+        if (not alive) if only else (alive or flag(request, "deleted")):
+            names.append(name)
+    return answer(page(request, names))
+
+
+@router.get("/subjects/{subject:path}/versions")
+async def list_versions(subject: str, request: Request) -> Response:
+    """The version numbers of a subject."""
+    service = service_of(request)
+    subject = service.subject(subject)
+    only, negative = flag(request, "deletedOnly"), flag(request, "deletedAsNegative")
+    deleted = flag(request, "deleted") or only or negative
+    if not service.state.has_subject(subject, deleted=deleted):
+        raise errors.subject_not_found(subject)
+    numbers = [
+        -one.version if negative and one.deleted else one.version
+        for one in service.state.all_versions(subject, deleted=deleted)
+        if one.deleted or not only
+    ]
+    return answer(page(request, numbers))
+
+
+@router.get("/subjects/{subject:path}/versions/{version}")
+async def get_version(subject: str, version: str, request: Request) -> Response:
+    """One version of a subject, by number or `latest`."""
+    service = service_of(request)
+    found = find_version(service, subject, version, deleted=flag(request, "deleted"))
+    body = version_body(
+        found, request, text=formatted(service, found, request.query_params.get("format", ""))
+    )
+    if request.query_params.get("referenceFormat") == "qualified" and found.content.references:
+        body["references"] = references_json(
+            tuple(
+                Reference(one.name, contexts.within(one.subject, found.subject), one.version)
+                for one in found.content.references
+            )
+        )
+    return answer(body)
+
+
+@router.get("/subjects/{subject:path}/versions/{version}/schema")
+async def get_version_schema(subject: str, version: str, request: Request) -> Response:
+    """The schema of a version, alone."""
+    service = service_of(request)
+    found = find_version(service, subject, version, deleted=flag(request, "deleted"))
+    return text_answer(formatted(service, found, request.query_params.get("format", "")))
+
+
+@router.get("/subjects/{subject:path}/versions/{version}/referencedby")
+async def get_referenced_by(subject: str, version: str, request: Request) -> Response:
+    """The ids of schemas that refer to this one."""
+    service = service_of(request)
+    found = find_version(service, subject, version, deleted=True)
+    users = service.state.referrers(found.subject, found.version, deleted=flag(request, "deleted"))
+    return answer(page(request, sorted({one.id for one in users})))
+
+
+@router.post("/subjects/{subject:path}/versions")
+async def register(subject: str, request: Request) -> Response:
+    """Register a schema. The same schema again gives the same id."""
+    service = service_of(request)
+    if not contexts.is_valid(subject):
+        raise errors.invalid_subject(subject)
+    subject = service.subject(subject)
+    wanted = schema_request(await json_body(request))
+    normalize, force = flag(request, "normalize"), flag(request, "force")
+    form = request.query_params.get("format", "")
+
+    def render(result: object) -> Response:
+        made = cast(Version, result)
+        body: dict[str, Any] = {"id": made.id}
+        if wants_all(request):
+            body.update(version=made.version, guid=made.content.guid)
+        if form.strip():
+            body["schema"] = formatted(service, made, form)
+        return answer(body)
+
+    known = _registered(service, subject, wanted, normalize)
+    if known is not None:
+        return render(known)
+    return await at_leader(
+        request,
+        lambda: service.deciding.register(subject, wanted, normalize=normalize, force=force),
+        render,
+    )
+
+
+def _registered(
+    service: RegistryService, subject: str, wanted: SchemaRequest, normalize: bool
+) -> Version | None:
+    """A schema that is there already is answered by any instance, without the leader."""
+    config = service.reading.config_in_scope(subject)
+    plain = wanted.text.strip() and wanted.version == 0 and wanted.id < 0
+    if not plain or any(config.get(name) for name in config if name.startswith(("default", "override"))):
+        return None
+    if service.reading.mode_in_scope(subject) != "READWRITE" or subject not in service.state.versions:
+        return None
+    return service.reading.look_up(
+        subject, wanted, normalize=normalize or bool(config.get("normalize")), deleted=False
+    )
+
+
+@router.delete("/subjects/{subject:path}/versions/{version}")
+async def delete_version(subject: str, version: str, request: Request) -> Response:
+    """Delete a version: softly, or once that is done for good (permanent=true)."""
+    service = service_of(request)
+    number = version_number(version)
+    subject = service.subject(subject)
+    permanent = flag(request, "permanent")
+    return await at_leader(
+        request, lambda: service.deciding.delete_version(subject, number, permanent=permanent), answer
+    )
+
+
+@router.get("/subjects/{subject:path}/metadata")
+async def latest_with_metadata(subject: str, request: Request) -> Response:
+    """The latest version whose metadata has these properties (key=...&value=...)."""
+    service = service_of(request)
+    subject = service.subject(subject)
+    deleted = flag(request, "deleted")
+    wanted = dict(
+        zip(request.query_params.getlist("key"), request.query_params.getlist("value"), strict=False)
+    )
+    for one in reversed(list(service.state.all_versions(subject, deleted=deleted))):
+        properties: dict[str, Any] = (one.content.metadata or {}).get("properties") or {}
+        if one.content.metadata is not None and wanted.items() <= properties.items():
+            text = formatted(service, one, request.query_params.get("format", ""))
+            return answer(version_body(one, request, text=text))
+    if not service.state.has_subject(subject, deleted=deleted):
+        raise errors.subject_not_found(subject)
+    raise errors.schema_not_found()
+
+
+@router.post("/subjects/{subject:path}")
+async def look_up(subject: str, request: Request) -> Response:
+    """Find the version of a subject that has this schema."""
+    service = service_of(request)
+    subject = service.subject(subject)
+    wanted = schema_request(await json_body(request))
+    deleted = flag(request, "deleted")
+    config = service.reading.config_in_scope(subject)
+    normalize = flag(request, "normalize") or bool(config.get("normalize"))
+    found = None
+    for candidate in _with_contexts(service, subject):
+        if candidate != subject and candidate not in service.state.versions:
+            continue
+        found = service.reading.look_up(candidate, wanted, normalize=normalize, deleted=deleted)
+        if found is not None:
+            break
+    if found is None:
+        if not service.state.has_subject(subject, deleted=deleted):
+            raise errors.subject_not_found(subject)
+        raise errors.schema_not_found()
+    text = formatted(service, found, request.query_params.get("format", ""))
+    return answer(version_body(found, request, text=text))
+
+
+@router.delete("/subjects/{subject:path}")
+async def delete_subject(subject: str, request: Request) -> Response:
+    """Delete a subject with all its versions."""
+    service = service_of(request)
+    subject = service.subject(subject)
+    permanent = flag(request, "permanent")
+    return await at_leader(
+        request, lambda: service.deciding.delete_subject(subject, permanent=permanent), answer
+    )
+
+
+def find_version(service: RegistryService, subject: str, version: str, *, deleted: bool) -> Version:
+    number = version_number(version)
+    subject = service.subject(subject)
+    for candidate in _with_contexts(service, subject):
+        found = service.state.version(candidate, number, deleted=deleted)
+        if found is not None:
+            return found
+    if not service.state.has_subject(subject, deleted=deleted):
+        raise errors.subject_not_found(subject)
+    raise errors.version_not_found(number)
+
+
+def _with_contexts(service: RegistryService, subject: str) -> list[str]:
+    """A subject without a context is looked for in the default one first, then in the others."""
+    parsed = contexts.parse(subject)
+    if parsed.context != contexts.DEFAULT:
+        return [subject]
+    return [subject, *(f":{context}:{parsed.name}" for context in service.state.contexts)]

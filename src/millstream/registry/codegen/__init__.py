@@ -1,0 +1,18 @@
+"""Typed Python classes from a schema, for those who prefer classes to dicts.
+
+model      what all three languages come down to: records with fields, enums, and types in Python's words
+readers    from Avro, JSON Schema and Protobuf to the model
+writer     from the model to a module's text
+command    `millstream registry codegen`
+"""
+
+from millstream.registry.codegen.readers import read
+from millstream.registry.codegen.writer import write
+from millstream.registry.formats import ParsedSchema
+
+__all__ = ["generate"]
+
+
+def generate(schema: ParsedSchema, source: str = "") -> str:
+    """The text of a module with a class for each record and enum of a schema."""
+    return write(read(schema), schema, source)

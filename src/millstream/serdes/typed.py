@@ -1,0 +1,99 @@
+"""The base of classes that `millstream registry codegen` makes: dataclasses that turn into plain values and back."""
+
+import dataclasses
+import enum
+import types
+import typing
+from typing import Any, ClassVar, Self
+
+
+class Record:
+    """A dataclass with its schema. SCHEMA is the text, SCHEMA_TYPE its language, NAMES the fields' names where Python
+    does not allow them."""
+
+    SCHEMA: ClassVar[str] = ""
+    SCHEMA_TYPE: ClassVar[str] = "AVRO"
+    NAMES: ClassVar[dict[str, str]] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What an Encoder takes. A field that is None is kept for Avro and left out elsewhere."""
+        found = {}
+        for name, _ in _fields(type(self)):
+            value = _plain(getattr(self, name))
+            if value is not None or self.SCHEMA_TYPE == "AVRO":
+                found[self.NAMES.get(name, name)] = value
+        return found
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Self:
+        """Of what a Decoder gives. Fields that the class does not know are left out."""
+        found = {}
+        for name, kind in _fields(cls):
+            given = cls.NAMES.get(name, name)
+            if given in value:
+                found[name] = _typed(kind, value[given])
+        return cls(**found)
+
+
+_known: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
+    found = _known.get(cls)
+    if found is None:
+        hints = typing.get_type_hints(cls)
+        found = tuple((field.name, hints[field.name]) for field in dataclasses.fields(cls))
+        _known[cls] = found
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """A plain value as what the annotation says, as far as the annotation says something."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _one_of(inside, value)
+    if origin is list and isinstance(value, list | tuple):
+        return [_typed(inside[0], item) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _typed(inside[1], item) for key, item in value.items()}
+    if isinstance(kind, type):
+        if issubclass(kind, Record) and isinstance(value, dict):
+            return kind.from_dict(value)
+        if issubclass(kind, enum.Enum):
+            return kind(value)
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        records = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Record)]
+        fitting = [
+            kind
+            for kind in records
+            if value.keys() <= {kind.NAMES.get(name, name) for name, _ in _fields(kind)}
+        ]
+        if fitting or records:
+            return (fitting or records)[0].from_dict(value)
+    if isinstance(value, str):
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, enum.Enum):
+                try:
+                    return kind(value)
+                except ValueError:
+                    continue
+    for kind in kinds:
+        if typing.get_origin(kind) in (list, dict) and isinstance(value, typing.get_origin(kind)):
+            return _typed(kind, value)
+    return value

@@ -1,0 +1,5 @@
+"""A broker and a registry of the tests of the registry."""
+
+from ..registry.conftest import broker, registry
+
+__all__ = ["broker", "registry"]
