@@ -1,0 +1,128 @@
+"""Which broker the tests talk to, and with which client.
+
+    pytest tests/interop                              Millstream, one broker for the whole run
+    pytest tests/interop --against kafka              Apache Kafka, started by benchmarks/apache_kafka.py
+    pytest tests/interop --against localhost:9092     whatever runs there (its settings should be Kafka's defaults)
+
+MILLSTREAM_AGAINST in the environment does the same. What the tests assert is what Apache Kafka does: a test that passes
+against Millstream only is a wrong test.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from millstream.testing import Broker
+
+from .clients import CLIENTS, Client, Confluent
+from .waiting import soon
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# One partition keeps the internal topics of the peers cheap; all else is the default.
+SETTINGS = {"offsets.topic.num.partitions": "1"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--against",
+        default=None,
+        metavar="millstream|kafka|HOST:PORT",
+        help="the broker that interop tests talk to",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "interop_slow: clients that need Java, Node or Go: `make interop` runs them"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What needs other toolchains runs only when it is asked for: -m interop_slow."""
+    if "interop_slow" in (config.getoption("-m") or ""):
+        return
+    slow = [item for item in items if item.get_closest_marker("interop_slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def load_peer() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "apache_kafka", REPOSITORY / "benchmarks" / "apache_kafka.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    peer = importlib.util.module_from_spec(spec)
+    sys.modules["apache_kafka"] = peer
+    spec.loader.exec_module(peer)
+    return peer
+
+
+@pytest.fixture(scope="session")
+def against(pytestconfig: pytest.Config) -> str:
+    """ "millstream", "kafka", or an address."""
+    return pytestconfig.getoption("--against", None) or os.environ.get("MILLSTREAM_AGAINST") or "millstream"
+
+
+@pytest.fixture(scope="session")
+def bootstrap(against: str) -> Iterator[str]:
+    """The address of the broker under test."""
+    if against == "millstream":
+        with Broker(SETTINGS) as broker:
+            yield broker.bootstrap_servers
+    elif against == "kafka":
+        peer = load_peer()
+        if (reason := peer.available()) is not None:
+            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
+        with peer.ApacheKafka(settings=SETTINGS) as kafka:
+            yield kafka.bootstrap
+    else:
+        yield against
+
+
+@pytest.fixture(scope="session")
+def clients(bootstrap: str) -> Iterator[dict[str, Client]]:
+    made = {name: kind(bootstrap) for name, kind in CLIENTS.items()}
+    yield made
+    for client in made.values():
+        client.close()
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Client:
+    """Each of the Python clients in turn."""
+    return clients[request.param]
+
+
+@pytest.fixture
+def new_topic(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Callable[..., str]:
+    """Makes topics with a name of their own: new_topic(partitions=3, configs={...})."""
+
+    def make(**options: object) -> str:
+        name = unused_name(request)
+        confluent = clients["confluent"]
+        assert isinstance(confluent, Confluent)
+        confluent.create_topic(name, **options)  # type: ignore[arg-type]
+        soon(lambda: confluent.serves(name))
+        return name
+
+    return make
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic name that nobody has used."""
+    return unused_name(request)
+
+
+def unused_name(request: pytest.FixtureRequest) -> str:
+    readable = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60].strip("-")
+    return f"{readable}-{uuid.uuid4().hex[:8]}"
