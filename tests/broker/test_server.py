@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.testing import Broker
-from millstream.wire.errors import KafkaError
+from millstream.wire.errors import ErrorCode, KafkaError
 
 from .conftest import Wire
 
@@ -212,3 +212,20 @@ def test_topics_and_their_data_survive_restarts(connect: Callable[[Broker], Wire
             found = wire.fetch({keep: {2: 0}}).responses[0].partitions[0]
             assert found.high_watermark == 1
         assert drop not in before
+
+
+def test_metadata_by_topic_id_is_refused_where_versions_only_have_the_field(wire: Wire) -> None:
+    """Versions 10 and 11 answer with topic ids, but may not be asked by them; 12 may."""
+    topic = wire.create()
+    topic_id = wire.metadata(topic).topics[0].topic_id
+    for version, name in ((10, ""), (11, ""), (12, None), (13, None)):
+        answer = wire.connection.request(
+            "metadata",
+            up_to=version,
+            topics=[{"topic_id": topic_id, "name": name}],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        expected = ErrorCode.invalid_request if version < 12 else ErrorCode.none
+        assert [found.error_code for found in answer.topics] == [expected], version

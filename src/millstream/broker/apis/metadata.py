@@ -45,8 +45,34 @@ class MetadataApi:
 
     def metadata(self, call: Call) -> Any:
         """Answers at once unless a topic has to be created first."""
+        if call.version in (10, 11) and any(
+            topic.topic_id is not None or topic.name is None for topic in call.request.topics or ()
+        ):
+            return self._refuse_ids(call)
         missing = self._to_create(call)
         return self._create_and_answer(call, missing) if missing else self._answer(call, {})
+
+    def _refuse_ids(self, call: Call) -> Any:
+        """Versions 10 and 11 have a field for the topic id, but nobody may ask by it: all topics are refused."""
+        refused = (
+            call.make(
+                "MetadataResponseTopic",
+                error_code=ErrorCode.invalid_request,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                is_internal=False,
+                partitions=(),
+                topic_authorized_operations=NOT_ASKED,
+            )
+            for topic in call.request.topics
+        )
+        return call.answer(
+            brokers=(),
+            cluster_id=None,
+            controller_id=-1,
+            topics=tuple(refused),
+            cluster_authorized_operations=NOT_ASKED,
+        )
 
     def _to_create(self, call: Call) -> list[str]:
         request = call.request
@@ -112,7 +138,7 @@ class MetadataApi:
         return call.make(
             "MetadataResponseTopic",
             error_code=error,
-            name=name if name is not None or call.version >= 12 else "",
+            name=name,
             topic_id=topic_id,
             is_internal=False,
             partitions=(),
