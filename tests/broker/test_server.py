@@ -74,6 +74,12 @@ def test_metrics_and_health(connect: Callable[[Broker], Wire]) -> None:
         assert get(f"http://127.0.0.1:{port}/other")[0] == 404
 
 
+def test_acls_that_nobody_would_check_are_refused(tmp_path: Path) -> None:
+    done = run_broker("--set", f"log.dirs={tmp_path}", "--set", "authorizer.class.name=a.B")
+    assert done.returncode == 1
+    assert "authorizer.class.name asks for ACLs" in done.stderr
+
+
 def test_no_metrics_unless_asked(millstream_broker: Broker) -> None:
     assert "metrics on" not in millstream_broker.log
 

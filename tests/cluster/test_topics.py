@@ -134,6 +134,17 @@ def test_defaults() -> None:
     assert (made.num_partitions, made.replication_factor) == (6, 2)
 
 
+def test_the_cluster_has_room_for_so_many_partitions() -> None:
+    world = World(1, max_partitions=10)
+    create(world, NewTopic("a", 4, 1))
+    first, second = world.do(CreateTopics([NewTopic("b", 5, 1), NewTopic("c", 2, 1)]))
+    assert first.error is ErrorCode.none
+    assert second.error is ErrorCode.policy_violation and "room for 1, not for 2" in (second.message or "")
+    replies = world.do(CreatePartitions([MorePartitions("a", 6)]))
+    assert replies["a"].error is ErrorCode.policy_violation
+    assert world.do(CreatePartitions([MorePartitions("a", 5)]))["a"].error is ErrorCode.none
+
+
 def test_several_topics_fail_and_succeed_separately() -> None:
     world = World(1)
     replies = world.do(CreateTopics([NewTopic("a", 1, 1), NewTopic("b", 1, 9), NewTopic("c", 1, 1)]))

@@ -7,6 +7,7 @@ import pytest
 import millstream
 from millstream.settings.log_config import LogConfig
 from millstream.settings.resolve import BrokerSettings, ConfigEntry, ConfigSource
+from millstream.settings.table import BROKER, TOPIC
 from millstream.settings.values import InvalidSetting, Password
 
 
@@ -213,3 +214,25 @@ def test_import_stays_light() -> None:
 def _path() -> dict[str, str]:
     """-S leaves out site-packages, whose .pth files import things of their own; so say where we are."""
     return {"PYTHONPATH": str(Path(millstream.__path__[0]).parent)}
+
+
+def test_settings_of_parts_that_are_not_built_yet_say_so() -> None:
+    settings = BrokerSettings({"ssl.client.auth": "required", "preallocate": "true", "num.partitions": "3"})
+    assert [line.split(":")[0] for line in settings.warnings()] == [
+        "setting preallocate is ignored",
+        "setting ssl.client.auth has no effect",
+    ]
+
+
+def test_every_setting_works_or_says_that_it_does_not() -> None:
+    """A setting is named somewhere in the code, gives a topic setting its default, or has a reason for doing nothing."""
+    source = Path(millstream.__file__).parent
+    code = "".join(
+        path.read_text()
+        for room in ("broker", "cluster", "storage", "settings")
+        for path in (source / room).rglob("*.py")
+        if not (room == "settings" and path.name.startswith("_"))
+    )
+    defaults = {synonym.name for setting in TOPIC.values() for synonym in setting.synonyms}
+    idle = [name for name, row in BROKER.items() if not row.no_effect and f'"{name}"' not in code]
+    assert [name for name in idle if name not in defaults] == []

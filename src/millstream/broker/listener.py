@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.network")
 
-BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 
 
@@ -77,12 +76,14 @@ class Acceptor:
         loop: asyncio.AbstractEventLoop,
         send_buffer: int,
         receive_buffer: int,
+        backlog: int,
     ) -> None:
         self.context = context
         self.dispatcher = dispatcher
         self.loop = loop
         self.send_buffer = send_buffer
         self.receive_buffer = receive_buffer
+        self.backlog = backlog
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.sock = socket.socket(family)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,7 +101,7 @@ class Acceptor:
         self.port: int = self.sock.getsockname()[1]
 
     def start(self) -> None:
-        self.sock.listen(BACKLOG)
+        self.sock.listen(self.backlog)
         self.loop.add_reader(self.sock.fileno(), self._accept)
 
     def stop(self) -> None:

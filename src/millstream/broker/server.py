@@ -59,6 +59,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 logger = logging.getLogger("millstream.broker")
 
 METADATA_FOLDER = "millstream-metadata"
+BACKLOG = 1024  # connections that may wait to be accepted, where no setting says otherwise
 
 
 class CannotStart(Exception):
@@ -149,6 +150,11 @@ class Broker:
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         number = self.settings.integer
+        if self.settings.text("authorizer.class.name"):
+            raise OSError(
+                "authorizer.class.name asks for ACLs, which this release does not have yet: everybody who can connect "
+                "may do everything. Take the setting out to start all the same"
+            )
         for listener in self.listeners.bound:
             if listener.protocol != "PLAINTEXT":
                 raise OSError(
@@ -172,6 +178,9 @@ class Broker:
                     number("socket.receive.buffer.bytes")
                     if self.settings.is_set("socket.receive.buffer.bytes")
                     else -1,
+                    number("socket.listen.backlog.size")
+                    if self.settings.is_set("socket.listen.backlog.size")
+                    else BACKLOG,
                 )
             )
 
@@ -259,6 +268,7 @@ class Broker:
         return Context(
             default_partitions=settings.integer("num.partitions"),
             default_replication_factor=settings.integer("default.replication.factor"),
+            max_partitions=settings.integer("millstream.max.partitions"),
             min_insync_replicas=settings.integer("min.insync.replicas"),
             unclean_elections=settings.boolean("unclean.leader.election.enable"),
             validate=self._validate,

@@ -41,6 +41,7 @@ class Context:
 
     default_partitions: int = 1
     default_replication_factor: int = 1
+    max_partitions: int = 200_000  # of the whole cluster
     min_insync_replicas: int = 1  # where neither the topic nor the cluster-wide default says otherwise
     unclean_elections: bool = False  # likewise
     validate: Validator = _accept

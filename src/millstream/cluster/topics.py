@@ -52,6 +52,7 @@ def create_topics(image: Image, command: CreateTopics, context: Context) -> Deci
     """Versions of the request differ only in what the reply shows, so there is one way for all."""
     if _too_many(_asked_partitions(topic, context) for topic in command.topics):
         return refuse(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    room = _room(image, context)
     records: list[Record] = []
     replies: dict[str, TopicCreated] = {}
     times = Counter(topic.name for topic in command.topics)
@@ -66,6 +67,7 @@ def create_topics(image: Image, command: CreateTopics, context: Context) -> Deci
             unified.check(name)
             configs = _given_configs(topic, context)
             assignment = _assignment(image, topic, context)
+            room = _take_room(room, len(assignment), context)
         except KafkaError as problem:
             replies[name] = TopicCreated(name, problem.code, problem.message or None)
             continue
@@ -120,6 +122,21 @@ def _asked_partitions(topic: NewTopic, context: Context) -> int:
 
 def _too_many(counts: Iterable[int]) -> bool:
     return sum(counts) > MAX_PARTITIONS_PER_REQUEST
+
+
+def _room(image: Image, context: Context) -> int:
+    """How many partitions the cluster may still get."""
+    return context.max_partitions - sum(map(len, image.partitions.values()))
+
+
+def _take_room(room: int, count: int, context: Context) -> int:
+    if count > room:
+        raise KafkaError(
+            ErrorCode.policy_violation,
+            f"The cluster may have {context.max_partitions} partitions (millstream.max.partitions); "
+            f"there is room for {max(room, 0)}, not for {count}.",
+        )
+    return room - count
 
 
 def _given_configs(topic: NewTopic, context: Context) -> Mapping[str, str]:
@@ -254,6 +271,7 @@ def create_partitions(image: Image, command: CreatePartitions, context: Context)
     additional = (topic.count - _partition_count(image, topic.name) for topic in command.topics)
     if _too_many(max(count, 0) for count in additional):
         return refuse(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
+    room = _room(image, context)
     records: list[Record] = []
     replies: dict[str, Result] = {}
     times = Counter(topic.name for topic in command.topics)
@@ -261,7 +279,9 @@ def create_partitions(image: Image, command: CreatePartitions, context: Context)
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
-            records += _more_partitions(image, topic, context)
+            more = list(_more_partitions(image, topic, context))
+            room = _take_room(room, len(more), context)
+            records += more
             replies[topic.name] = OK
         except KafkaError as problem:
             replies[topic.name] = Result(problem.code, problem.message or None)

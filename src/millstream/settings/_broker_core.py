@@ -202,7 +202,8 @@ NETWORK = (
         "socket.listen.backlog.size",
         INT,
         "50",
-        "How many connections may wait to be accepted; the operating system has a limit of its own.",
+        "How many connections may wait to be accepted; the operating system has a limit of its own. Where nobody sets "
+        "it, 1024 may.",
         Range(1),
     ),
     Setting(

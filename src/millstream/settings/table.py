@@ -16,6 +16,7 @@ from millstream.settings import _broker_log as log
 from millstream.settings import _broker_security as security
 from millstream.settings._broker_own import OWN
 from millstream.settings._kafka_only import reason as kafka_only
+from millstream.settings._not_yet import reason as not_yet
 from millstream.settings._topic import TOPIC_SETTINGS
 from millstream.settings.setting import Importance, Mode, Setting, Synonym
 from millstream.settings.values import Type
@@ -34,8 +35,14 @@ __all__ = [
     "kafka_only",
 ]
 
+
+def _honest(rows: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """The rows, those of parts that are still to be built marked as such."""
+    return tuple(row if row.no_effect else row._replace(no_effect=not_yet(row.name)) for row in rows)
+
+
 # Headings in the order of the reference page.
-SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
+_PARTS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     ("Identity", core.IDENTITY),
     ("Listeners", core.LISTENERS),
     ("Network", core.NETWORK),
@@ -56,8 +63,9 @@ SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     ("Millstream's own", OWN),
 )
 
+SECTIONS = tuple((heading, _honest(rows)) for heading, rows in _PARTS)
 BROKER: dict[str, Setting] = {setting.name: setting for _, rows in SECTIONS for setting in rows}
-TOPIC: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTINGS}
+TOPIC: dict[str, Setting] = {setting.name: setting for setting in _honest(TOPIC_SETTINGS)}
 
 # Where the table departs from Kafka's on purpose.
 DIFFERENT: dict[str, str] = {
