@@ -6,8 +6,9 @@ and is in the same answer. Left out: clusters' authorised operations are all ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from millstream.broker.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
@@ -17,6 +18,7 @@ from millstream.cluster.records import Partition as PartitionRecord
 from millstream.cluster.topics import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
+from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadata_response, pack_topic
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -30,9 +32,18 @@ NOT_ASKED = -(1 << 31)
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
 
+class Kept(NamedTuple):
+    """What a topic looks like on the wire, and what that was made of."""
+
+    partitions: list[PartitionRecord]
+    alive: frozenset[int]
+    by_version: dict[int, bytes]
+
+
 class MetadataApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self._kept: dict[UUID, Kept] = {}
 
     def apis(self) -> list[Api]:
         return [
@@ -52,26 +63,17 @@ class MetadataApi:
         missing = self._to_create(call)
         return self._create_and_answer(call, missing) if missing else self._answer(call, {})
 
-    def _refuse_ids(self, call: Call) -> Any:
+    def _refuse_ids(self, call: Call) -> bytes:
         """Versions 10 and 11 have a field for the topic id, but nobody may ask by it: all topics are refused."""
-        refused = (
-            call.make(
-                "MetadataResponseTopic",
-                error_code=ErrorCode.invalid_request,
-                name=topic.name or "",
-                topic_id=topic.topic_id,
-                is_internal=False,
-                partitions=(),
-                topic_authorized_operations=NOT_ASKED,
+        refused = [
+            (
+                pack_topic(call.version, ErrorCode.invalid_request, topic.name, topic.topic_id, False, ()),
+                NOT_ASKED,
             )
             for topic in call.request.topics
-        )
-        return call.answer(
-            brokers=(),
-            cluster_id=None,
-            controller_id=-1,
-            topics=tuple(refused),
-            cluster_authorized_operations=NOT_ASKED,
+        ]
+        return pack_metadata_response(
+            call.correlation_id, call.version, (), None, NO_LEADER, refused, NOT_ASKED
         )
 
     def _to_create(self, call: Call) -> list[str]:
@@ -83,7 +85,7 @@ class MetadataApi:
         named = (topic.name for topic in request.topics if getattr(topic, "topic_id", None) is None)
         return [name for name in dict.fromkeys(named) if name is not None and image.topic(name) is None]
 
-    async def _create_and_answer(self, call: Call, names: list[str]) -> Any:
+    async def _create_and_answer(self, call: Call, names: list[str]) -> bytes:
         try:
             results = await self.broker.controller.submit(CreateTopics([NewTopic(name) for name in names]))
             refused = {result.name: result.error for result in results if result.error}
@@ -91,7 +93,7 @@ class MetadataApi:
             refused = dict.fromkeys(names, error.code)
         return self._answer(call, refused)
 
-    def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> Any:
+    def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> bytes:
         broker, request = self.broker, call.request
         operations = (
             ALL_TOPIC_OPERATIONS
@@ -100,29 +102,33 @@ class MetadataApi:
         )
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            found = [self._topic(call, topic, operations) for topic in broker.image.topics_by_id.values()]
+            found = [
+                (self._packed(topic, call.version), operations)
+                for topic in broker.image.topics_by_id.values()
+            ]
         else:
-            found = [self._asked(call, asked, operations, refused) for asked in topics]
+            found = [self._asked(call.version, asked, operations, refused) for asked in topics]
         cluster = getattr(request, "include_cluster_authorized_operations", False)
-        return call.answer(
-            brokers=self._brokers(call, "MetadataResponseBroker", "node_id"),
-            cluster_id=broker.cluster_id,
-            controller_id=broker.image.controller_id,
-            topics=tuple(found),
-            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if cluster else NOT_ASKED,
-            error_code=ErrorCode.none,
+        return pack_metadata_response(
+            call.correlation_id,
+            call.version,
+            [BrokerAddress(*address) for address in self._addresses(call)],
+            broker.cluster_id,
+            broker.image.controller_id,
+            found,
+            ALL_CLUSTER_OPERATIONS if cluster else NOT_ASKED,
         )
 
-    def _brokers(self, call: Call, structure: str, id_field: str) -> tuple[Any, ...]:
-        found = []
+    def _addresses(self, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
+        """Id, host, port and rack of the brokers that have the listener of this call."""
         for node in self.broker.image.brokers.values():
             endpoint = node.endpoint(call.listener)
             if endpoint is not None:
-                fields = {id_field: node.broker_id, "host": endpoint.host, "port": endpoint.port}
-                found.append(call.make(structure, rack=node.rack, is_fenced=False, **fields))
-        return tuple(found)
+                yield node.broker_id, endpoint.host, endpoint.port, node.rack
 
-    def _asked(self, call: Call, asked: Any, operations: int, refused: Mapping[str, ErrorCode]) -> Any:
+    def _asked(
+        self, version: int, asked: Any, operations: int, refused: Mapping[str, ErrorCode]
+    ) -> tuple[bytes, int]:
         image = self.broker.image
         name = asked.name
         topic_id = getattr(asked, "topic_id", None)
@@ -134,16 +140,8 @@ class MetadataApi:
             topic = image.topic(name)
             error = refused.get(name) or self._why_missing(name)
         if topic is not None:
-            return self._topic(call, topic, operations)
-        return call.make(
-            "MetadataResponseTopic",
-            error_code=error,
-            name=name,
-            topic_id=topic_id,
-            is_internal=False,
-            partitions=(),
-            topic_authorized_operations=NOT_ASKED,
-        )
+            return self._packed(topic, version), operations
+        return pack_topic(version, error, name, topic_id, False, ()), NOT_ASKED
 
     def _why_missing(self, name: str) -> ErrorCode:
         return (
@@ -152,33 +150,34 @@ class MetadataApi:
             else ErrorCode.invalid_topic_exception
         )
 
-    def _topic(self, call: Call, topic: Topic, operations: int) -> Any:
-        return call.make(
-            "MetadataResponseTopic",
-            error_code=ErrorCode.none,
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=tuple(
-                self._partition(call, "MetadataResponsePartition", partition)
-                for partition in self.broker.image.partitions[topic.topic_id]
-            ),
-            topic_authorized_operations=operations,
-        )
-
-    def _partition(self, call: Call, structure: str, partition: PartitionRecord, **more: Any) -> Any:
-        alive = self.broker.image.brokers
-        return call.make(
-            structure,
-            error_code=ErrorCode.leader_not_available if partition.leader == NO_LEADER else ErrorCode.none,
-            partition_index=partition.index,
-            leader_id=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=partition.replicas,
-            isr_nodes=partition.isr,
-            offline_replicas=tuple(replica for replica in partition.replicas if replica not in alive),
-            **more,
-        )
+    def _packed(self, topic: Topic, version: int) -> bytes:
+        """A topic as it stands in an answer, packed once for as long as its partitions and the brokers stay as they are."""
+        image = self.broker.image
+        partitions = image.partitions[topic.topic_id]  # a list that is replaced when one of them changes
+        alive = frozenset(image.brokers)
+        kept = self._kept.get(topic.topic_id)
+        if kept is None or kept.partitions is not partitions or kept.alive != alive:
+            if len(self._kept) > 2 * len(image.topics_by_id) + 100:  # most of them are gone
+                self._kept.clear()
+            kept = self._kept[topic.topic_id] = Kept(partitions, alive, {})
+        packed = kept.by_version.get(version)
+        if packed is None:
+            states = [
+                PartitionState(
+                    _partition_error(p),
+                    p.index,
+                    p.leader,
+                    p.leader_epoch,
+                    p.replicas,
+                    p.isr,
+                    _offline(p, alive),
+                )
+                for p in partitions
+            ]
+            internal = topic.name in INTERNAL_TOPICS
+            packed = pack_topic(version, ErrorCode.none, topic.name, topic.topic_id, internal, states)
+            kept.by_version[version] = packed
+        return packed
 
     # ------------------------------------------------------------------ DescribeTopicPartitions
 
@@ -234,7 +233,18 @@ class MetadataApi:
             topic_id=topic.topic_id if topic else None,
             is_internal=name in INTERNAL_TOPICS,
             partitions=tuple(
-                self._partition(call, structure, p, eligible_leader_replicas=p.elr, last_known_elr=())
+                call.make(
+                    structure,
+                    error_code=_partition_error(p),
+                    partition_index=p.index,
+                    leader_id=p.leader,
+                    leader_epoch=p.leader_epoch,
+                    replica_nodes=p.replicas,
+                    isr_nodes=p.isr,
+                    offline_replicas=_offline(p, self.broker.image.brokers),
+                    eligible_leader_replicas=p.elr,
+                    last_known_elr=(),
+                )
                 for p in partitions
             ),
             topic_authorized_operations=ALL_TOPIC_OPERATIONS if topic else NOT_ASKED,
@@ -258,6 +268,21 @@ class MetadataApi:
             endpoint_type=BROKERS,
             cluster_id="" if error else broker.cluster_id,
             controller_id=-1 if error else broker.image.controller_id,
-            brokers=() if error else self._brokers(call, "DescribeClusterBroker", "broker_id"),
+            brokers=()
+            if error
+            else tuple(
+                call.make(
+                    "DescribeClusterBroker", broker_id=node, host=host, port=port, rack=rack, is_fenced=False
+                )
+                for node, host, port, rack in self._addresses(call)
+            ),
             cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NOT_ASKED,
         )
+
+
+def _partition_error(partition: PartitionRecord) -> ErrorCode:
+    return ErrorCode.leader_not_available if partition.leader == NO_LEADER else ErrorCode.none
+
+
+def _offline(partition: PartitionRecord, alive: Collection[int]) -> tuple[int, ...]:
+    return tuple(replica for replica in partition.replicas if replica not in alive)
