@@ -1,4 +1,5 @@
-"""For all tests: the last line counts what was skipped and why; in CI nothing may be skipped."""
+"""For all tests: `--against` says which broker those talk to that can talk to any; the last line counts what was skipped
+and why; in CI nothing may be skipped."""
 
 from __future__ import annotations
 
@@ -6,6 +7,21 @@ import os
 from collections import Counter
 
 import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--against",
+        default=os.environ.get("MILLSTREAM_AGAINST", "millstream"),
+        metavar="millstream|kafka|HOST:PORT",
+        help="the broker that tests of clients talk to",
+    )
+
+
+@pytest.fixture(scope="session")
+def against(pytestconfig: pytest.Config) -> str:
+    """ "millstream", "kafka", or an address."""
+    return str(pytestconfig.getoption("--against"))
 
 
 def _reasons(terminal: pytest.TerminalReporter) -> Counter[str]:

@@ -100,7 +100,7 @@ def test_something_that_is_not_kafka():
 
 
 def test_connection_closed_at_once():
-    expected = r"closed the connection .*TLS or SASL"
+    expected = r"closed the connection .*security\.protocol=PLAINTEXT right"
     with ScriptedBroker(lambda *_: None) as broker, pytest.raises(Unreachable, match=expected):
         Connection(config(broker.port), "127.0.0.1", broker.port)
 

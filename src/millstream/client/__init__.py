@@ -5,9 +5,11 @@ ready to send, so a caller that decodes natively never pays for a Python object 
 `ClientConfig` can be pickled, and opening a connection costs two round trips.
 
     config       where the cluster is and how long to wait
+    security     TLS and SASL settings; `tls` and `sasl` do what they say
     connection   one broker: frames, correlation ids, versions that both sides know
     cluster      all brokers: who leads what, and trying again when that changes
     producer     batches into partitions, with producer ids and sequences (idempotent)
+    transactional  the same inside a transaction, which another process may end
     fetch        batches out of partitions
     offsets      earliest, latest, by timestamp
     admin        topics, settings, records, log folders
@@ -26,6 +28,7 @@ from millstream.client.errors import TimedOut, Unreachable
 from millstream.client.fetch import Fetched, Fetcher, visible_batches
 from millstream.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, Offset, list_offsets
 from millstream.client.producer import Producer, Sent
+from millstream.client.transactional import TransactionalProducer
 
 __all__ = [
     "EARLIEST",
@@ -42,6 +45,7 @@ __all__ = [
     "Producer",
     "Sent",
     "TimedOut",
+    "TransactionalProducer",
     "Unreachable",
     "list_offsets",
     "visible_batches",

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from millstream.client.security import Sasl, Tls, read_security
+
 DEFAULT_PORT = 9092
 Address = tuple[str, int]
 
@@ -19,6 +21,8 @@ class ClientConfig:
     retry_backoff: float = 0.1
     retry_backoff_max: float = 1.0
     security_protocol: str = "PLAINTEXT"
+    tls: Tls | None = None
+    sasl: Sasl | None = None
 
     @classmethod
     def of(
@@ -35,16 +39,9 @@ class ClientConfig:
         chosen = given.get("client.id", client_id)
         if chosen:
             changes["client_id"] = chosen
-        protocol = given.get("security.protocol", "PLAINTEXT").upper()
-        if protocol not in SUPPORTED_PROTOCOLS:
-            raise ValueError(
-                f"security.protocol={protocol} is not supported by this release; it connects by "
-                f"{' or '.join(SUPPORTED_PROTOCOLS)} only"
-            )
-        return replace(config, **changes) if changes else config  # type: ignore[arg-type]
+        protocol, tls, sasl = read_security(given)
+        return replace(config, security_protocol=protocol, tls=tls, sasl=sasl, **changes)  # type: ignore[arg-type]
 
-
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 
 _MILLISECONDS = {
     "socket.connection.setup.timeout.ms": "connect_timeout",

@@ -40,6 +40,10 @@ class Connection:
         self.address = self._transport.address
         try:
             self.versions = self._ask_versions()
+            if config.sasl is not None:
+                from millstream.client.sasl import log_in
+
+                log_in(self.request, config.sasl, self.address)
         except KafkaError:
             self.close()
             raise
@@ -121,6 +125,10 @@ class Connection:
         """Open, and with no answer outstanding that someone has given up on."""
         return not self.closed and not self._waiting
 
+    def fileno(self) -> int:
+        """For `select`: readable when an answer (or the end) has come."""
+        return self._transport.fileno()
+
     def no_answer_expected(self) -> None:
         """The request sent last gets no answer (a produce with acks=0)."""
         self._waiting.pop()
@@ -151,7 +159,8 @@ class Connection:
             if not error.again:
                 raise
             raise Unreachable(
-                f"{error.message} (is it a Kafka broker, and is this listener without TLS or SASL?)"
+                f"{error.message} (is it a Kafka broker, and is security.protocol={self.config.security_protocol} "
+                "right for this listener?)"
             ) from None
         check(answer.error_code, subject=f"the broker at {self.address}")
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}

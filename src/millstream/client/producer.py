@@ -5,13 +5,15 @@ partition, and so a batch that is sent twice because an answer got lost is writt
 batch when it is first sent and stay the same in every further try.
 
 One batch per partition is under way at a time; one call may carry batches of many partitions, which go to all leaders at
-once. When the outcome of a batch stays unknown, or the broker no longer knows the producer, the next batch starts
-with a new producer id, since the sequence can no longer be continued.
+once. `send_batches` waits for the answers; with `start` and `finish` a caller prepares the next batches meanwhile. When
+the outcome of a batch stays unknown, or the broker no longer knows the producer, the next batch starts with a new
+producer id, since the sequence can no longer be continued.
 """
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from millstream.client.cluster import MOVED, Cluster
 from millstream.client.connection import Connection
@@ -23,7 +25,7 @@ from millstream.wire.compression import NONE
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
 
-Batch = bytearray
+Batch = bytearray | memoryview
 Place = tuple[str, int]  # topic, partition
 
 _PRODUCER_AT = 43
@@ -38,8 +40,20 @@ class Sent(NamedTuple):
     log_start_offset: int = -1
 
 
+@dataclass(slots=True)
+class Sending:
+    """Batches on their way: those without an outcome, who was asked for which, and what is known already."""
+
+    left: dict[Place, Batch]
+    asked: list[tuple[Connection, int, list[Place]]]
+    known: "dict[Place, Sent | KafkaError]"
+
+
 class Producer:
     """Sends batches and waits for their acknowledgement."""
+
+    newest_version: ClassVar[int] = PRODUCE_NEWEST
+    transactional_id: str | None = None
 
     def __init__(
         self,
@@ -73,19 +87,29 @@ class Producer:
     def send_batches(self, batches: Mapping[Place, Batch], timeout: float | None = None) -> dict[Place, Sent]:
         """One finished batch per partition. Returns when all are acknowledged; an error that does not pass is raised
         after the others have been dealt with, and names its partition."""
-        cluster = self._cluster
+        return self.finish(self.start(batches), timeout)
+
+    def start(self, batches: Mapping[Place, Batch]) -> Sending:
+        """Send one finished batch per partition without waiting. Until `finish` is called with what this returns, the
+        batches stay as they are and the cluster is not used for anything else."""
         for topic in {topic for topic, _ in batches}:
-            cluster.topic(topic, create=self._create_topics)
+            self._cluster.topic(topic, create=self._create_topics)
         if self._idempotent:
             for place, batch in batches.items():
                 self._stamp(place, batch)
         left = dict(batches)
+        return Sending(left, *self._launch(left))
+
+    def finish(self, sending: Sending, timeout: float | None = None) -> dict[Place, Sent]:
+        """Wait until all that was started is acknowledged, and send again what got lost."""
+        cluster = self._cluster
+        left, asked, known = sending.left, sending.asked, sending.known
         sent: dict[Place, Sent] = {}
         fatal: KafkaError | None = None
         retry = cluster.retry(timeout)
         while left:
             passing: KafkaError | None = None
-            for place, outcome in self._round(left).items():
+            for place, outcome in self._land(asked, known).items():
                 if isinstance(outcome, Sent):
                     sent[place] = outcome
                 elif _final(outcome):
@@ -102,14 +126,17 @@ class Producer:
                     raise
                 if passing.code in MOVED:
                     cluster.refresh({topic for topic, _ in left})
+                asked, known = self._launch(left)
         if fatal is not None:
             raise fatal
         return sent
 
     # --- one round ---------------------------------------------------------------------------------------------------
 
-    def _round(self, left: Mapping[Place, Batch]) -> dict[Place, Sent | KafkaError]:
-        """Send everything to whoever leads it, then collect the answers."""
+    def _launch(
+        self, left: Mapping[Place, Batch]
+    ) -> tuple[list[tuple[Connection, int, list[Place]]], dict[Place, Sent | KafkaError]]:
+        """Send everything to whoever leads it."""
         outcomes: dict[Place, Sent | KafkaError] = {}
         asked: list[tuple[Connection, int, list[Place]]] = []
         for node_id, places in self._cluster.by_leader(left).items():
@@ -118,6 +145,12 @@ class Producer:
                 asked.append((connection, version, places))
             except KafkaError as error:
                 outcomes.update(dict.fromkeys(places, error))
+        return asked, outcomes
+
+    def _land(
+        self, asked: list[tuple[Connection, int, list[Place]]], outcomes: dict[Place, Sent | KafkaError]
+    ) -> dict[Place, Sent | KafkaError]:
+        """Collect the answers."""
         for connection, version, places in asked:
             if self._acks == 0:
                 outcomes.update(dict.fromkeys(places, Sent(-1)))
@@ -136,19 +169,23 @@ class Producer:
         return outcomes
 
     def _ask(self, node_id: int, batches: Mapping[Place, Batch]) -> tuple[Connection, int]:
+        connection = self._cluster.connection(node_id)
+        return connection, self._pack_and_send(connection, batches)
+
+    def _pack_and_send(self, connection: Connection, batches: Mapping[Place, Batch]) -> int:
+        """Returns the version in which the request went out."""
         cluster = self._cluster
         topics: dict[str, dict[int, Any]] = {}
         for (topic, partition), batch in batches.items():
             topics.setdefault(topic, {})[partition] = batch
         ids = {topic: cluster.topic_id(topic) for topic in topics}
-        newest = PRODUCE_TOPIC_IDS - 1 if NO_ID in ids.values() else PRODUCE_NEWEST
-        connection = cluster.connection(node_id)
+        newest = min(self.newest_version, PRODUCE_TOPIC_IDS - 1 if NO_ID in ids.values() else PRODUCE_NEWEST)
         version = connection.version("produce", up_to=newest)
-        parts = pack_produce(version, topics, ids, self._acks, self._timeout_ms)
+        parts = pack_produce(version, topics, ids, self._acks, self._timeout_ms, self.transactional_id)
         connection.send(PRODUCE, version, version >= PRODUCE_FLEXIBLE, parts)
         if self._acks == 0:
             connection.no_answer_expected()
-        return connection, version
+        return version
 
     def _outcomes(self, answer: Any) -> dict[Place, Sent | KafkaError]:
         found: dict[Place, Sent | KafkaError] = {}

@@ -4,8 +4,8 @@ A transaction is known in two places: its coordinator knows its state and its pa
 which producers have a transaction open there. One that only the second place knows is hanging: nobody will end it.
 """
 
+import struct
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,17 @@ from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
 from millstream.client.groups import TRANSACTION, Coordinators, Place, places_by_topic
+from millstream.client.messages import exchange
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.primitives import (
+    BAD_FRAME,
+    INT16,
+    INT32,
+    Malformed,
+    read_compact_string,
+    read_count,
+    skip_tags,
+)
 
 
 class TransactionListing(NamedTuple):
@@ -93,20 +103,17 @@ class Transactions:
         """What the coordinator knows."""
 
         def ask(connection: Connection) -> TransactionState:
-            t = connection.request(
-                "describe_transactions", transactional_ids=[transactional_id]
-            ).transaction_states[0]
-            check(t.error_code, subject=f"transactional id {transactional_id}")
-            return TransactionState(
-                self._coordinators.node(transactional_id).id,
-                transactional_id,
-                int(t.producer_id),
-                int(t.producer_epoch),
-                t.transaction_state,
-                round(t.transaction_timeout.total_seconds() * 1000),
-                _milliseconds(t.transaction_start_time),
-                tuple((str(topic.topic), int(n)) for topic in t.topics for n in topic.partitions),
-            )
+            form = exchange("describe_transactions", connection.version("describe_transactions", up_to=0))
+            body = form.encode({"transactional_ids": [transactional_id]})
+            connection.send(form.key, form.version, form.flexible, [body])
+            coordinator = self._coordinators.node(transactional_id).id
+            try:
+                return _read_described(connection.receive(), transactional_id, coordinator)
+            except BAD_FRAME as error:
+                raise KafkaError(
+                    ErrorCode.unknown_server_error,
+                    f"the broker's answer to describe_transactions makes no sense ({error})",
+                ) from None
 
         return self._coordinators.ask(transactional_id, ask)
 
@@ -186,9 +193,34 @@ def _producer(p: Any) -> ProducerState:
     )
 
 
-def _milliseconds(moment: datetime | None) -> int | None:
-    """A time that the protocol calls -1 is none."""
-    if moment is None:
-        return None
-    value = round(moment.timestamp() * 1000)
-    return value if value >= 0 else None
+_DESCRIBED = struct.Struct(">iqqh")  # timeout, start time, producer id and epoch
+
+
+def _read_described(body: memoryview, transactional_id: str, coordinator: int) -> TransactionState:
+    """An answer about one id, read by hand: kio refuses a start time of -1, which is what an id without a transaction has."""
+    count, at = read_count(body, skip_tags(body, 0) + 4, True)  # behind the throttle time
+    if count != 1:
+        raise Malformed(f"{count} answers to one question")
+    check(ErrorCode(INT16.unpack_from(body, at)[0]), subject=f"transactional id {transactional_id}")
+    _, at = read_compact_string(body, at + 2)
+    state, at = read_compact_string(body, at)
+    timeout_ms, start_ms, producer_id, epoch = _DESCRIBED.unpack_from(body, at)
+    topics, at = read_count(body, at + _DESCRIBED.size, True)
+    places: list[Place] = []
+    for _ in range(topics):
+        name, at = read_compact_string(body, at)
+        indexes, at = read_count(body, at, True)
+        for _ in range(indexes):
+            places.append(((name or b"").decode(), INT32.unpack_from(body, at)[0]))
+            at += 4
+        at = skip_tags(body, at)
+    return TransactionState(
+        coordinator,
+        transactional_id,
+        producer_id,
+        epoch,
+        (state or b"").decode(),
+        timeout_ms,
+        start_ms if start_ms >= 0 else None,
+        tuple(places),
+    )

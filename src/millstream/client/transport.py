@@ -1,4 +1,4 @@
-"""The bytes between a client and one broker. TLS is another class with the same five methods."""
+"""The bytes between a client and one broker. TLS is another class (`tls`) with the same methods."""
 
 import socket
 import time
@@ -90,4 +90,8 @@ class PlainTransport:
 
 def open_transport(config: ClientConfig, host: str, port: int) -> Transport:
     """The one place that knows which kind of connection the configuration asks for."""
+    if config.tls is not None:
+        from millstream.client.tls import TlsTransport  # OpenSSL takes a while to load
+
+        return TlsTransport(host, port, config.connect_timeout, config.tls)
     return PlainTransport(host, port, config.connect_timeout)

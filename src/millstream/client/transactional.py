@@ -1,0 +1,297 @@
+"""A producer whose batches are in a transaction, in the form of the protocol that every broker since Kafka 0.11 speaks.
+
+`begin` takes the transactional id: whoever had it before is fenced from then on, and what he left open is undone. It
+returns when the end of his last transaction is in every log that it touched, so what is read afterwards is final. Batches
+go out as with any producer; partitions are announced to the coordinator before the first one. `commit` or `abort`
+ends the transaction.
+
+A transaction can be ended by another process than the one that wrote into it: `handle` names it in plain values, and
+`TransactionalProducer.resume` continues with it. So one process can commit what others have prepared, and all those at
+once that one coordinator keeps (`end_all`).
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from millstream.client.cluster import Cluster
+from millstream.client.connection import Connection
+from millstream.client.errors import check, describe
+from millstream.client.groups import TRANSACTION, Coordinators, places_by_topic
+from millstream.client.messages import exchange
+from millstream.client.producer import Batch, Place, Producer, Sending
+from millstream.wire.errors import ErrorCode, KafkaError
+
+BUSY_PAUSE = 0.01  # the coordinator still writes the end of the last transaction, which takes milliseconds
+
+# Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every cluster has.
+_INIT, _ADD, _END, _PRODUCE = 4, 3, 4, 11
+
+_FENCED = frozenset(
+    {
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_id_mapping,
+        ErrorCode.invalid_txn_state,
+        ErrorCode.unknown_producer_id,
+    }
+)
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Whether the transaction belongs to someone else by now, or was aborted because it took too long."""
+    return error.code in _FENCED
+
+
+class Handle(NamedTuple):
+    """A transaction as its coordinator knows it, with the next sequence number of each partition still to be written."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sequences: tuple[tuple[str, int, int], ...] = ()
+
+
+class TransactionalProducer(Producer):
+    """One transactional id. `begin` before anything else."""
+
+    newest_version: ClassVar[int] = _PRODUCE
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        timeout_ms: int = 30_000,
+        create_topics: bool = True,
+    ) -> None:
+        super().__init__(cluster, timeout_ms=timeout_ms, create_topics=create_topics)
+        self.transactional_id: str = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._coordinators = Coordinators(cluster, TRANSACTION)
+        self._announced: set[Place] = set()
+
+    @classmethod
+    def resume(cls, cluster: Cluster, handle: Handle) -> "TransactionalProducer":
+        """Go on with a transaction that is open."""
+        producer = cls(cluster, handle.transactional_id)
+        producer.producer_id, producer.producer_epoch = handle.producer_id, handle.producer_epoch
+        producer._sequences = {(topic, partition): number for topic, partition, number in handle.sequences}
+        producer._announced = set(producer._sequences)
+        return producer
+
+    def handle(self, places: Iterable[Place] = ()) -> Handle:
+        """The open transaction, to be resumed elsewhere; `places` are where more will be written."""
+        numbers = tuple((*place, self._sequences.get(place, 0)) for place in places)
+        return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers)
+
+    # --- the transaction -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take over the transactional id with a new epoch."""
+
+        def ask(connection: Connection) -> Any:
+            answer = connection.request(
+                "init_producer_id",
+                up_to=_INIT,
+                transactional_id=self.transactional_id,
+                transaction_timeout=self._transaction_timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+            )
+            check(answer.error_code, subject=f"transactional id {self.transactional_id}")
+            return answer
+
+        answer = self._patiently(ask)
+        self.producer_id, self.producer_epoch = int(answer.producer_id), int(answer.producer_epoch)
+        self._sequences.clear()
+        self._announced.clear()
+
+    def announce(self, places: Iterable[Place]) -> None:
+        """Make partitions part of the transaction; batches do so by themselves."""
+        new = [place for place in places if place not in self._announced]
+        if not new:
+            return
+
+        def ask(connection: Connection) -> None:
+            answer = connection.request(
+                "add_partitions_to_txn",
+                up_to=_ADD,
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.producer_epoch,
+                v3_and_below_topics=[
+                    {"name": name, "partitions": numbers} for name, numbers in places_by_topic(new).items()
+                ],
+            )
+            parts = [
+                (topic.name, part)
+                for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+            ]
+            parts.sort(key=lambda found: found[1].partition_error_code is ErrorCode.operation_not_attempted)
+            for name, part in parts:
+                check(part.partition_error_code, subject=f"partition {name}-{part.partition_index}")
+
+        self._patiently(ask)
+        self._announced.update(new)
+
+    def commit(self) -> None:
+        self._end(True)
+
+    def abort(self) -> None:
+        self._end(False)
+
+    def start(self, batches: Mapping[Place, Batch]) -> Sending:
+        for topic in {topic for topic, _ in batches}:
+            self._cluster.topic(topic, create=self._create_topics)
+        self.announce(batches)
+        return super().start(batches)
+
+    def _end(self, committed: bool) -> None:
+        for error in end_all(self._cluster, [self.handle()], committed).values():
+            raise error
+
+    def _patiently(self, act: Any) -> Any:
+        """`act` with the coordinator, again at once while it is busy with the last transaction."""
+        deadline = time.monotonic() + self._cluster.config.total_timeout
+        while True:
+            try:
+                return self._coordinators.ask(
+                    self.transactional_id, lambda connection: _unless_busy(act, connection)
+                )
+            except _Busy as busy:
+                if time.monotonic() > deadline:
+                    raise busy.error from None
+                time.sleep(BUSY_PAUSE)
+
+    def _begin(self) -> None:
+        raise KafkaError(
+            ErrorCode.invalid_txn_state, f"the transaction of {self.transactional_id} is not open any more"
+        )
+
+
+class _Busy(Exception):
+    def __init__(self, error: KafkaError) -> None:
+        self.error = error
+
+
+def _unless_busy(act: Any, connection: Connection) -> Any:
+    try:
+        return act(connection)
+    except KafkaError as error:
+        if error.code is ErrorCode.concurrent_transactions:
+            raise _Busy(error) from None
+        raise
+
+
+# --- many transactions at once -----------------------------------------------------------------------------------------
+
+
+def send_all(
+    cluster: Cluster, place: Place, batches: Sequence[tuple[Handle, Batch]]
+) -> dict[str, KafkaError]:
+    """One more batch for each of these transactions, all into one partition that they have announced, all requests
+    ahead of their answers. Returns what went wrong, by transactional id; errors that pass are tried again."""
+    left = {handle.transactional_id: (handle, batch) for handle, batch in batches}
+    failed: dict[str, KafkaError] = {}
+    retry = cluster.retry()
+    while left:
+        passing: KafkaError | None = None
+        for name, error in _send_round(cluster, place, list(left.values())).items():
+            if error is not None and error.code.retriable and getattr(error, "again", True):
+                passing = error
+                continue
+            del left[name]
+            if error is not None:
+                failed[name] = error
+        if passing is not None:
+            retry.pause(passing)
+            cluster.refresh([place[0]])
+    return failed
+
+
+def _send_round(
+    cluster: Cluster, place: Place, batches: Sequence[tuple[Handle, Batch]]
+) -> dict[str, KafkaError | None]:
+    outcomes: dict[str, KafkaError | None] = {}
+    producers = [(TransactionalProducer.resume(cluster, handle), batch) for handle, batch in batches]
+    try:
+        (node,) = cluster.by_leader([place])
+        connection = cluster.connection(node)
+        for producer, batch in producers:
+            producer._stamp(place, batch)
+            producer._pack_and_send(connection, {place: batch})
+        for producer, _ in producers:
+            form = exchange("produce", connection.version("produce", up_to=_PRODUCE))
+            answer = producer._outcomes(form.decode(connection.receive()))[place]
+            outcomes[producer.transactional_id] = answer if isinstance(answer, KafkaError) else None
+    except KafkaError as error:
+        for producer, _ in producers:
+            outcomes.setdefault(producer.transactional_id, error)
+    return outcomes
+
+
+def end_all(cluster: Cluster, handles: Sequence[Handle], committed: bool) -> dict[str, KafkaError]:
+    """Commit or abort transactions, all requests ahead of their answers. Returns what went wrong, by transactional id.
+    Errors that pass are tried again; ending a transaction twice in the same way is not an error."""
+    coordinators = Coordinators(cluster, TRANSACTION)
+    left = {handle.transactional_id: handle for handle in handles}
+    failed: dict[str, KafkaError] = {}
+    retry = cluster.retry()
+    while left:
+        passing: KafkaError | None = None
+        for name, error in _end_round(cluster, coordinators, list(left.values()), committed).items():
+            if error is not None and (error.code.retriable and getattr(error, "again", True)):
+                passing = error
+                continue
+            del left[name]
+            if error is not None:
+                failed[name] = error
+        if passing is None:
+            continue
+        if passing.code is ErrorCode.concurrent_transactions:
+            if time.monotonic() > retry.deadline:
+                raise passing
+            time.sleep(BUSY_PAUSE)
+            continue
+        retry.pause(passing)
+        coordinators = Coordinators(cluster, TRANSACTION)
+    return failed
+
+
+def _end_round(
+    cluster: Cluster, coordinators: Coordinators, handles: Sequence[Handle], committed: bool
+) -> dict[str, KafkaError | None]:
+    outcomes: dict[str, KafkaError | None] = {}
+    by_node: dict[int, list[Handle]] = {}
+    for handle in handles:
+        try:
+            by_node.setdefault(coordinators.node(handle.transactional_id).id, []).append(handle)
+        except KafkaError as error:
+            outcomes[handle.transactional_id] = error
+    for node, group in by_node.items():
+        try:
+            connection = cluster.connection(node)
+            form = exchange("end_txn", connection.version("end_txn", up_to=_END))
+            for handle in group:
+                body = form.encode(
+                    {
+                        "transactional_id": handle.transactional_id,
+                        "producer_id": handle.producer_id,
+                        "producer_epoch": handle.producer_epoch,
+                        "committed": committed,
+                    }
+                )
+                connection.send(form.key, form.version, form.flexible, [body])
+            for handle in group:
+                code = form.decode(connection.receive()).error_code
+                subject = f"transactional id {handle.transactional_id}"
+                outcomes[handle.transactional_id] = (
+                    None if code is ErrorCode.none else KafkaError(code, describe(code, subject=subject))
+                )
+        except KafkaError as error:
+            for handle in group:
+                outcomes.setdefault(handle.transactional_id, error)
+    return outcomes
