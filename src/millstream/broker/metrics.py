@@ -243,10 +243,8 @@ def _groups(page: Page, broker: Broker) -> None:
     offsets = 0
     for part in broker.groups.ready_parts():
         offsets += part.offsets.count
-        for group_id in part.group_ids():
-            group = part.groups.get(group_id)
-            state = "Empty" if group is None else group.state_name
-            states[state] = states.get(state, 0) + 1
+        for state, count in part.states().items():
+            states[state] = states.get(state, 0) + count
     manager = "kafka_coordinator_group_groupmetadatamanager"
     page.one(f"{manager}_numgroups", "gauge", "Groups.", sum(states.values()))
     page.one(f"{manager}_numoffsets", "gauge", "Committed offsets.", offsets)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.broker.replay import HEAD, batch_size, entries
 from millstream.cluster.commands import CreateTopics, NewTopic
-from millstream.wire.batch import BatchHeader, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.records import Record, encode_batch, iter_records
+from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.records import Record, encode_batch
 
 if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
@@ -32,11 +34,18 @@ RECORDS_BETWEEN_LOOKS = 64  # records replayed before looking at the clock
 LOAD_BYTES = 1024 * 1024
 
 
+# attributes and producer id of the record's batch, the record's offset, key and value
+Replay = Callable[[int, int, int, "bytes | None", "bytes | None"], None]
+
+
 class Coordinator(Protocol):
     """What a shard tells its coordinator. All calls come from the loop."""
 
-    def replay(self, shard: Shard, header: BatchHeader, record: Record) -> None:
-        """A record of the log, in order; `header` is its batch's (control batches come as they are)."""
+    def replayer(self, shard: Shard) -> Replay:
+        """The shard is about to be loaded: who takes its records, in order. Control records come as they are."""
+
+    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
+        """The record at this offset made no sense (one of BAD_FRAME, or KafkaError). It is skipped."""
 
     def loaded(self, shard: Shard) -> None:
         """Everything was replayed: timers may start, requests will come."""
@@ -145,30 +154,34 @@ class Shard:
         """Feed the log to the coordinator, a few milliseconds at a time. The shards of a topic take turns, so that all
         of them together hold the loop no longer than one."""
         log = self.partition.log
-        replay = self.topic.coordinator.replay
         count = 0
         offset = log.start_offset
         try:
             async with self.topic.loading:
+                replay = self.topic.coordinator.replayer(self)
                 turn = time.monotonic()
                 while offset < log.end_offset:
                     part = log.read(offset, LOAD_BYTES, "end")
                     if not part.size:
                         break
-                    data = memoryview(part.read())
+                    data = part.read()
                     at = 0
                     while at < len(data):
-                        header = read_header(data, at)
-                        for record in iter_records(data[at : at + header.size], check_crc=False):
-                            replay(self, header, record)
+                        base, length, attributes, producer_id, records = HEAD.unpack_from(data, at)
+                        size = batch_size(length, len(data) - at)
+                        for number, key, value in entries(data, at, size, attributes, base, records):
+                            try:
+                                replay(attributes, producer_id, number, key, value)
+                            except (*BAD_FRAME, KafkaError) as error:
+                                self.topic.coordinator.unreadable(self, number, error)
                             count += 1
                             if not count % RECORDS_BETWEEN_LOOKS and time.monotonic() - turn > SLICE_SECONDS:
                                 await asyncio.sleep(0)
                                 turn = time.monotonic()
-                        at += header.size
+                        at += size
                     offset = part.next_offset
                 self._loaded()
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, struct.error) as error:
             logger.error("%s cannot be loaded, its keys have no coordinator: %s", self.partition, error)
             return
         self.topic.shard_loaded(self, count)

@@ -11,7 +11,8 @@ import pytest
 from millstream.broker.dispatch import Call
 from millstream.broker.groups import coordinator as module
 from millstream.broker.groups import records
-from millstream.broker.groups.coordinator import GroupCoordinator, Part
+from millstream.broker.groups.coordinator import GroupCoordinator
+from millstream.broker.groups.part import Part
 from millstream.broker.server import Broker
 from millstream.client.messages import Exchange
 from millstream.cluster.commands import CreateTopics, NewTopic
@@ -150,8 +151,74 @@ async def test_offsets_without_a_group_expire_after_their_commit(lab: Lab, later
     later(10 * MINUTE + 1000)
     await lab.groups.expire_offsets()
     assert lab.offset("g") is None
-    assert lab.log("g")[-1] == (records.offset_key("g", "t", 0), None)
+    # As Kafka does: the group has no record of its own, but a tombstone.
+    assert lab.log("g")[-2:] == [(records.offset_key("g", "t", 0), None), (records.group_key("g"), None)]
     assert not lab.part("g").knows("g")
+
+
+def reload(lab: Lab, group: str) -> Part:
+    """What a start would make of the group's log."""
+    shard = lab.part(group).shard
+    replay = lab.groups.replayer(shard)
+    for segment in shard.partition.log.segments:
+        for batch in read_log(str(segment.path)):
+            for record in batch.records():
+                header = batch.header
+                replay(header.attributes, header.producer_id, record.offset, record.key, record.value)
+    lab.groups.loaded(shard)
+    return lab.part(group)
+
+
+async def test_a_group_that_lost_its_last_offset_stays_until_the_next_check(lab: Lab) -> None:
+    await lab.commit("g", "t", 0, 5)
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    answer = await lab.ask("offset_delete", 0, group_id="g", topics=topics)
+    assert answer.error_code == ErrorCode.none
+    assert lab.offset("g") is None
+    assert lab.log("g")[-1] == (records.offset_key("g", "t", 0), None)
+    assert lab.part("g").states() == {"Empty": 1}
+    listed = await lab.ask("list_groups", 4, states_filter=[])
+    assert [(group.group_id, group.group_state) for group in listed.groups] == [("g", "Empty")]
+    assert reload(lab, "g").knows("g")
+    await lab.groups.expire_offsets()
+    assert lab.log("g")[-1] == (records.group_key("g"), None)
+    assert not lab.part("g").knows("g")
+    assert not reload(lab, "g").knows("g")
+
+
+async def test_an_aborted_transaction_leaves_an_empty_group(lab: Lab) -> None:
+    part = lab.part("g")
+    value = records.offset_value(9, -1, "", 0)
+    part.offsets.put_pending(77, "g", "t", 0, value, 0)
+    await lab.groups.expire_offsets()
+    assert part.knows("g")
+    lab.groups.transaction_completed(part.shard.index, 77, committed=False)
+    assert part.knows("g")
+    await lab.groups.expire_offsets()
+    assert not part.knows("g")
+
+
+async def test_groups_without_members_sleep_after_a_start(lab: Lab, later: Any) -> None:
+    member = await lab.stable("g")
+    await lab.commit("g", "t", 0, 5, member=member, generation=1)
+    await lab.stable("busy")
+    await lab.ask("leave_group", 2, group_id="g", member_id=member)
+    part = reload(lab, "g")
+    assert part.groups.asleep == 1
+    assert part.states() == {"Empty": 1} if part is not lab.part("busy") else {"Empty": 1, "Stable": 1}
+    listed = await lab.ask("list_groups", 4, states_filter=["empty"])
+    assert [(group.group_id, group.protocol_type) for group in listed.groups] == [("g", "consumer")]
+    later(9 * MINUTE)
+    await lab.groups.expire_offsets()
+    assert (lab.offset("g"), part.groups.asleep) == (5, 1)
+    group = part.groups.get("g")
+    assert group is not None and group.is_empty and group.generation == 2
+    assert part.groups.asleep == 0
+    part = reload(lab, "g")
+    later(12 * MINUTE)
+    await lab.groups.expire_offsets()
+    assert not part.knows("g")
+    assert lab.log("g")[-1] == (records.group_key("g"), None)
 
 
 async def test_a_retention_of_its_own(lab: Lab, later: Any) -> None:
@@ -257,8 +324,8 @@ async def test_a_log_that_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_the_alarm_rings_for_the_silent(lab: Lab) -> None:
     await lab.stable("g", session=200)
-    group = lab.part("g").groups["g"]
-    assert group.members
+    group = lab.part("g").groups.get("g")
+    assert group is not None and group.members
     await asyncio.sleep(0.5)
     assert not group.members
     assert group.state.value == "Empty"
@@ -283,7 +350,7 @@ async def test_many_tombstones_go_out_in_several_batches(lab: Lab) -> None:
         part.offsets.put("g", "t", partition, records.offset_value(1, -1, "", 0), partition)
     assert lab.groups.delete_group(part, "g") is None
     assert not part.knows("g")
-    assert len(lab.log("g")) == 1200
+    assert len(lab.log("g")) == 1201
 
 
 async def test_records_that_make_no_sense_are_skipped(lab: Lab) -> None:

@@ -30,9 +30,42 @@ def test_put_get_remove() -> None:
     assert table.of_topic("u") == [("g", 3)]
     table.remove("g", "t", 0)
     table.remove("g", "t", 9)
-    assert (offset(table), table.count, "g" in table.groups) == (None, 1, True)
+    assert (offset(table), table.count, "g" in table) == (None, 1, True)
     table.remove("g", "u", 3)
-    assert (table.count, table.groups) == (0, {})
+    assert (table.count, list(table), table.size("g")) == (
+        0,
+        ["g"],
+        0,
+    )  # the group stays until somebody tidies up
+    table.forget_group("g")
+    table.forget_group("g")
+    assert list(table) == []
+
+
+def test_a_group_with_offsets_is_not_forgotten() -> None:
+    table = OffsetTable()
+    table.put("g", "t", 0, value(5), 0)
+    table.forget_group("g")
+    assert offset(table) == 5
+
+
+@given(st.lists(st.tuples(st.sampled_from("tuv"), st.integers(0, 6), st.integers(0, 3)), max_size=60))
+def test_few_offsets_and_many_behave_the_same(steps: list[tuple[str, int, int]]) -> None:
+    table = OffsetTable()
+    expected: dict[tuple[str, int], bytes] = {}
+    for at, (topic, partition, kind) in enumerate(steps):
+        if kind:
+            table.put("g", topic, partition, value(at), at)
+            expected[topic, partition] = value(at)
+        else:
+            table.remove("g", topic, partition)
+            expected.pop((topic, partition), None)
+        assert {(t, p): v for t, p, v in table.items("g")} == expected
+        assert table.count == table.size("g") == len(expected)
+        assert table.get("g", topic, partition) == expected.get((topic, partition))
+    for topic in "tuv":
+        assert sorted(table.of_topic(topic)) == sorted(("g", p) for t, p in expected if t == topic)
+    assert sorted(table.of_group("g")) == sorted(expected)
 
 
 def test_a_transaction_counts_when_it_commits() -> None:
@@ -54,7 +87,7 @@ def test_an_aborted_transaction_never_happened() -> None:
     table.put_pending(77, "g", "t", 0, value(9), 1)
     table.end_transaction(77, commit=False)
     table.end_transaction(77, commit=True)
-    assert (offset(table), table.count, table.groups) == (None, 0, {})
+    assert (offset(table), table.count, table.size("g")) == (None, 0, 0)
 
 
 def test_a_later_commit_wins_over_a_marker_that_comes_last() -> None:
@@ -146,8 +179,10 @@ def test_replaying_the_log_gives_what_was_lived_through(seed: int) -> None:
             live.end_transaction(producer, commit)
             log.append((producer, None, None, commit))
     again = replayed(log)
-    assert again.groups == live.groups
-    assert again.count == live.count == sum(len(p) for t in live.groups.values() for p in t.values())
+    assert set(again) == set(live)
+    for group in live:
+        assert sorted(again.items(group)) == sorted(live.items(group))
+    assert again.count == live.count == sum(live.size(group) for group in live)
     for group in "ab":
         for topic in "tu":
             for partition in range(2):

@@ -155,3 +155,18 @@ def test_junk_never_raises_anything_odd(junk: bytes) -> None:
             parse(junk)
         except BAD_FRAME:
             pass
+
+
+def test_an_empty_group_is_recognised_without_parsing_it() -> None:
+    empty = records.GroupRecord("consumer", 7, None, None, 1234, [])
+    assert records.empty_group(records.group_value(empty)) == ("consumer", 1234)
+    assert records.empty_group(records.group_value(empty._replace(protocol_type=""))) == ("", 1234)
+    member = records.MemberRecord("m", None, "c", "/h", 1, 1, b"", b"\0\0\0\0")
+    for other in (
+        empty._replace(members=[member]),
+        empty._replace(protocol="range"),
+        empty._replace(leader="m"),
+    ):
+        assert records.empty_group(records.group_value(other)) is None
+    assert records.empty_group(records.group_value(empty, version=2)) is None
+    assert records.empty_group(b"") is None

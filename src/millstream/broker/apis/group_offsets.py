@@ -17,7 +17,8 @@ from millstream.broker.dispatch import Api, Call
 from millstream.broker.groups import records, responses
 from millstream.broker.groups.classic_types import State
 from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.coordinator import GroupCoordinator, Part, Row, coordinator_error, wall_ms
+from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.groups.part import Part, Row, wall_ms
 from millstream.broker.groups.responses import FetchedGroup, FetchedOffset, FetchedTopic, TopicErrors
 from millstream.broker.groups.subscription import CONSUMER
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -197,7 +198,6 @@ class GroupOffsetsApi:
             refused = group.check_fetch(asked.member_id, asked.member_epoch)
             if refused is not ErrorCode.none:
                 return self._fetch_refused(version, group_id, topics, refused)
-        committed = part.offsets.groups.get(group_id, {})
         if topics is None:
             return FetchedGroup(group_id, self._fetch_all(version, part, group_id, stable))
         answers = []
@@ -212,12 +212,14 @@ class GroupOffsetsApi:
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
-            values = committed.get(name, {})
+            committed = part.offsets.get
             answers.append(
                 FetchedTopic(
                     label,
                     [
-                        self._fetched(part, group_id, name, index, values.get(index), stable, topic_id)
+                        self._fetched(
+                            part, group_id, name, index, committed(group_id, name, index), stable, topic_id
+                        )
                         for index in partitions
                     ],
                 )
@@ -226,7 +228,10 @@ class GroupOffsetsApi:
 
     def _fetch_all(self, version: int, part: Part, group_id: str, stable: bool) -> list[FetchedTopic]:
         answers = []
-        for name, values in part.offsets.groups.get(group_id, {}).items():
+        by_topic: dict[str, list[tuple[int, bytes]]] = {}
+        for name, index, value in part.offsets.items(group_id):
+            by_topic.setdefault(name, []).append((index, value))
+        for name, values in by_topic.items():
             label: str | UUID = name
             if version >= TOPIC_IDS:
                 known = self.broker.image.topic(name)
@@ -238,7 +243,7 @@ class GroupOffsetsApi:
                     label,
                     [
                         self._fetched(part, group_id, name, index, value, stable, None)
-                        for index, value in values.items()
+                        for index, value in values
                     ],
                 )
             )

@@ -17,7 +17,8 @@ from millstream.broker.groups import responses
 from millstream.broker.groups.classic import ClassicGroup
 from millstream.broker.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
 from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.coordinator import Group, GroupCoordinator, Part, coordinator_error
+from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.groups.part import Part
 from millstream.broker.groups.subscription import CONSUMER
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -332,7 +333,7 @@ class GroupsApi:
         found = []
         for part in self.groups.ready_parts():
             for group_id in part.group_ids():
-                state, kind, protocol_type = self._listed(part.groups.get(group_id))
+                state, kind, protocol_type = self._listed(part, group_id)
                 if (not states or state.lower() in states) and (not types or kind.lower() in types):
                     found.append(
                         call.make(
@@ -348,8 +349,12 @@ class GroupsApi:
             groups=tuple(found),
         )
 
-    def _listed(self, group: Group | None) -> tuple[str, str, str]:
+    def _listed(self, part: Part, group_id: str) -> tuple[str, str, str]:
         """State, type and protocol type."""
+        sleeping = part.groups.sleeping(group_id)
+        if sleeping is not None:
+            return State.EMPTY.value, "classic", sleeping.protocol_type
+        group = part.groups.get(group_id)
         if group is None:
             return State.EMPTY.value, "classic", ""
         if isinstance(group, ConsumerGroup):

@@ -32,7 +32,8 @@ from millstream.broker.groups.consumer_types import (
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.groups.coordinator import GroupCoordinator, Part, Row
+    from millstream.broker.groups.coordinator import GroupCoordinator
+    from millstream.broker.groups.part import Part, Row
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.groups")

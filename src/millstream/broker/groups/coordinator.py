@@ -15,22 +15,18 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from millstream.broker.groups import records
 from millstream.broker.groups.classic import ClassicGroup
 from millstream.broker.groups.classic_types import NEVER, Action, Answer, Limits, Save, State
 from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.consumer_records import KINDS as CONSUMER_KINDS
 from millstream.broker.groups.consumer_side import ConsumerSide
-from millstream.broker.groups.consumer_types import GroupChanged, parse_row, row
-from millstream.broker.groups.offsets import OffsetTable
-from millstream.broker.shards import Shard, ShardedTopic
-from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from millstream.broker.groups.consumer_types import row
+from millstream.broker.groups.part import Group, Part, Row, wall_ms
+from millstream.broker.shards import Replay, Shard, ShardedTopic
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import BAD_FRAME
-from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER, Record, control_type
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.groups")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-Group = ClassicGroup | ConsumerGroup
-Row = tuple[bytes, bytes | None]
 ROWS_AT_ONCE = 500  # tombstones in one batch, so that none comes near the largest batch allowed
 
 # What the log's errors mean to a client of the coordinator.
@@ -57,101 +51,6 @@ _TO_COORDINATOR_ERROR = {
 
 def coordinator_error(error: KafkaError) -> ErrorCode:
     return _TO_COORDINATOR_ERROR.get(error.code, error.code)
-
-
-class Part:
-    """Groups and offsets of one partition of the internal topic."""
-
-    __slots__ = ("_new_group", "_unread", "groups", "offsets", "shard")
-
-    def __init__(self, shard: Shard, new_group: Callable[[str], ConsumerGroup]) -> None:
-        self.shard = shard
-        self.groups: dict[str, Group] = {}
-        self.offsets = OffsetTable()
-        self._new_group = new_group
-        self._unread: dict[str, bytes] = {}  # while loading: the latest record of each classic group
-
-    # ------------------------------------------------------------------ the log
-
-    def replay(self, header: BatchHeader, record: Record) -> None:
-        key = record.key
-        if header.attributes & CONTROL:
-            kind = control_type(key)
-            if kind in (ABORT_MARKER, COMMIT_MARKER):
-                self.offsets.end_transaction(header.producer_id, kind == COMMIT_MARKER)
-            return
-        if key is None:
-            raise ValueError("a record without a key")
-        kind = records.key_type(key)
-        if kind in (records.OFFSET_COMMIT, records.OFFSET_COMMIT_OLD):
-            producer = header.producer_id if header.attributes & TRANSACTIONAL else -1
-            self.offsets.replay(key, record.value, producer, record.offset)
-        elif kind == records.GROUP_METADATA:
-            group_id = records.parse_group_key(key)
-            if record.value is None:
-                self._unread.pop(group_id, None)
-            else:
-                self._unread[group_id] = record.value
-        elif kind in CONSUMER_KINDS:
-            self._replay_consumer(key, record.value)
-
-    def _replay_consumer(self, key: bytes, value: bytes | None) -> None:
-        group_id, change = parse_row(key, value)
-        group = self.groups.get(group_id)
-        if isinstance(change, GroupChanged) and change.epoch is None:
-            self.groups.pop(group_id, None)
-        elif change is not None and (group is not None or value is not None):
-            if not isinstance(group, ConsumerGroup):
-                group = self.groups[group_id] = self._new_group(group_id)
-            group.apply(change)
-
-    def loaded(self, limits: Limits) -> None:
-        self.offsets.loaded()
-        for group_id, value in self._unread.items():
-            try:
-                parsed = records.parse_group_value(value)
-            except BAD_FRAME as error:
-                logger.error("group %r cannot be read from the log and is forgotten: %s", group_id, error)
-                continue
-            self.groups[group_id] = ClassicGroup.load(group_id, parsed, limits, wall_ms)
-        self._unread.clear()
-
-    def write(
-        self,
-        rows: Sequence[Row],
-        apply: Callable[[int], None],
-        producer: tuple[int, int] | None = None,
-    ) -> asyncio.Future[None] | None:
-        """Append rows in one batch and, when they are committed, `apply` them (given the first one's position).
-
-        None: that has happened. KafkaError if the log refuses them.
-        """
-        now_ms = wall_ms()
-        waiting = self.shard.append(rows, now_ms, producer)
-        position = self.shard.partition.log.end_offset - len(rows)
-
-        def committed(done: asyncio.Future[None]) -> None:
-            if done.exception() is None:
-                apply(position)
-
-        if waiting is None:
-            apply(position)
-        else:
-            waiting.add_done_callback(committed)
-        return waiting
-
-    # ------------------------------------------------------------------ questions
-
-    def knows(self, group_id: str) -> bool:
-        """A group exists when it has members or had some, or when offsets were committed in its name."""
-        return (
-            group_id in self.groups
-            or group_id in self.offsets.groups
-            or self.offsets.in_transaction(group_id)
-        )
-
-    def group_ids(self) -> Iterable[str]:
-        return dict.fromkeys((*self.groups, *self.offsets.groups))
 
 
 class GroupCoordinator:
@@ -174,7 +73,7 @@ class GroupCoordinator:
                 "segment.bytes": str(broker.settings.integer("offsets.topic.segment.bytes")),
             },
         )
-        self.unreadable = 0
+        self.unreadable_records = 0
         self._alarms: list[tuple[float, int, Part, Group]] = []
         self._counter = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
@@ -202,34 +101,32 @@ class GroupCoordinator:
 
     def new_classic(self, part: Part, group_id: str) -> ClassicGroup:
         """A classic group in place of nothing, or of an empty one of the other protocol. KafkaError if that cannot go."""
-        rows = self._group_tombstones(part.groups.get(group_id))
-        if rows:
-            part.shard.append(rows, wall_ms())
+        known = part.groups.get(group_id)
+        if known is not None:
+            part.shard.append(self._group_tombstones(group_id, known), wall_ms())
         group = part.groups[group_id] = ClassicGroup(group_id, self.limits, wall_ms)
         return group
 
     # ------------------------------------------------------------------ told by the shards
 
-    def replay(self, shard: Shard, header: BatchHeader, record: Record) -> None:
-        part = self.parts.get(shard.index)
-        if part is None or part.shard is not shard:
-            part = self.parts[shard.index] = Part(shard, self.consumers.new_group)
-        try:
-            part.replay(header, record)
-        except (*BAD_FRAME, KafkaError) as error:
-            self.unreadable += 1
-            logger.error(
-                "%s: the record at offset %d cannot be read and is skipped: %s",
-                shard.partition,
-                record.offset,
-                error,
-            )
+    def replayer(self, shard: Shard) -> Replay:
+        return self._new_part(shard).replay
+
+    def _new_part(self, shard: Shard) -> Part:
+        part = self.parts[shard.index] = Part(shard, self.limits, self.consumers.new_group)
+        return part
+
+    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
+        self.unreadable_records += 1
+        logger.error(
+            "%s: the record at offset %d cannot be read and is skipped: %s", shard.partition, offset, error
+        )
 
     def loaded(self, shard: Shard) -> None:
         part = self.parts.get(shard.index)
         if part is None or part.shard is not shard:
-            part = self.parts[shard.index] = Part(shard, self.consumers.new_group)
-        part.loaded(self.limits)
+            part = self._new_part(shard)
+        part.loaded()
         now = self.now()
         for group in list(part.groups.values()):
             if isinstance(group, ConsumerGroup):
@@ -338,14 +235,14 @@ class GroupCoordinator:
             (records.offset_key(group_id, topic, partition), None)
             for topic, partition in part.offsets.of_group(group_id)
         ]
-        return rows + self._group_tombstones(part.groups.get(group_id))
+        return rows + self._group_tombstones(group_id, part.groups.get(group_id))
 
-    def _group_tombstones(self, group: Group | None) -> list[Row]:
-        if group is None:
-            return []
+    def _group_tombstones(self, group_id: str, group: Group | None) -> list[Row]:
+        """A group that only ever had offsets has no record of its own, but a tombstone all the same, as in Kafka: after
+        the offsets' tombstones it tells a later start that the group is gone."""
         if isinstance(group, ConsumerGroup):
-            return [row(group.group_id, change) for change in group.tombstones()]
-        return [(records.group_key(group.group_id), None)]
+            return [row(group_id, change) for change in group.tombstones()]
+        return [(records.group_key(group_id), None)]
 
     def delete_group(self, part: Part, group_id: str) -> asyncio.Future[None] | None:
         """KafkaError if it is not there, or not empty, or cannot be deleted now."""
@@ -379,7 +276,8 @@ class GroupCoordinator:
         for topic, partition in places:
             part.offsets.remove(group_id, topic, partition)
         if whole_group:
-            group = part.groups.pop(group_id, None)
+            group = part.groups.pop(group_id)
+            part.offsets.forget_group(group_id)
             if group is not None:
                 self.end(group, ErrorCode.coordinator_not_available)
 
@@ -437,10 +335,13 @@ class GroupCoordinator:
                     self._expire_group(part, group_id, wall_ms(), retention_ms)
 
     def _expire_group(self, part: Part, group_id: str, now_ms: int, retention_ms: int) -> None:
-        group = part.groups.get(group_id)
+        sleeping = part.groups.sleeping(group_id)
+        group = None if sleeping is not None else part.groups.get(group_id)
         since: int | None = None
         keep: frozenset[str] = frozenset()
-        if isinstance(group, ConsumerGroup):
+        if sleeping is not None:
+            since = None if sleeping.state_time < 0 else sleeping.state_time
+        elif isinstance(group, ConsumerGroup):
             keep = group.subscribed()
         elif group is not None and group.protocol_type is not None:
             if group.state is State.EMPTY:
@@ -456,15 +357,13 @@ class GroupCoordinator:
         ]
         empty = group is None or (group.is_empty and not (isinstance(group, ClassicGroup) and group.pending))
         over = (
-            empty
-            and len(places) == sum(map(len, part.offsets.groups.get(group_id, {}).values()))
-            and not part.offsets.in_transaction(group_id)
+            empty and len(places) == part.offsets.size(group_id) and not part.offsets.in_transaction(group_id)
         )
         if not places and not over:
             return
         rows: list[Row] = [(records.offset_key(group_id, *place), None) for place in places]
         if over:
-            rows += self._group_tombstones(group)
+            rows += self._group_tombstones(group_id, group)
         try:
             self.write_tombstones(
                 part, rows, lambda: self._forgotten(part, group_id, places, whole_group=over)
@@ -479,7 +378,3 @@ class GroupCoordinator:
         part = self.parts.get(partition)
         if part is not None:
             part.offsets.end_transaction(producer_id, committed)
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000

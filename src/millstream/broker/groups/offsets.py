@@ -1,7 +1,12 @@
 """The offsets that groups have committed, in as little memory as Python allows.
 
-A committed offset is kept as the bytes of its record's value, under group, topic and partition: about 150 bytes each, all
-of it invisible to the garbage collector except one dictionary a group. It is parsed when somebody asks for it.
+A committed offset is kept as the bytes of its record's value and parsed when somebody asks for it. A group's offsets lie in
+one flat tuple (topic, partition, value, topic, partition, value, ...) while they are few, and in a dictionary by topic and
+partition when they are more. So a million groups of one offset cost about 300 bytes each, and none of it is looked at by
+the garbage collector; in larger groups an offset costs less.
+
+A group stays in the table when its last offset goes, with nothing in it, until the coordinator tidies up: as in Kafka, a
+group that lost its offsets is there, empty, until the next check for expired ones.
 
 Offsets committed inside a transaction wait under their producer's id until the transaction's marker comes: a commit makes
 them the group's offsets, an abort forgets them. An offset committed later, transaction or not, wins over an earlier one
@@ -12,13 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millstream.broker.groups.records import NO_TIME, parse_offset_key_prefix, parse_offset_value
 from millstream.wire.primitives import INT32
 
-Topics = dict[str, dict[int, bytes]]  # topic -> partition -> the record's value
+Few = tuple[Any, ...]  # topic, partition, value, and again: a tuple, because it takes the least memory
+Many = dict[tuple[str, int], bytes]
 Place = tuple[str, str, int]  # group, topic, partition
+
+FEW = 8 * 3  # a tuple longer than this becomes a dictionary
+TOPICS_REMEMBERED = 10_000
 
 
 class Pending(NamedTuple):
@@ -27,57 +36,107 @@ class Pending(NamedTuple):
 
 
 class OffsetTable:
-    __slots__ = ("_open", "_pending", "_places", "count", "groups")
+    __slots__ = ("_groups", "_open", "_pending", "_topics", "count")
 
     def __init__(self) -> None:
-        self.groups: dict[str, Topics] = {}
+        self._groups: dict[str, Few | Many] = {}
         self.count = 0
         self._pending: dict[int, dict[Place, Pending]] = {}  # by producer id
         self._open: dict[str, set[int]] = {}  # group -> producers with offsets that wait
-        self._places: dict[
-            bytes, tuple[str, str, dict[int, bytes]]
-        ] = {}  # while loading: by the key's prefix
+        self._topics: dict[bytes, str] = {}  # while loading: names, so that each is decoded once
+
+    # ------------------------------------------------------------------ groups
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._groups
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def size(self, group: str) -> int:
+        """How many offsets the group has."""
+        known = self._groups.get(group, ())
+        return len(known) if isinstance(known, dict) else len(known) // 3
+
+    def forget_group(self, group: str) -> None:
+        """The group is gone. Offsets go one by one before; if any is left, it stays."""
+        if not self._groups.get(group, True):
+            del self._groups[group]
 
     # ------------------------------------------------------------------ committed offsets
 
     def get(self, group: str, topic: str, partition: int) -> bytes | None:
-        topics = self.groups.get(group)
-        partitions = None if topics is None else topics.get(topic)
-        return None if partitions is None else partitions.get(partition)
+        known = self._groups.get(group)
+        if not known:
+            return None
+        if isinstance(known, dict):
+            return known.get((topic, partition))
+        for at in range(0, len(known), 3):
+            if known[at + 1] == partition and known[at] == topic:
+                value: bytes = known[at + 2]
+                return value
+        return None
 
     def put(self, group: str, topic: str, partition: int, value: bytes, position: int) -> None:
-        topics = self.groups.get(group)
-        if topics is None:
-            topics = self.groups[group] = {}
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[intern(topic)] = {}
-        if partition not in partitions:
-            self.count += 1
-        partitions[partition] = value
+        self._put(group, intern(topic), partition, value)
         if group in self._open:
             self._outdate((group, topic, partition), position)
 
+    def _put(self, group: str, topic: str, partition: int, value: bytes) -> None:
+        known = self._groups.get(group)
+        if not known:
+            self._groups[group] = (topic, partition, value)
+            self.count += 1
+        elif isinstance(known, dict):
+            before = len(known)
+            known[topic, partition] = value
+            self.count += len(known) - before
+        else:
+            for at in range(0, len(known), 3):
+                if known[at + 1] == partition and known[at] == topic:
+                    self._groups[group] = (*known[: at + 2], value, *known[at + 3 :])
+                    return
+            self.count += 1
+            if len(known) < FEW:
+                self._groups[group] = (*known, topic, partition, value)
+                return
+            many: Many = {(known[at], known[at + 1]): known[at + 2] for at in range(0, len(known), 3)}
+            many[topic, partition] = value
+            self._groups[group] = many
+
     def remove(self, group: str, topic: str, partition: int) -> None:
         """A tombstone: it also ends the wait of what transactions would have put there."""
-        topics = self.groups.get(group)
-        partitions = None if topics is None else topics.get(topic)
-        if topics is not None and partitions is not None and partitions.pop(partition, None) is not None:
-            self.count -= 1
-            if not partitions:
-                del topics[topic]
-                if not topics:
-                    del self.groups[group]
+        known = self._groups.get(group)
+        if isinstance(known, dict):
+            if known.pop((topic, partition), None) is not None:
+                self.count -= 1
+                if not known:
+                    self._groups[group] = ()
+        elif known:
+            for at in range(0, len(known), 3):
+                if known[at + 1] == partition and known[at] == topic:
+                    self._groups[group] = (*known[:at], *known[at + 3 :])
+                    self.count -= 1
+                    break
         for producer_id in self._open.get(group, ()):
             self._pending[producer_id].pop((group, topic, partition), None)
 
+    def items(self, group: str) -> Iterator[tuple[str, int, bytes]]:
+        """Topic, partition and value of every offset of the group."""
+        known = self._groups.get(group, ())
+        if isinstance(known, dict):
+            for (topic, partition), value in known.items():
+                yield topic, partition, value
+        else:
+            for at in range(0, len(known), 3):
+                yield known[at], known[at + 1], known[at + 2]
+
     def of_group(self, group: str) -> list[tuple[str, int]]:
         """Every place where the group has an offset, or may soon have one."""
-        places = {
-            (topic, partition): None
-            for topic, partitions in self.groups.get(group, {}).items()
-            for partition in partitions
-        }
+        places = {(topic, partition): None for topic, partition, _ in self.items(group)}
         for producer_id in self._open.get(group, ()):
             for of_group, topic, partition in self._pending[producer_id]:
                 if of_group == group:
@@ -86,12 +145,13 @@ class OffsetTable:
 
     def of_topic(self, name: str) -> list[tuple[str, int]]:
         """The groups and partitions with an offset in this topic, or perhaps soon with one."""
-        places = {
-            (group, partition): None
-            for group, topics in self.groups.items()
-            if name in topics
-            for partition in topics[name]
-        }
+        places: dict[tuple[str, int], None] = {}
+        for group, known in self._groups.items():
+            if isinstance(known, tuple) and name not in known:
+                continue  # the common case, without making anything
+            for topic, partition, _ in self.items(group):
+                if topic == name:
+                    places[group, partition] = None
         for waiting in self._pending.values():
             for group, topic, partition in waiting:
                 if topic == name:
@@ -102,21 +162,21 @@ class OffsetTable:
         self, group: str, since: int | None, now_ms: int, retention_ms: int
     ) -> Iterator[tuple[str, int]]:
         """Places whose offset is too old: counted from `since`, or from each commit if that is None."""
-        for topic, partitions in self.groups.get(group, {}).items():
-            for partition, value in partitions.items():
-                offset = parse_offset_value(value)
-                if offset.expire_time != NO_TIME:
-                    old = now_ms >= offset.expire_time
-                else:
-                    old = now_ms - (offset.commit_time if since is None else since) >= retention_ms
-                if old and not self.is_unstable(group, topic, partition):
-                    yield topic, partition
+        for topic, partition, value in self.items(group):
+            offset = parse_offset_value(value)
+            if offset.expire_time != NO_TIME:
+                old = now_ms >= offset.expire_time
+            else:
+                old = now_ms - (offset.commit_time if since is None else since) >= retention_ms
+            if old and not self.is_unstable(group, topic, partition):
+                yield topic, partition
 
     # ------------------------------------------------------------------ offsets of open transactions
 
     def put_pending(
         self, producer_id: int, group: str, topic: str, partition: int, value: bytes, position: int
     ) -> None:
+        self._groups.setdefault(group, ())
         self._pending.setdefault(producer_id, {})[group, topic, partition] = Pending(position, value)
         self._open.setdefault(group, set()).add(producer_id)
 
@@ -152,35 +212,31 @@ class OffsetTable:
     # ------------------------------------------------------------------ loading
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int, position: int) -> None:
-        """An offset commit out of the log. This runs a million times at a start: a plain commit is three look-ups."""
-        prefix = key[:-4]
-        found = self._places.get(prefix)
-        if found is None:
-            group, topic = parse_offset_key_prefix(prefix)
-            topic = intern(topic)
-            partitions = self.groups.setdefault(group, {}).setdefault(topic, {})
-            found = self._places[prefix] = (group, topic, partitions)
-        partition = INT32.unpack_from(key, len(prefix))[0]
+        """An offset commit out of the log. This runs a million times at a start, so the usual key is taken apart here."""
+        end = 4 + (key[2] << 8 | key[3])
+        name = key[end + 2 : -4]
+        if key[end] << 8 | key[end + 1] != len(name):
+            parse_offset_key_prefix(key[:-4])  # says what is wrong
+        group = key[4:end].decode()
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = intern(name.decode())
+            if len(self._topics) < TOPICS_REMEMBERED:
+                self._topics[name] = topic
+        partition = INT32.unpack_from(key, len(key) - 4)[0]
         if value is None:
-            found[2].pop(partition, None)
-            for producer in self._open.get(found[0], ()):
-                self._pending[producer].pop((found[0], found[1], partition), None)
+            self.remove(group, topic, partition)
         elif producer_id < 0:
-            found[2][partition] = value
-            if self._open and found[0] in self._open:
-                self._outdate((found[0], found[1], partition), position)
+            if group not in self._groups:
+                self._groups[group] = (topic, partition, value)
+                self.count += 1
+                return
+            self._put(group, topic, partition, value)
+            if self._open and group in self._open:
+                self._outdate((group, topic, partition), position)
         else:
-            self.put_pending(producer_id, found[0], found[1], partition, value, position)
+            self.put_pending(producer_id, group, topic, partition, value, position)
 
     def loaded(self) -> None:
-        """The log has been read: tidy up what tombstones left behind, and count."""
-        self._places = {}
-        self.count = 0
-        for group in list(self.groups):
-            topics = self.groups[group]
-            for topic in [topic for topic, partitions in topics.items() if not partitions]:
-                del topics[topic]
-            if topics:
-                self.count += sum(map(len, topics.values()))
-            else:
-                del self.groups[group]
+        """The log has been read."""
+        self._topics = {}

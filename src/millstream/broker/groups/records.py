@@ -188,6 +188,25 @@ def group_value(group: GroupRecord, version: int = 3) -> bytes:
     return out.done()
 
 
+class EmptyGroup(NamedTuple):
+    protocol_type: str
+    state_time: int
+
+
+_EMPTY_TAIL = struct.Struct(">ihhqi")  # generation, no protocol, no leader, state time, no members
+
+
+def empty_group(value: bytes) -> EmptyGroup | None:
+    """What the record of a classic group without members says; None if it is not one in the form that is written now."""
+    size = len(value) - _EMPTY_TAIL.size
+    if size < 4 or value[:2] != b"\0\3" or INT16.unpack_from(value, 2)[0] != size - 4:
+        return None
+    _, protocol, leader, state_time, members = _EMPTY_TAIL.unpack_from(value, size)
+    if protocol != -1 or leader != -1 or members:
+        return None
+    return EmptyGroup(value[4:size].decode(), state_time)
+
+
 def parse_group_value(value: bytes) -> GroupRecord:
     source = Reader(value, flexible_from=4)
     version = source.version

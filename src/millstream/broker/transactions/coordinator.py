@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from millstream.broker.shards import Shard, ShardedTopic
+from millstream.broker.shards import Replay, Shard, ShardedTopic
 from millstream.broker.transactions.machine import NEVER_TIMES_OUT, PREPARED, WRONG_ID, Machine, Outcome
 from millstream.broker.transactions.markers import OFFSETS_TOPIC, Completion, LocalMarkers
 from millstream.broker.transactions.part import Part
@@ -34,9 +34,8 @@ from millstream.broker.transactions.records import (
     encode_key,
     encode_value,
 )
-from millstream.wire.batch import CONTROL, BatchHeader
+from millstream.wire.batch import CONTROL
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.records import Record
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -98,11 +97,18 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------------ what the shards tell
 
-    def replay(self, shard: Shard, header: BatchHeader, record: Record) -> None:
-        if header.attributes & CONTROL:
-            return
-        if not self._part_of(shard).replay(record.key or b"", record.value):
-            logger.warning("%s: record at %d of an unknown kind ignored", shard.partition, record.offset)
+    def replayer(self, shard: Shard) -> Replay:
+        part = self._part_of(shard)
+
+        def replay(attributes: int, _: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+            if not attributes & CONTROL and not part.replay(key or b"", value):
+                logger.warning("%s: record at %d of an unknown kind ignored", shard.partition, offset)
+
+        return replay
+
+    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
+        """An id whose state is unknown could be anything; better none of this shard than a wrong answer."""
+        raise KafkaError(ErrorCode.corrupt_message, f"the record at {offset} cannot be read: {error}")
 
     def loaded(self, shard: Shard) -> None:
         part = self._part_of(shard)
