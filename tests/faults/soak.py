@@ -27,6 +27,7 @@ def main() -> int:
         description="Kill a broker again and again, and check what its clients saw."
     )
     parser.add_argument("--kills", type=int, default=100, help="how often to kill (default 100)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no more kills after this time")
     parser.add_argument("--seed", type=int, help="to repeat a run (default: a new one)")
     parser.add_argument("--rate", type=int, default=3000, help="plain records a second (default 3000)")
     parser.add_argument("--between", type=float, default=1.5, help="most seconds between two faults")
@@ -43,11 +44,12 @@ def main() -> int:
     try:
         chaos = Chaos(broker, seed)
         number = 0
-        while chaos.kills < options.kills and not wrong:
+        end = began + options.seconds
+        while chaos.kills < options.kills and not wrong and time.monotonic() < end:
             number += 1
             this = Round(number, rate=options.rate)
             kills = min(KILLS_PER_ROUND, options.kills - chaos.kills)
-            history = play(this, broker, chaos, kills, seed, options.between, _progress)
+            history = play(this, broker, chaos, kills, seed, options.between, end, _progress)
             violations = check(history)
             records += history.count()
             took = time.monotonic() - began

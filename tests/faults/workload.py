@@ -97,9 +97,6 @@ class Worker(threading.Thread):
             "reconnect.backoff.max.ms": 200,
             "retry.backoff.ms": 20,
             "topic.metadata.refresh.interval.ms": 5000,
-            # The other strategy forgets its only broker when that is away, and librdkafka 2.16 then sends the offsets of a
-            # transaction to the forgotten one, which waits for ever.
-            "metadata.recovery.strategy": "none",
             "error_cb": lambda error: self.errors.append(str(error)),
             **QUIET,
             **own,
@@ -180,6 +177,7 @@ class Transactional(Worker):
 
     transactional_id: str
     timeout_ms = 60_000
+    more_settings: dict[str, object] = {}
 
     def producer(self) -> Producer:
         made = Producer(
@@ -187,6 +185,7 @@ class Transactional(Worker):
                 transactional_id=self.transactional_id,
                 transaction_timeout_ms=self.timeout_ms,
                 linger_ms=2,
+                **self.more_settings,
             )
         )
         self.persist(lambda: made.init_transactions(CALL_TIMEOUT))
@@ -435,6 +434,11 @@ class LedgerReader(Worker):
 
 
 class Transformer(Subscriber, Transactional):
+    # All other clients have the default, which forgets its only broker while that is away and starts from the bootstrap
+    # address. Here librdkafka 2.16 would send the offsets of a transaction to the forgotten one and wait for ever (its
+    # issue 5511).
+    more_settings = {"metadata_recovery_strategy": "none"}
+
     def __init__(
         self, group: str, topic: str, output: str, bootstrap: str, history: History, seed: int
     ) -> None:

@@ -9,7 +9,6 @@ against Millstream only is a wrong test.
 """
 
 import importlib.util
-import os
 import re
 import sys
 import uuid
@@ -27,15 +26,6 @@ from .waiting import soon
 REPOSITORY = Path(__file__).resolve().parents[2]
 # One partition keeps the internal topics of the peers cheap; all else is the default.
 SETTINGS = {"offsets.topic.num.partitions": "1"}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--against",
-        default=None,
-        metavar="millstream|kafka|HOST:PORT",
-        help="the broker that interop tests talk to",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,12 +54,6 @@ def load_peer() -> ModuleType:
     sys.modules["apache_kafka"] = peer
     spec.loader.exec_module(peer)
     return peer
-
-
-@pytest.fixture(scope="session")
-def against(pytestconfig: pytest.Config) -> str:
-    """ "millstream", "kafka", or an address."""
-    return pytestconfig.getoption("--against", None) or os.environ.get("MILLSTREAM_AGAINST") or "millstream"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""franz-go: produce, consume by assignment and admin, by go/main.go."""
+"""franz-go: produce, consume by assignment and in groups, transactions and admin, by the programs in go/."""
 
 import shutil
 import subprocess
@@ -28,4 +28,4 @@ def test_franz_go(program: Path, bootstrap: str) -> None:
     done = subprocess.run([str(program), bootstrap], capture_output=True, text=True, timeout=300)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr[-6000:]
-    assert done.stdout.count("ok ") > 15
+    assert done.stdout.count("ok ") > 25

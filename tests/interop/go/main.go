@@ -24,7 +24,7 @@ var (
 )
 
 func check(name string, body func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -57,7 +57,7 @@ func refused(expected *kerr.Error, err error) {
 
 // soon: Kafka answers an admin request when the controller has it; the broker may show it a moment later.
 func soon(condition func() bool) {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
 			panic("it never became true")
@@ -370,6 +370,8 @@ func main() {
 	admin = kadm.NewClient(shared)
 	records()
 	administration()
+	groups()
+	transactions()
 	shared.Close()
 	if failed > 0 {
 		os.Exit(1)

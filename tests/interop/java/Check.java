@@ -2,6 +2,7 @@ import java.util.Arrays;
 import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** One line per check on standard output; the exit code says whether all of them held. */
 final class Check {
@@ -9,14 +10,14 @@ final class Check {
         void run() throws Exception;
     }
 
-    private static int failed = 0;
+    private static final AtomicInteger failed = new AtomicInteger();
 
     static void that(String name, Body body) {
         try {
             body.run();
             System.out.println("ok " + name);
         } catch (Throwable error) {
-            failed++;
+            failed.incrementAndGet();
             System.out.println("FAILED " + name + ": " + error);
             error.printStackTrace();
         }
@@ -50,7 +51,7 @@ final class Check {
 
     /** Kafka answers an admin request when the controller has it; the broker may show it a moment later. */
     static void soon(Body body) throws Exception {
-        long deadline = System.nanoTime() + 10_000_000_000L;
+        long deadline = System.nanoTime() + 30_000_000_000L;
         while (true) {
             try {
                 body.run();
@@ -70,7 +71,7 @@ final class Check {
 
     static void end() {
         System.out.flush();
-        System.exit(failed == 0 ? 0 : 1);
+        System.exit(failed.get() == 0 ? 0 : 1);
     }
 
     private static String text(Object value) {

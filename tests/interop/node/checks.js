@@ -1,5 +1,5 @@
 // kafkajs, producing and administering: node checks.js HOST:PORT PREFIX
-// Consuming is left out: a kafkajs consumer is always a member of a group. The test reads what was written here with
+// Consuming is in groups.js: a kafkajs consumer is always a member of a group. The test reads what was written here with
 // another client. One line per check on standard output; the exit code says whether all of them held.
 const assert = require("node:assert");
 const { Kafka, CompressionTypes, Partitioners, ConfigResourceTypes, logLevel } = require("kafkajs");
