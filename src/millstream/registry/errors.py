@@ -1,19 +1,10 @@
 """What a request can be refused with: HTTP status, Confluent's error code, and words."""
 
-from typing import Any
+from millstream.http.errors import HttpError
 
 
-class RegistryError(Exception):
+class RegistryError(HttpError):
     """Answered as {"error_code": ..., "message": ...}."""
-
-    def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-
-    def body(self) -> dict[str, Any]:
-        return {"error_code": self.code, "message": self.message}
 
 
 def subject_not_found(subject: str) -> RegistryError:

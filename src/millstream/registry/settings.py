@@ -1,28 +1,19 @@
 """The registry's settings: Confluent's names, types and defaults in one table. Our own are marked in their text."""
 
 import socket
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
 
 from millstream.client import ClientConfig
+from millstream.http import settings as http
+from millstream.http.settings import INT, LIST, B, HttpSettings, S, Setting
 from millstream.registry.election import ElectionSettings, Identity
 from millstream.registry.levels import LEVELS
 from millstream.registry.service import ServiceSettings
 from millstream.registry.topic import TopicSettings
-from millstream.settings.values import InvalidSetting, Type, parse
+from millstream.settings.values import InvalidSetting
 
 DEFAULT_PORT = 8081
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    type: Type
-    default: str | None
-    text: str
-
-
-S, INT, B, LIST, P = Type.STRING, Type.INT, Type.BOOLEAN, Type.LIST, Type.PASSWORD
 SETTINGS: dict[str, Setting] = {
     "listeners": Setting(
         LIST, "http://0.0.0.0:8081", "Addresses to listen on: http://host:port, https://host:port."
@@ -62,67 +53,23 @@ SETTINGS: dict[str, Setting] = {
     ),
     "avro.compatibility.level": Setting(S, None, "The older name of schema.compatibility.level."),
     "mode.mutability": Setting(B, "true", "Whether modes can be changed."),
-    "max.request.size": Setting(INT, "10485760", "Ours: the largest body of a request, in bytes."),
-    "authentication.method": Setting(S, "NONE", "NONE or BASIC."),
-    "authentication.realm": Setting(S, "millstream", "What a browser shows when it asks for the password."),
-    "authentication.roles": Setting(LIST, "*", "The roles that may use the registry; * for every user."),
-    "authentication.user.file": Setting(
-        S, None, "Ours: the users, one a line, as Jetty's property file has them: `name: password,role,role`."
-    ),
-    "authentication.readonly.roles": Setting(
-        LIST, "readonly", "Ours: users with one of these roles, and none other, may read only."
-    ),
-    "authentication.skip.paths": Setting(LIST, "", "Paths that need no password."),
-    "ssl.keystore.location": Setting(S, None, "The server's key and certificates: a PEM file, or PKCS12."),
-    "ssl.keystore.type": Setting(S, "PEM", "PEM or PKCS12."),
-    "ssl.keystore.password": Setting(P, None, "The password of a PKCS12 file."),
-    "ssl.key.password": Setting(P, None, "The password of the key."),
-    "ssl.truststore.location": Setting(
-        S, None, "Certificates to trust (PEM): of clients, and of the other instances."
-    ),
-    "ssl.client.authentication": Setting(S, "NONE", "NONE, REQUESTED or REQUIRED."),
+    **http.LIMITS,
+    **http.USERS,
+    **http.TLS,
     "ssl.endpoint.identification.algorithm": Setting(
         S, "https", "Empty: the name in another instance's certificate is not checked."
     ),
     "inter.instance.protocol": Setting(S, None, "http or https: which listener other instances use."),
-    "access.control.allow.origin": Setting(
-        S, "", "Which web pages may use the registry from a browser (CORS)."
-    ),
-    "access.control.allow.methods": Setting(S, "", "The methods that they may use."),
-    "log.level": Setting(S, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),
-    "debug": Setting(B, "false", "The same as log.level=DEBUG."),
+    **http.PAGES,
+    **http.LOGGING,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    scheme: str
-    host: str
-    port: int
-
-
-class RegistrySettings:
+class RegistrySettings(HttpSettings):
     """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
 
     def __init__(self, given: dict[str, str]) -> None:
-        self._given = given
-        self.unknown = sorted(
-            name for name in given if name not in SETTINGS and not name.startswith("kafkastore.")
-        )
-        self._values: dict[str, Any] = {}
-        for name, setting in SETTINGS.items():
-            text = given.get(name, setting.default)
-            self._values[name] = None if text is None else parse(name, setting.type, text)
-        self.listeners = [_listener(text) for text in self._values["listeners"]]
-        if not self.listeners:
-            raise InvalidSetting("listeners", "", "at least one is needed")
-
-    def value(self, name: str) -> Any:
-        return self._values[name]
-
-    def secret(self, name: str) -> str | None:
-        value = self._values[name]
-        return None if value is None else str(value.value if hasattr(value, "value") else value)
+        super().__init__(SETTINGS, given, ("kafkastore.",), DEFAULT_PORT)
 
     @property
     def level(self) -> str:
@@ -135,10 +82,7 @@ class RegistrySettings:
         return level
 
     def client(self) -> ClientConfig:
-        prefix = "kafkastore."
-        properties = {
-            name[len(prefix) :]: text for name, text in self._given.items() if name.startswith(prefix)
-        }
+        properties = self.with_prefix("kafkastore.")
         properties.pop("bootstrap.servers", None)
         servers = ",".join(self.value("kafkastore.bootstrap.servers"))
         return ClientConfig.of(servers, properties, "schema-registry")
@@ -179,14 +123,3 @@ class RegistrySettings:
             mode_changes=self.value("mode.mutability"),
             leader_patience=self.value("millstream.leader.wait.ms") / 1000,
         )
-
-
-def _listener(text: str) -> Listener:
-    parts = urlsplit(text)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme not in ("http", "https") or parts.path not in ("", "/"):
-        raise InvalidSetting("listeners", text, "use http://host:port or https://host:port")
-    return Listener(parts.scheme, parts.hostname or "0.0.0.0", DEFAULT_PORT if port is None else port)  # noqa: S104

@@ -140,6 +140,14 @@ class SchemaRegistry:
         """The id of a schema that has to be registered already."""
         return self._id(subject, text, schema_type, references, normalize, register=False)
 
+    def found(
+        self, subject: str, text: str, schema_type: str = "AVRO", references: tuple[Reference, ...] = ()
+    ) -> dict[str, Any]:
+        """A schema of a subject as the registry describes it: its id, its version."""
+        body = _request_body(text, schema_type, references)
+        described: dict[str, Any] = self._ask("POST", f"/subjects/{quote(subject, safe='')}", body)
+        return described
+
     def subjects(self) -> list[str]:
         return list(self._ask("GET", "/subjects"))
 
@@ -168,11 +176,7 @@ class SchemaRegistry:
         key = (subject, schema_type, text, references, normalize)
         found = self._ids.get(key)
         if found is None:
-            body: dict[str, Any] = {"schema": text, "schemaType": schema_type}
-            if references:
-                body["references"] = [
-                    {"name": one.name, "subject": one.subject, "version": one.version} for one in references
-                ]
+            body = _request_body(text, schema_type, references)
             path = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}"
             answer = self._ask("POST", f"{path}{'?normalize=true' if normalize else ''}", body)
             found = self._ids[key] = int(answer["id"])
@@ -229,6 +233,15 @@ class SchemaRegistry:
                 address.hostname, address.port or 443, timeout=self._timeout, context=self._context
             )
         return http.client.HTTPConnection(address.hostname, address.port or 80, timeout=self._timeout)
+
+
+def _request_body(text: str, schema_type: str, references: tuple[Reference, ...]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text, "schemaType": schema_type}
+    if references:
+        body["references"] = [
+            {"name": one.name, "subject": one.subject, "version": one.version} for one in references
+        ]
+    return body
 
 
 def _references(body: dict[str, Any]) -> tuple[Reference, ...]:

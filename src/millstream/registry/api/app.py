@@ -6,17 +6,18 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from millstream import __version__
+from millstream.http.bodies import TooMuch
+from millstream.http.users import protected
 from millstream.registry.api import compatibility, contexts, schemas, settings, subjects
-from millstream.registry.api.answers import answer
-from millstream.registry.api.around import Around, TooMuch
+from millstream.registry.api.answers import MEDIA_TYPE, answer
+from millstream.registry.api.around import Around
 from millstream.registry.api.cache import Cache
 from millstream.registry.api.documents import document
 from millstream.registry.api.leading import LeaderClient
-from millstream.registry.api.users import BasicAuthentication, read_users
+from millstream.registry.api.users import reads_only
 from millstream.registry.errors import RegistryError
 from millstream.registry.service import RegistryService
 from millstream.registry.settings import RegistrySettings
@@ -51,28 +52,7 @@ def make_app(service: RegistryService, options: RegistrySettings, client: Leader
     app.add_exception_handler(Exception, _failed)
     document(app)
     wrapped: ASGIApp = Around(Cache(app, service.state), largest_body=options.value("max.request.size"))
-    if str(options.value("authentication.method")).upper() == "BASIC":
-        path = options.value("authentication.user.file")
-        if not path:
-            raise ValueError("authentication.method=BASIC needs authentication.user.file")
-        wrapped = BasicAuthentication(
-            wrapped,
-            read_users(path),
-            realm=options.value("authentication.realm"),
-            roles=options.value("authentication.roles"),
-            read_only_roles=options.value("authentication.readonly.roles"),
-            open_paths=options.value("authentication.skip.paths"),
-        )
-    origins = str(options.value("access.control.allow.origin"))
-    if origins:
-        methods = str(options.value("access.control.allow.methods")) or "GET,POST,PUT,DELETE,OPTIONS,HEAD"
-        wrapped = CORSMiddleware(
-            wrapped,
-            allow_origins=[one.strip() for one in origins.split(",")],
-            allow_methods=[one.strip() for one in methods.split(",")],
-            allow_headers=["*"],
-        )
-    return wrapped
+    return protected(wrapped, options, reads_only, MEDIA_TYPE)
 
 
 async def _refused(request: Request, error: Any) -> Response:

@@ -2,9 +2,9 @@
 
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-import orjson
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from millstream.http.bodies import limited, refuse, with_type
 from millstream.registry import contexts
 from millstream.registry.api.answers import MEDIA_TYPE
 
@@ -22,10 +22,6 @@ WRITES = frozenset(
 PAGES = ("/docs", "/redoc", "/openapi.json")  # these have media types of their own
 
 
-class TooMuch(Exception):
-    """The body is larger than allowed."""
-
-
 class Around:
     def __init__(self, app: ASGIApp, *, largest_body: int) -> None:
         self._app = app
@@ -38,42 +34,17 @@ class Around:
         headers = dict(scope["headers"])
         sent_type = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if sent_type and sent_type not in READS and scope["method"] in ("POST", "PUT"):
-            await _refuse(send, 415, "HTTP 415 Unsupported Media Type")
+            await refuse(send, 415, "HTTP 415 Unsupported Media Type", MEDIA_TYPE)
             return
         wanted = choose_type(headers.get(b"accept", b"").decode("latin-1"))
         if wanted is None:
-            await _refuse(send, 406, "HTTP 406 Not Acceptable")
-            return
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._largest:
-            await _refuse(send, 413, f"the body is larger than {self._largest} bytes")
+            await refuse(send, 406, "HTTP 406 Not Acceptable", MEDIA_TYPE)
             return
         if scope["path"].startswith("/contexts/"):
             scope = in_context(scope)
         if wanted != MEDIA_TYPE:
-            send = _with_type(send, wanted)
-        began = False
-        received = 0
-
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > self._largest:
-                    raise TooMuch
-            return message
-
-        async def watched(message: Message) -> None:
-            nonlocal began
-            began = True
-            await send(message)
-
-        try:
-            await self._app(scope, limited, watched)
-        except TooMuch:
-            if not began:
-                await _refuse(send, 413, f"the body is larger than {self._largest} bytes")
+            send = with_type(send, wanted)
+        await limited(self._app, scope, receive, send, self._largest, MEDIA_TYPE)
 
 
 def choose_type(accept: str) -> str | None:
@@ -135,23 +106,3 @@ def _with_prefix(query: list[tuple[str, str]], name: str, prefix: str) -> list[t
     given = next((value for key, value in query if key == name), "")
     value = given if given.startswith(":.") else prefix + given
     return [*((key, item) for key, item in query if key != name), (name, value)]
-
-
-def _with_type(send: Send, media_type: str) -> Send:
-    async def replaced(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = [
-                (b"content-type", media_type.encode()) if name == b"content-type" else (name, value)
-                for name, value in message["headers"]
-            ]
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return replaced
-
-
-async def _refuse(send: Send, status: int, message: str) -> None:
-    body = orjson.dumps({"error_code": status, "message": message})
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,137 @@
+"""Basic authentication. Users come from a file in the format of Jetty's property files:
+
+    alice: secret, admin
+    bob: MD5:5ebe2294ecd0e0f08eab7690d2a6ee69, developer
+    carol: {SHA256}2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b, readonly
+
+A user with only read-only roles may ask anything and change nothing; the service says which requests only ask.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millstream.http.bodies import refuse
+from millstream.http.settings import HttpSettings
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    password: str
+    roles: frozenset[str]
+
+    def accepts(self, password: str) -> bool:
+        kind, given = self.password, password
+        if kind.startswith("MD5:"):
+            kind, given = kind[4:].lower(), hashlib.md5(password.encode(), usedforsecurity=False).hexdigest()
+        elif kind.startswith("{SHA256}"):
+            kind, given = kind[8:].lower(), hashlib.sha256(password.encode()).hexdigest()
+        return hmac.compare_digest(kind.encode(), given.encode())
+
+
+def read_users(path: str) -> dict[str, User]:
+    """ValueError says which line is wrong."""
+    users = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            line = line.strip()
+            if not line or line.startswith(("#", "!")):
+                continue
+            name, colon, rest = line.partition(":")
+            password, *roles = (part.strip() for part in rest.split(","))
+            if not colon or not name.strip() or not password:
+                raise ValueError(f"{path}, line {number}: expected `name: password,role,...`")
+            users[name.strip()] = User(name.strip(), password, frozenset(filter(None, roles)))
+    return users
+
+
+class BasicAuthentication:
+    """Around the application. Lets pass who may, answers the others 401 or 403."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        users: Mapping[str, User],
+        *,
+        reads_only: Callable[[str, str], bool],
+        media_type: str,
+        realm: str,
+        roles: Iterable[str] = ("*",),
+        read_only_roles: Iterable[str] = (),
+        open_paths: Iterable[str] = (),
+    ) -> None:
+        self._app = app
+        self._users = users
+        self._reads_only = reads_only
+        self._type = media_type
+        self._realm = realm
+        self._roles = frozenset(roles)
+        self._read_only = frozenset(read_only_roles)
+        self._open = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._open or scope["method"] == "OPTIONS":
+            await self._app(scope, receive, send)
+            return
+        user = self._user(scope)
+        if user is None:
+            challenge = (b"www-authenticate", f'Basic realm="{self._realm}"'.encode())
+            await refuse(send, 401, "Unauthorized", self._type, challenge)
+        elif "*" not in self._roles and not user.roles & self._roles:
+            await refuse(send, 403, "User is not authorized to use this service", self._type)
+        elif (
+            user.roles
+            and user.roles <= self._read_only
+            and not self._reads_only(scope["method"], scope["path"])
+        ):
+            await refuse(send, 403, "User may read only", self._type)
+        else:
+            await self._app(scope, receive, send)
+
+    def _user(self, scope: Scope) -> User | None:
+        for name, value in scope["headers"]:
+            if name == b"authorization" and value[:6].lower() == b"basic ":
+                try:
+                    user, _, password = base64.b64decode(value[6:], validate=True).decode().partition(":")
+                except (binascii.Error, UnicodeDecodeError):
+                    return None
+                found = self._users.get(user)
+                return found if found is not None and found.accepts(password) else None
+        return None
+
+
+def protected(
+    app: ASGIApp, settings: HttpSettings, reads_only: Callable[[str, str], bool], media_type: str
+) -> ASGIApp:
+    """The application with the users, and the pages of other sites, that the settings let in."""
+    if str(settings.value("authentication.method")).upper() == "BASIC":
+        path = settings.value("authentication.user.file")
+        if not path:
+            raise ValueError("authentication.method=BASIC needs authentication.user.file")
+        app = BasicAuthentication(
+            app,
+            read_users(path),
+            reads_only=reads_only,
+            media_type=media_type,
+            realm=settings.value("authentication.realm"),
+            roles=settings.value("authentication.roles"),
+            read_only_roles=settings.value("authentication.readonly.roles"),
+            open_paths=settings.value("authentication.skip.paths"),
+        )
+    origins = str(settings.value("access.control.allow.origin"))
+    if origins:
+        methods = str(settings.value("access.control.allow.methods")) or "GET,POST,PUT,DELETE,OPTIONS,HEAD"
+        app = CORSMiddleware(
+            app,
+            allow_origins=[one.strip() for one in origins.split(",")],
+            allow_methods=[one.strip() for one in methods.split(",")],
+            allow_headers=["*"],
+        )
+    return app

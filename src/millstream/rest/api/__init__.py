@@ -1,0 +1,1 @@
+"""The resources: v2_* and v3_*, what is around them, and how they answer."""

@@ -1,0 +1,66 @@
+"""The parts of a running proxy, put together."""
+
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+
+from millstream.rest import producing
+from millstream.rest.instances import Instances
+from millstream.rest.kafka import Kafka
+from millstream.rest.kafka_settings import known, translated
+from millstream.rest.producing import Producing
+from millstream.rest.schemas import Schemas
+from millstream.rest.settings import RestSettings
+from millstream.serdes.client import SchemaRegistry
+
+# librdkafka's names
+CONSUMER_DEFAULTS = {
+    "auto.offset.reset": "latest",
+    "enable.auto.commit": "true",
+    "queued.min.messages": "1000",
+    "fetch.queue.backoff.ms": "50",
+    "partition.assignment.strategy": "range,roundrobin",
+}
+
+
+class RestService:
+    def __init__(self, settings: RestSettings) -> None:
+        self.settings = settings
+        self.kafka = Kafka(settings.client())
+        client = {"bootstrap.servers": settings.bootstrap, "client.id": "rest-proxy"}
+        chosen = translated(settings.for_clients("producer."))
+        config = known(Producer, {**client, **producing.DEFAULTS, **chosen})
+        self.producing = Producing(config, patience=3.0)
+        self.schemas = Schemas(_registry(settings))
+        self.instances = Instances(settings, self.kafka, _consumer(settings, client))
+
+    async def start(self) -> str:
+        self.instances.start()
+        return f"bootstrap.servers={self.settings.bootstrap}"
+
+    async def stop(self) -> None:
+        await self.instances.close()
+        self.producing.close()
+        self.schemas.close()
+        self.kafka.close()
+
+
+def _consumer(settings: RestSettings, client: dict[str, str]) -> dict[str, Any]:
+    # An instance that nobody uses is closed by the proxy, so its place in the group must last as long.
+    interval = max(300_000, settings.value("consumer.instance.timeout.ms") + 60_000)
+    ahead = {"queued.max.messages.kbytes": settings.value("consumer.prefetch.kbytes")}
+    chosen = translated(settings.for_clients("consumer."))
+    given = {**client, **CONSUMER_DEFAULTS, **ahead, "max.poll.interval.ms": interval, **chosen}
+    # What counts as read is for the proxy to say.
+    return known(Consumer, given) | {"enable.auto.offset.store": False}
+
+
+def _registry(settings: RestSettings) -> SchemaRegistry:
+    user, _, password = (settings.secret("schema.registry.basic.auth.user.info") or "").partition(":")
+    return SchemaRegistry(
+        settings.value("schema.registry.url"),
+        user=user or None,
+        password=password,
+        ca_file=settings.value("schema.registry.ssl.truststore.location"),
+        timeout=settings.value("schema.registry.request.timeout.ms") / 1000,
+    )
