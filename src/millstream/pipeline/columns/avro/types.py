@@ -1,0 +1,158 @@
+"""What an Avro schema looks like as an Arrow type.
+
+The choices are those of Spark's own Avro functions: enums and uuids are strings, `["null", T]` is a T that may be null, a
+union of several types is a struct with a field per branch (member0, member1, ...) of which one is set. Times of day stay
+numbers. A schema that contains itself has no type in Spark: it is refused, with the way out (a reader's schema without
+that field).
+"""
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+PRIMITIVES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+INSTANT = pa.timestamp("us", tz="UTC")
+LOCAL = pa.timestamp("us")
+MOST_DIGITS = 38
+
+
+class Unsuitable(ValueError):
+    """A schema that cannot be a column."""
+
+
+class AvroSchemas(NamedTuple):
+    """A schema, parsed as JSON, and the named types it can refer to, by full name."""
+
+    root: Any
+    named: dict[str, Any]
+
+    @classmethod
+    def of(cls, text: str, resolved: dict[str, str] | None = None) -> "AvroSchemas":
+        import json
+
+        named: dict[str, Any] = {}
+        for other in (resolved or {}).values():
+            _qualify(json.loads(other), "", named)
+        return cls(_qualify(json.loads(text), "", named), named)
+
+
+def _qualify(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
+    """The same schema with full names everywhere, and its named types collected."""
+    if isinstance(schema, str):
+        return schema if schema in PRIMITIVES or "." in schema or not namespace else f"{namespace}.{schema}"
+    if isinstance(schema, list):
+        return [_qualify(branch, namespace, named) for branch in schema]
+    kind = schema["type"]
+    if isinstance(kind, dict | list):  # {"type": {"type": "string"}} means the inner one
+        return _qualify(kind, namespace, named)
+    made = dict(schema)
+    if kind in ("record", "error", "enum", "fixed"):
+        name = schema["name"]
+        if "." not in name:
+            space = schema.get("namespace", namespace)
+            name = f"{space}.{name}" if space else name
+        made["name"] = name
+        namespace = name.rpartition(".")[0]
+        named[name] = made
+        if kind in ("record", "error"):
+            made["type"] = "record"
+            made["fields"] = [
+                {**field, "type": _qualify(field["type"], namespace, named)} for field in schema["fields"]
+            ]
+    elif kind == "array":
+        made["items"] = _qualify(schema["items"], namespace, named)
+    elif kind == "map":
+        made["values"] = _qualify(schema["values"], namespace, named)
+    elif kind not in PRIMITIVES:
+        return _qualify(kind, namespace, named)
+    return made
+
+
+def kind_of(schema: Any) -> str:
+    """The word for a schema's shape: a primitive's name, record, enum, array, map, fixed or union."""
+    if isinstance(schema, list):
+        return "union"
+    return schema if isinstance(schema, str) else str(schema["type"])
+
+
+def found(schema: Any, named: dict[str, Any]) -> Any:
+    """The definition behind a name."""
+    if isinstance(schema, str) and schema not in PRIMITIVES:
+        if schema in named:
+            return named[schema]
+        short = schema.rpartition(".")[2]  # a name of the empty namespace, used inside another one
+        if short in named:
+            return named[short]
+        raise Unsuitable(f"the Avro schema names a type '{schema}' that it does not define")
+    return schema
+
+
+def nullable_branch(schema: Any) -> tuple[bool, Any] | None:
+    """(whether null is allowed, the one other type) where a schema comes down to one type; None for true unions."""
+    if not isinstance(schema, list):
+        return False, schema
+    others = [branch for branch in schema if kind_of(branch) != "null"]
+    if len(others) == 1:
+        return len(schema) > 1, others[0]
+    return None
+
+
+def arrow_type(schemas: AvroSchemas) -> pa.DataType:
+    return _type(schemas.root, schemas.named, ())
+
+
+def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
+    schema = found(schema, named)
+    kind = kind_of(schema)
+    if kind == "union":
+        simple = nullable_branch(schema)
+        if simple is not None:
+            return _type(simple[1], named, inside)
+        members = [branch for branch in schema if kind_of(found(branch, named)) != "null"]
+        return pa.struct([(f"member{n}", _type(branch, named, inside)) for n, branch in enumerate(members)])
+    if kind == "record":
+        name = schema["name"]
+        if name in inside:
+            raise Unsuitable(
+                f"the Avro record {name} contains itself, which no column can; read it with a schema without that field"
+            )
+        return pa.struct(
+            [(field["name"], _type(field["type"], named, (*inside, name))) for field in schema["fields"]]
+        )
+    if kind == "array":
+        return pa.list_(pa.field("element", _type(schema["items"], named, inside)))
+    if kind == "map":
+        return pa.map_(pa.string(), pa.field("value", _type(schema["values"], named, inside)))
+    return leaf_type(schema)
+
+
+def leaf_type(schema: Any) -> pa.DataType:
+    kind = kind_of(schema)
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
+        if precision > MOST_DIGITS:
+            raise Unsuitable(f"a decimal of {precision} digits is longer than Spark's {MOST_DIGITS}")
+        return pa.decimal128(precision, scale)
+    if logical == "uuid" and kind in ("string", "fixed"):
+        return pa.string()
+    if (logical, kind) == ("date", "int"):
+        return pa.date32()
+    if logical in ("timestamp-millis", "timestamp-micros") and kind == "long":
+        return INSTANT
+    if logical in ("local-timestamp-millis", "local-timestamp-micros") and kind == "long":
+        return LOCAL
+    if kind == "enum":
+        return pa.string()
+    if kind == "fixed":
+        return pa.binary()
+    return PRIMITIVES[kind]

@@ -1,0 +1,100 @@
+"""Which offsets of which partition go into which task: pure functions, so that the same question has the same answer.
+
+`share` cuts a trigger to a number of offsets, each partition in proportion to what it has. `split` makes tasks: one per
+partition, as in Spark's Kafka source, more where `minPartitions` or `maxRecordsPerPartition` ask for it, and fewer where
+partitions have little to read, because a task costs more than a few thousand records do.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+Place = tuple[str, int]  # topic, partition
+
+PACK = 20_000  # offsets; below this, partitions share a task
+
+
+class Range(NamedTuple):
+    """The records with first <= offset < until of one partition. There may be fewer than until - first of them."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+    @property
+    def size(self) -> int:
+        return self.until - self.first
+
+
+Plan = list[list[Range]]
+
+
+def ranges_between(start: Mapping[Place, int], end: Mapping[Place, int]) -> list[Range]:
+    """What lies between two offsets, in the order of topics and partitions; a partition without a start is left out."""
+    return [
+        Range(*place, start[place], end[place])
+        for place in sorted(end)
+        if place in start and end[place] > start[place]
+    ]
+
+
+def share(ranges: Sequence[Range], most: int) -> list[Range]:
+    """At most `most` offsets, each partition in proportion. Every partition gets at least one offset while there are
+    enough, so that none starves; what rounding leaves over goes to the largest."""
+    total = sum(r.size for r in ranges)
+    if total <= most:
+        return list(ranges)
+    given = [max(1, r.size * most // total) for r in ranges]
+    order = sorted(range(len(ranges)), key=lambda i: (-ranges[i].size, i))
+    spare = most - sum(given)
+    for i in (
+        order if spare < 0 else ()
+    ):  # many partitions, few offsets: the largest ones give, then all but some go without
+        back = min(-spare, given[i] - 1)
+        given[i] -= back
+        spare += back
+    for i in reversed(order) if spare < 0 else ():
+        if spare < 0:
+            given[i], spare = given[i] - 1, spare + 1
+    for i in order if spare > 0 else ():
+        more = min(spare, ranges[i].size - given[i])
+        given[i] += more
+        spare -= more
+    return [r._replace(until=r.first + n) for r, n in zip(ranges, given, strict=True) if n]
+
+
+def split(ranges: Sequence[Range], min_tasks: int | None = None, max_records: int | None = None) -> Plan:
+    """The tasks of one batch."""
+    pieces = [piece for r in ranges for piece in _cut(r, -(-r.size // max_records) if max_records else 1)]
+    if min_tasks is not None and len(pieces) < min_tasks:
+        pieces = _at_least(pieces, min_tasks)
+    if min_tasks is not None or max_records is not None:
+        return [[piece] for piece in pieces]
+    plan: Plan = []
+    load = 0
+    for piece in sorted(pieces, key=lambda r: (r.size >= PACK, r.topic, r.partition)):
+        if plan and load + piece.size <= PACK:
+            plan[-1].append(piece)
+            load += piece.size
+        else:
+            plan.append([piece])
+            load = piece.size
+    return plan
+
+
+def _at_least(pieces: list[Range], tasks: int) -> list[Range]:
+    """Cut the pieces, large ones more often, until there are `tasks` (or every piece is one offset)."""
+    total = sum(r.size for r in pieces)
+    parts = [max(1, min(r.size, r.size * tasks // total)) for r in pieces]
+    while sum(parts) < tasks:
+        open_to_cut = [i for i, r in enumerate(pieces) if parts[i] < r.size]
+        if not open_to_cut:
+            break
+        parts[max(open_to_cut, key=lambda i: (pieces[i].size / parts[i], -i))] += 1
+    return [part for r, count in zip(pieces, parts, strict=True) for part in _cut(r, count)]
+
+
+def _cut(whole: Range, count: int) -> list[Range]:
+    edges = [whole.first + whole.size * i // count for i in range(count + 1)]
+    return [whole._replace(first=a, until=b) for a, b in pairwise(edges) if b > a]

@@ -1,0 +1,212 @@
+"""`spark.readStream.format("millstream")`: topics without end.
+
+One object of this class lives in a process of its own for as long as the query runs and decides the offsets of each
+batch; copies of it read in the tasks.
+
+An offset, as Spark logs it before a batch runs, is
+    {"offsets": {topic: {partition: next offset}}, "plan": [[[topic, partition, first, until], ...], ...]}
+The plan is that of the batch which ends there, one list per task. When Spark runs a batch again after a crash, it takes
+the plan from its log, so the tasks are the same ones whatever the options, the code or the number of partitions are by then:
+the exactly-once sink relies on that.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from millstream.client.groups import Groups
+from millstream.pipeline.errors import PipelineError, said_plainly
+from millstream.pipeline.source.batch import Task, read_task
+from millstream.pipeline.source.connections import cluster
+from millstream.pipeline.source.offsets import Source
+from millstream.pipeline.source.plan import Place, Plan, Range, ranges_between, share, split
+from millstream.pipeline.source.settings import SourceSettings
+from millstream.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LogOffset = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settings: SourceSettings, names: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._names = names
+        self._target: dict[Place, int] | None = None  # AvailableNow: not beyond
+        self._newest: dict[Place, int] = {}
+        self._last_batch = time.monotonic()
+        self._committed: dict[Place, int] = {}
+        self._commit_failed = False
+
+    @property
+    def _source(self) -> Source:
+        return Source(self._settings, cluster(self._settings.client))
+
+    # --- offsets, in the query's own process -----------------------------------------------------------------------------
+
+    @said_plainly
+    def initialOffset(self) -> LogOffset:
+        source = self._source
+        return write_offset(source.resolve(self._settings.start, source.places()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark knows no limit of both kinds, so `latestOffset` applies the options itself. What matters here is that it
+        is not ReadAllAvailable, which Spark hands over when a trigger wants everything regardless."""
+        if self._settings.max_offsets is not None:
+            return ReadMaxRows(self._settings.max_offsets)
+        if self._settings.min_offsets is not None:
+            return ReadMinRows(self._settings.min_offsets)
+        return ReadAllAvailable()
+
+    @said_plainly
+    def latestOffset(self, start: LogOffset, limit: ReadLimit) -> LogOffset:
+        done = read_offset(start)
+        self._commit_to_group(done)
+        begin = self._begin(done)
+        ranges = ranges_between(begin, self._end(begin))
+        if not isinstance(limit, ReadAllAvailable):
+            if self._too_little(sum(r.size for r in ranges)):
+                return start
+            if self._settings.max_offsets is not None:
+                ranges = share(ranges, self._settings.max_offsets)
+        if not ranges:
+            return start  # the very same: Spark takes any other for new data
+        self._last_batch = time.monotonic()
+        end = begin | {(r.topic, r.partition): r.until for r in ranges}
+        return write_offset(end, split(ranges, self._settings.min_tasks, self._settings.max_records))
+
+    def _begin(self, start: Mapping[Place, int]) -> dict[Place, int]:
+        """Where each partition goes on: new ones at their first offset, lost ones as the options say."""
+        source = self._source
+        places = source.places(missing_is_an_error=False)
+        self._newest = source.latest(places)
+        begin = {place: start[place] for place in places if place in start}
+        for topic, partition in sorted(set(start) - set(places)):
+            source.lost(f"partition {topic}-{partition} does not exist any more")
+        for place in sorted(begin):
+            if begin[place] > self._newest[place]:
+                source.lost(
+                    f"partition {place[0]}-{place[1]} ends at {self._newest[place]}, before the offset {begin[place]} "
+                    "that was already read (was the topic deleted and created again?)"
+                )
+                begin |= source.earliest([place])
+        return begin | source.earliest([place for place in places if place not in start])
+
+    def _end(self, begin: Mapping[Place, int]) -> dict[Place, int]:
+        if self._target is None:
+            return self._newest
+        return {place: min(self._newest[place], self._target.get(place, begin[place])) for place in begin}
+
+    def _too_little(self, available: int) -> bool:
+        """Whether to wait for `minOffsetsPerTrigger`. A run that ends by itself cannot wait."""
+        least = self._settings.min_offsets
+        waited = (time.monotonic() - self._last_batch) * 1000
+        return (
+            least is not None
+            and self._target is None
+            and available < least
+            and waited < self._settings.max_delay_ms
+        )
+
+    @said_plainly
+    def reportLatestOffset(self) -> LogOffset | None:
+        return write_offset(self._newest) if self._newest else None
+
+    @said_plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        source = self._source
+        self._target = source.latest(source.places(missing_is_an_error=False))
+
+    @said_plainly
+    def partitions(self, start: LogOffset, end: LogOffset) -> list[InputPartition]:
+        return [Task(tuple(ranges)) for ranges in self._plan(start, end)]
+
+    def _plan(self, start: LogOffset, end: LogOffset) -> Plan:
+        logged = read_plan(end)
+        if logged is not None:
+            return logged
+        begin, until = read_offset(start), read_offset(end)
+        return split(ranges_between(begin, until), self._settings.min_tasks, self._settings.max_records)
+
+    def commit(self, end: LogOffset) -> None:
+        self._commit_to_group(read_offset(end))
+
+    def _commit_to_group(self, done: dict[Place, int]) -> None:
+        """Spark has finished all batches up to here: tell the group, so that Kafka's tools show the lag. Spark never
+        calls `commit` for the last batch of a run that ends by itself, but it asks `latestOffset` what comes after it,
+        and does so only when it is finished. That this fails is no reason to stop: the query's own offsets are in its
+        checkpoint."""
+        group_id = self._settings.group_id
+        if group_id is None or done == self._committed:
+            return
+        try:
+            outcomes = Groups(cluster(self._settings.client), timeout=5.0).commit(group_id, done)
+            problem = next((error for error in outcomes.values() if error is not None), None)
+        except KafkaError as error:
+            problem = error
+        if problem is None:
+            self._committed = done
+        elif not self._commit_failed:
+            print(f"millstream: offsets are not committed to group '{group_id}': {problem}", file=sys.stderr)
+        self._commit_failed = problem is not None
+
+    # --- in the tasks ----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: Any) -> "Iterator[pa.RecordBatch]":
+        return read_task(self._settings, self._names, partition)
+
+
+def _complain(reader: "Broken", *_: object) -> None:
+    raise reader.problem
+
+
+_complaint: Any = said_plainly(_complain)
+
+
+class Broken(StreamReader):
+    """A reader for wrong options. Spark's process for a stream loses an exception that is raised while the reader is
+    made, so this one is made, and complains when it is first used."""
+
+    def __init__(self, problem: PipelineError) -> None:
+        self.problem = problem
+
+    initialOffset = latestOffset = getDefaultReadLimit = reportLatestOffset = _complaint
+    prepareForTriggerAvailableNow = partitions = commit = read = _complaint
+
+
+# --- offsets as Spark logs them ----------------------------------------------------------------------------------------
+
+
+def write_offset(offsets: Mapping[Place, int], plan: Plan | None = None) -> LogOffset:
+    topics: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(offsets):
+        topics.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+    written: LogOffset = {"offsets": topics}
+    if plan is not None:
+        written["plan"] = [[list(r) for r in ranges] for ranges in plan]
+    return written
+
+
+def read_offset(logged: LogOffset) -> dict[Place, int]:
+    return {
+        (topic, int(partition)): offset
+        for topic, partitions in logged["offsets"].items()
+        for partition, offset in partitions.items()
+    }
+
+
+def read_plan(logged: LogOffset) -> Plan | None:
+    if "plan" not in logged:
+        return None
+    return [[Range(*r) for r in ranges] for ranges in logged["plan"]]

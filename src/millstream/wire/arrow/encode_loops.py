@@ -1,0 +1,271 @@
+"""The compiled loops of writing: from Arrow columns to records in the format of a batch.
+
+    route   which partition each row goes to: the one it names, else by its key as Java's clients do, else in turns
+    order   the rows of each partition together, in their old order
+    pack    rows of one partition as records, until a batch is full
+
+A column comes as a tuple (offsets, bytes, validity bits, first bit), as Arrow keeps it; without offsets, the column is
+absent and every row of it is null. The columns are Arrow's own and sound; what a user can get wrong (a partition that
+does not exist, a record too large) is a code, never an exception.
+"""
+
+from typing import Any, Final
+
+import numba as nb
+import numpy as np
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from millstream.wire.arrow.loops import compiled
+
+ROUTED: Final = -1
+FULL, TOO_LARGE = 0, 1
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+
+BYTES = nb.types.Array(nb.uint8, 1, "C", readonly=True)
+INTS = nb.types.Array(nb.int32, 1, "C", readonly=True)
+LONGS = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_types: Any = nb.types
+_cgutils: Any = cgutils
+COLUMN = _types.Tuple((INTS, BYTES, BYTES, nb.int64))
+ROOM = nb.types.Array(nb.uint8, 1, "C")
+SLOTS = nb.types.Array(nb.int32, 1, "C")
+STATE = nb.types.Array(nb.int64, 1, "C")
+FOUR = _types.UniTuple(nb.int64, 4)
+
+
+# Columns are taken apart once per call, not once per row: numba counts references to an array that it takes out of a tuple.
+
+
+@compiled(inline="always")
+def _is_null(offsets: Any, bits: Any, first: Any, row: Any) -> Any:
+    if offsets.shape[0] == 0:
+        return True
+    if bits.shape[0] == 0:
+        return False
+    bit = first + row
+    return (bits[bit >> 3] >> np.uint8(bit & 7)) & 1 == 0
+
+
+@compiled(nb.uint32(BYTES, nb.int64, nb.int64))
+def murmur2(data: Any, at: Any, end: Any) -> Any:
+    """32-bit MurmurHash2 of these bytes, with the seed of Kafka's clients."""
+    m = np.uint32(_M)
+    length = end - at
+    h = np.uint32(_SEED) ^ np.uint32(length)
+    whole = at + (length & ~np.int64(3))
+    while at < whole:
+        k = (
+            np.uint32(data[at])
+            | (np.uint32(data[at + 1]) << np.uint32(8))
+            | (np.uint32(data[at + 2]) << np.uint32(16))
+            | (np.uint32(data[at + 3]) << np.uint32(24))
+        )
+        k = np.uint32(k * m)
+        k = np.uint32(k ^ (k >> np.uint32(24)))
+        k = np.uint32(k * m)
+        h = np.uint32(h * m)
+        h = np.uint32(h ^ k)
+        at += 4
+    left = end - whole
+    if left > 0:
+        k = np.uint32(data[whole])
+        if left > 1:
+            k |= np.uint32(data[whole + 1]) << np.uint32(8)
+        if left > 2:
+            k |= np.uint32(data[whole + 2]) << np.uint32(16)
+        h = np.uint32((h ^ k) * m)
+    h = np.uint32((h ^ (h >> np.uint32(13))) * m)
+    return np.uint32(h ^ (h >> np.uint32(15)))
+
+
+@compiled(nb.int64(COLUMN, COLUMN, COLUMN, INTS, INTS, INTS, STATE, nb.int64, SLOTS))
+def route(
+    key: Any,
+    value: Any,
+    partition: Any,
+    topic_of_row: Any,
+    partitions_of_topic: Any,
+    first_slot: Any,
+    turns: Any,
+    turn_bytes: Any,
+    slots: Any,
+) -> Any:
+    """Fill `slots`: a partition's number plus the first slot of its topic. Rows without key and partition take turns:
+    `turns` holds, per topic, whose turn it is and how many bytes it has had. Returns ROUTED, or the first row that
+    names a partition that its topic does not have.
+
+    `partition` is a column whose offsets are the numbers. `topic_of_row` is empty if all rows go to topic 0."""
+    key_ends, key_bytes, key_bits, key_bit = key
+    value_ends, _, value_bits, value_bit = value
+    numbers, _, number_bits, number_bit = partition
+    several = topic_of_row.shape[0] > 0
+    topic = np.int64(0)
+    for row in range(slots.shape[0]):
+        if several:
+            topic = np.int64(topic_of_row[row])
+        count = np.int64(partitions_of_topic[topic])
+        if not _is_null(numbers, number_bits, number_bit, row):
+            number = np.int64(numbers[row])
+            if number < 0 or number >= count:
+                return np.int64(row)
+        elif not _is_null(key_ends, key_bits, key_bit, row):
+            hashed = murmur2(key_bytes, np.int64(key_ends[row]), np.int64(key_ends[row + 1]))
+            number = np.int64(hashed & np.uint32(0x7FFFFFFF)) % count
+        else:
+            number = turns[2 * topic] % count
+            size = np.int64(16)
+            if not _is_null(value_ends, value_bits, value_bit, row):
+                size += np.int64(value_ends[row + 1] - value_ends[row])
+            turns[2 * topic + 1] += size
+            if turns[2 * topic + 1] >= turn_bytes:
+                turns[2 * topic] += 1
+                turns[2 * topic + 1] = 0
+        slots[row] = first_slot[topic] + number
+    return np.int64(ROUTED)
+
+
+@compiled(nb.void(INTS, STATE, STATE))
+def order(slots: Any, ends: Any, rows: Any) -> None:
+    """The rows sorted by slot, each slot's in their old order. `ends` (one longer than there are slots) holds zeros,
+    and afterwards at s and s + 1 where the rows of slot s begin and end."""
+    for row in range(slots.shape[0]):
+        ends[slots[row] + 1] += 1
+    for slot in range(1, ends.shape[0]):
+        ends[slot] += ends[slot - 1]
+    at = ends[:-1].copy()
+    for row in range(slots.shape[0]):
+        slot = slots[row]
+        rows[at[slot]] = row
+        at[slot] += 1
+
+
+@compiled(inline="always")
+def _width(number: Any) -> Any:
+    """Bytes of a number that is not negative, as a zigzag varint."""
+    if number < 64:
+        return np.int64(1)
+    if number < 8192:
+        return np.int64(2)
+    if number < 1048576:
+        return np.int64(3)
+    if number < 134217728:
+        return np.int64(4)
+    return np.int64(5)
+
+
+@compiled(inline="always")
+def _put(out: Any, at: Any, number: Any) -> Any:
+    """A number that is not negative, as a zigzag varint."""
+    left = np.uint64(number) << np.uint64(1)
+    while left >= np.uint64(128):
+        out[at] = np.uint8((left & np.uint64(127)) | np.uint64(128))
+        left >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(left)
+    return at + 1
+
+
+def _memcpy(_context: Any, out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
+    """memcpy of data[start:start + size] to out[at:]. A loop over bytes is ten times as slow: numba must assume that an
+    index is negative, and then LLVM does not join the bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        target = context.make_array(signature.args[0])(context, builder, values[0])
+        origin = context.make_array(signature.args[2])(context, builder, values[2])
+        _cgutils.raw_memcpy(
+            builder,
+            builder.gep(target.data, [values[1]]),
+            builder.gep(origin.data, [values[3]]),
+            values[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return _types.void(out, at, data, start, size), generate
+
+
+_copy: Any = intrinsic(_memcpy)
+
+
+@compiled(inline="always")
+def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, row: Any) -> Any:
+    """Length and content of one cell; -1 for null."""
+    if _is_null(ends, bits, first, row):
+        out[at] = np.uint8(1)
+        return at + 1
+    start = np.int64(ends[row])
+    size = np.int64(ends[row + 1]) - start
+    at = _put(out, at, size)
+    _copy(out, at, data, start, size)
+    return at + size
+
+
+@compiled(inline="always")
+def _size_of(ends: Any, bits: Any, first: Any, row: Any) -> Any:
+    if _is_null(ends, bits, first, row):
+        return np.int64(1)
+    size = np.int64(ends[row + 1] - ends[row])
+    return size + _width(size)
+
+
+@compiled(
+    FOUR(
+        STATE, nb.int64, nb.int64, COLUMN, COLUMN, COLUMN, COLUMN, COLUMN, ROOM, nb.int64, nb.int64, nb.int64
+    )
+)
+def pack(
+    rows: Any,
+    first: Any,
+    end: Any,
+    key: Any,
+    value: Any,
+    headers: Any,
+    header_key: Any,
+    header_value: Any,
+    out: Any,
+    at: Any,
+    full: Any,
+    largest: Any,
+) -> Any:
+    """Records of rows[first:end] into `out` from `at` on, until the next would not fit in `full` bytes (the first
+    always does). Returns how many there are, where they end, FULL or TOO_LARGE (a record beyond `largest`), and the
+    size of the record that was too large. There is room for all: the caller has added up the columns."""
+    key_ends, key_bytes, key_bits, key_bit = key
+    value_ends, value_bytes, value_bits, value_bit = value
+    list_ends, _, list_bits, list_bit = headers
+    name_ends, name_bytes, name_bits, name_bit = header_key
+    item_ends, item_bytes, item_bits, item_bit = header_value
+    begin = at
+    count = np.int64(0)
+    while first + count < end:
+        row = rows[first + count]
+        from_header = np.int64(0)
+        to_header = np.int64(0)
+        if not _is_null(list_ends, list_bits, list_bit, row):
+            from_header = np.int64(list_ends[row])
+            to_header = np.int64(list_ends[row + 1])
+        size = 2 + _width(count) + _width(to_header - from_header)
+        size += _size_of(key_ends, key_bits, key_bit, row) + _size_of(value_ends, value_bits, value_bit, row)
+        for index in range(from_header, to_header):
+            size += _size_of(name_ends, name_bits, name_bit, index)
+            size += _size_of(item_ends, item_bits, item_bit, index)
+        whole = size + _width(size)
+        if whole > largest:
+            return count, at, np.int64(TOO_LARGE), whole
+        if count > 0 and at - begin + whole > full:
+            break
+        at = _put(out, at, size)
+        out[at] = np.uint8(0)  # attributes
+        out[at + 1] = np.uint8(0)  # the batch's own timestamp
+        at = _put(out, at + 2, count)
+        at = _put_bytes(out, at, key_ends, key_bytes, key_bits, key_bit, row)
+        at = _put_bytes(out, at, value_ends, value_bytes, value_bits, value_bit, row)
+        at = _put(out, at, to_header - from_header)
+        for index in range(from_header, to_header):
+            at = _put_bytes(out, at, name_ends, name_bytes, name_bits, name_bit, index)
+            at = _put_bytes(out, at, item_ends, item_bytes, item_bits, item_bit, index)
+        count += 1
+    return count, at, np.int64(FULL), np.int64(0)

@@ -1,0 +1,161 @@
+"""The driver process of the pipeline: started, killed in parts or whole, and started again."""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[3]
+START_TIMEOUT = 120.0
+
+
+class Driver:
+    """Python driver, JVM and Python workers: one tree of processes."""
+
+    def __init__(
+        self, servers: str, source: str, target: str, checkpoint: Path, shape: str, log: Path
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.log = log
+        self._command = [sys.executable, "-m", "tests.faults.pipeline.app"]
+        self._command += ["--servers", servers, "--source", source, "--target", target]
+        self._command += ["--checkpoint", str(checkpoint), "--shape", shape]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: dict[int, psutil.Process] = {}
+        log.touch()
+
+    def start(self) -> None:
+        """Start, and wait until the query runs."""
+        began = self._lines("started")
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd=ROOT, env={**os.environ}
+            )
+        deadline = time.monotonic() + START_TIMEOUT
+        while self._lines("started") == began:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the pipeline did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def failures(self) -> list[str]:
+        """Why the query ended, each time that it did."""
+        return [
+            line for line in self.log.read_text(errors="replace").splitlines() if line.startswith("failed:")
+        ]
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether Spark has begun a batch that it has not finished."""
+        return self._newest("offsets") > self._newest("commits")
+
+    @property
+    def batches(self) -> int:
+        """How many batches Spark has finished."""
+        return self._newest("commits") + 1
+
+    @property
+    def planned(self) -> int:
+        """How many inputs are in the batches so far, the one that runs included."""
+        newest = self._newest("offsets")
+        try:
+            told = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
+            return sum(offset for partitions in told["offsets"].values() for offset in partitions.values())
+        except (OSError, ValueError, LookupError):
+            return 0
+
+    def _newest(self, folder: str) -> int:
+        return max(
+            (int(path.name) for path in (self.checkpoint / folder).glob("*") if path.name.isdigit()),
+            default=-1,
+        )
+
+    # --- kills -----------------------------------------------------------------------------------------------------------
+
+    def kill_worker(self, source: random.Random) -> bool:
+        """kill -9 of one Python worker, if there is one now."""
+        workers = [p for p in self._tree() if _is_worker(p)]
+        if not workers:
+            return False
+        return _kill(source.choice(workers))
+
+    def kill_jvm(self) -> None:
+        """kill -9 of the JVM; the Python driver has nothing to do without it, and ends."""
+        for process in self._tree():
+            with contextlib.suppress(psutil.Error):
+                if process.name() == "java":
+                    _kill(process)
+        self._wait()
+
+    def kill_python(self) -> None:
+        """kill -9 of the Python driver. The JVM notices a moment later: until then it is a zombie that still writes."""
+        self._tree()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def forget_commit(self) -> bool:
+        """Remove Spark's newest commit file, as if the driver had died before it wrote that."""
+        newest = self._newest("commits")
+        if newest < 0 or self._newest("offsets") > newest:
+            return False  # the newest batch is to be replayed anyway
+        (self.checkpoint / "commits" / str(newest)).unlink()
+        (self.checkpoint / "commits" / f".{newest}.crc").unlink(missing_ok=True)
+        return True
+
+    def stop(self) -> None:
+        """End the whole tree."""
+        self._tree()
+        if self._process is not None:
+            self._process.kill()
+            self._wait()
+        for process in self._seen.values():
+            _kill(process)
+
+    def _wait(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _tree(self) -> list[psutil.Process]:
+        if self._process is None or self._process.poll() is not None:
+            return []
+        try:
+            found = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.Error:
+            return []
+        self._seen.update((process.pid, process) for process in found)
+        return found
+
+    def _lines(self, text: str) -> int:
+        return self.log.read_text(errors="replace").splitlines().count(text)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """A fork of the daemon: the same command line as its parent."""
+    try:
+        mine = process.cmdline()
+        parent = process.parent()
+        return any("daemon" in part for part in mine) and parent is not None and parent.cmdline() == mine
+    except psutil.Error:
+        return False
+
+
+def _kill(process: psutil.Process) -> bool:
+    try:
+        process.kill()  # psutil makes sure that the number still means the same process
+        return True
+    except psutil.Error:
+        return False

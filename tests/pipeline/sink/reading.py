@@ -1,0 +1,42 @@
+"""What consumers see of a topic, read with the plain client."""
+
+import time
+
+from millstream.client import EARLIEST, LATEST, Cluster, Fetcher, list_offsets, visible_batches
+from millstream.client.fetch import next_offset
+from millstream.wire.records import Record, iter_records
+
+SETTLING = 10.0  # seconds; a coordinator answers before it has written the end of a transaction into all logs
+
+
+def records_of(
+    cluster: Cluster, topic: str, read_committed: bool = True, settled: bool = True
+) -> dict[int, list[Record]]:
+    """All records by partition. `settled` waits a little for transactions to end; else, up to where a reader gets now."""
+    cluster.refresh([topic])
+    places = [(topic, number) for number in cluster.topic(topic).partitions]
+    at = {
+        place: found.offset for place, found in list_offsets(cluster, dict.fromkeys(places, EARLIEST)).items()
+    }
+    deadline = time.monotonic() + SETTLING * settled
+    while True:
+        ends = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=read_committed)
+        if ends == list_offsets(cluster, dict.fromkeys(places, LATEST)) or time.monotonic() >= deadline:
+            break
+        time.sleep(0.02)
+    found: dict[int, list[Record]] = {number: [] for _, number in places}
+    fetcher = Fetcher(cluster, read_committed=read_committed)
+    while left := {place: offset for place, offset in at.items() if offset < ends[place].offset}:
+        for answer in fetcher.poll(left):
+            place = (answer.topic, answer.partition)
+            for _, batch in visible_batches(answer, at[place], read_committed):
+                found[answer.partition] += [r for r in iter_records(batch) if at[place] <= r.offset]
+            at[place] = next_offset(answer, at[place])
+    return found
+
+
+def values_of(
+    cluster: Cluster, topic: str, read_committed: bool = True, settled: bool = True
+) -> list[bytes | None]:
+    """All values, partition after partition."""
+    return [r.value for found in records_of(cluster, topic, read_committed, settled).values() for r in found]
