@@ -1,0 +1,33 @@
+"""Word count: lines in, the newest count of every word out.
+
+python examples/streams/word_count.py     feeds a few lines through the test driver and prints what comes out
+"""
+
+from millstream.pipeline.streams import StreamsBuilder, Topology, serdes
+from millstream.testing.topology import TopologyTestDriver
+
+
+def build() -> Topology:
+    builder = StreamsBuilder()
+    (
+        builder.stream("lines")
+        .flat_map_values(lambda line: line.lower().split())
+        .group_by(lambda _, word: word)
+        .count(materialized="counts")
+        .to_stream()
+        .to("word-counts")
+    )
+    return builder.build()
+
+
+def main() -> None:
+    driver = TopologyTestDriver(build())
+    lines = driver.input_topic("lines")
+    lines.pipe(None, "all streams lead to Kafka")
+    lines.pipe(None, "join all streams")
+    for word, count in driver.output_topic("word-counts", value=serdes.LONG).read_table().items():
+        print(f"{word:10} {count}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The DSL: streams and tables as objects whose methods draw the plan of a topology."""

@@ -1,0 +1,1 @@
+"""The operators: plain descriptions that build into functions. See `base`."""

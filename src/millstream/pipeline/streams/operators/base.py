@@ -1,0 +1,83 @@
+"""What every operator is made of.
+
+An operator is a plain description: functions, names of stores, flags. `build(task, out)` turns it into a function
+`process(key, value, timestamp, headers)` that calls `out.forward` with the same four arguments for every result, before it
+returns: records run depth first through a sub-topology, as in Kafka Streams, so order and state are the same as there. Nothing
+is allocated per record but what the operator's own work needs.
+
+A row of a table travels as a value `(new, old)`. `old` is None unless somebody downstream asked for it (`ask_for_old`): Kafka
+Streams does the same, and what is sent depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Process = Callable[[Any, Any, int, Headers], None]
+Row = tuple[Any, int]
+Get = Callable[[Any], "Row | None"]
+
+
+class Origin(NamedTuple):
+    """Where the record came from that is being processed."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Task(Protocol):
+    """What an operator may know of the task that it runs in."""
+
+    application: str
+    partition: int
+    stream_time: int
+    origin: Origin | None
+    dropped: int
+    config: dict[str, Any]
+    shared: dict[Any, Any]
+    """What several operators of one task know together."""
+
+    def store(self, name: str) -> Any: ...
+
+    def now(self) -> int:
+        """Wall clock in milliseconds."""
+
+    def schedule(self, every: int, kind: str, punctuate: Callable[[int], None]) -> Callable[[], None]:
+        """Calls back by "stream time" or "wall clock"; gives a function that ends it."""
+
+
+@dataclass(slots=True)
+class Out:
+    """Where an operator's results go: to all of its children, or to one by name."""
+
+    forward: Process
+    by_name: dict[str, Process] = field(default_factory=dict)
+
+
+class Operator(Protocol):
+    def build(self, task: Task, out: Out) -> Process: ...
+
+
+class Getter(Protocol):
+    """Looks up the row of a table by key, whether or not that table keeps its rows itself."""
+
+    def stores(self) -> list[str]: ...
+
+    def build(self, task: Task) -> Get: ...
+
+
+class TableOperator(Operator, Protocol):
+    """An operator whose results are rows of a table."""
+
+    def ask_for_old(self, force: bool) -> bool:
+        """From now on also send what a row was before. `force` makes a source keep its rows, if it does not yet."""
+
+    def getter(self) -> Getter: ...
+
+
+def nothing(_key: Any, _value: Any, _timestamp: int, _headers: Headers) -> None:
+    """For an operator that nobody listens to."""

@@ -1,0 +1,131 @@
+"""Processors that applications write themselves, with state stores and timers.
+
+class Alarm(Processor):
+    def init(self, context):
+        self.seen = context.store("seen")
+        context.schedule(minutes(1), WALL_CLOCK, self.every_minute)
+
+    def process(self, record):
+        self.seen.put(record.key, record.value)
+        self.context.forward(record.with_value("seen"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millstream.pipeline.streams.errors import StreamsError
+from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, Task
+from millstream.pipeline.streams.operators.facades import for_application
+from millstream.pipeline.streams.windows import Span, milliseconds
+
+STREAM_TIME = "stream time"
+WALL_CLOCK = "wall clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = ()
+
+    def with_key(self, key: Any) -> Record:
+        return replace(self, key=key)
+
+    def with_value(self, value: Any) -> Record:
+        return replace(self, value=value)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        return replace(self, timestamp=timestamp)
+
+    def with_headers(self, headers: Headers) -> Record:
+        return replace(self, headers=headers)
+
+
+class Context:
+    """What a processor can reach: its children, stores, timers, and where the record at hand came from."""
+
+    def __init__(self, task: Task, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
+        self._task, self._out, self._stores, self._fixed_key = task, out, stores, fixed_key
+        self._key: Any = None
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """To all children, or to the one of that name."""
+        if self._fixed_key and record.key != self._key:
+            raise StreamsError("process_values must not change the key; use process for that")
+        way = self._out.forward if child is None else self._out.by_name[child]
+        way(record.key, record.value, record.timestamp, record.headers)
+
+    def store(self, name: str) -> Any:
+        if name not in self._stores:
+            raise StreamsError(
+                f"this processor is not connected to a store {name!r}: name it in stores=[...]"
+            )
+        return for_application(self._task.store(name))
+
+    def schedule(self, every: Span, kind: str, punctuate: Callable[[int], Any]) -> Callable[[], None]:
+        """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it."""
+        if kind not in (STREAM_TIME, WALL_CLOCK):
+            raise StreamsError(f"a timer runs by {STREAM_TIME!r} or {WALL_CLOCK!r}, not {kind!r}")
+        return self._task.schedule(milliseconds(every), kind, punctuate)
+
+    @property
+    def record_metadata(self) -> Origin | None:
+        """Topic, partition and offset of the record at hand; None in a timer."""
+        return self._task.origin
+
+    @property
+    def stream_time(self) -> int:
+        return self._task.stream_time
+
+    @property
+    def wall_clock(self) -> int:
+        return self._task.now()
+
+    @property
+    def application_id(self) -> str:
+        return self._task.application
+
+    @property
+    def partition(self) -> int:
+        return self._task.partition
+
+
+class Processor:
+    """The base of an application's processors. One object per task."""
+
+    context: Context
+
+    def init(self, context: Context) -> None:
+        """Called once, before the first record; `self.context` is set already."""
+
+    def process(self, record: Record) -> None:
+        raise StreamsError(f"{type(self).__name__} has no process(record)")
+
+    def close(self) -> None:
+        """Called once, at the end."""
+
+
+@dataclass(slots=True)
+class RunProcessor:
+    make: Callable[[], Processor]
+    stores: tuple[str, ...] = ()
+    fixed_key: bool = False
+
+    def build(self, task: Task, out: Out) -> Process:
+        processor = self.make()
+        context = Context(task, out, self.stores, self.fixed_key)
+        processor.context = context
+        processor.init(context)
+        task.shared.setdefault("processors", []).append(processor)
+        run, fixed_key = processor.process, self.fixed_key
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if fixed_key:
+                context._key = key
+            run(Record(key, value, timestamp, headers))
+
+        return process

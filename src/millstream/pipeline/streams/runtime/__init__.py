@@ -1,0 +1,17 @@
+"""Running a topology on Spark, against a cluster.
+
+from millstream.pipeline.streams.runtime import Streams
+
+Streams(topology, "my-application", bootstrap_servers="localhost:9092").start().awaitTermination()
+
+application   the user's end: internal topics, the Spark query
+topics        how many partitions internal topics have
+reader        the data source that Spark sees: offsets on the driver, work in the tasks
+worker        one task on one range of offsets: state, operators, one transaction
+queries       the rows of stores over HTTP
+transaction   a transaction that also commits a group's offsets
+"""
+
+from millstream.pipeline.streams.runtime.application import Streams
+
+__all__ = ["Streams"]

@@ -1,0 +1,126 @@
+"""An application: a topology under a name, on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.client import Admin, ClientConfig, Cluster, NewTopic
+from millstream.client.groups import Groups
+from millstream.pipeline.streams.errors import StreamsError
+from millstream.pipeline.streams.runtime.topics import internal_partitions
+from millstream.pipeline.streams.runtime.worker import Settings
+from millstream.pipeline.streams.task import Errors
+from millstream.pipeline.streams.topology import Topology
+from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Streams:
+    """state       the folder for stores and Spark's checkpoint; a folder per application is made in it
+    delivery    "exactly_once" or "at_least_once"
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        application: str,
+        *,
+        bootstrap_servers: str = "localhost:9092",
+        state: str | Path = "millstream-state",
+        delivery: str = "exactly_once",
+        errors: Errors | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        if delivery not in ("exactly_once", "at_least_once"):
+            raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
+        self.topology = topology
+        self._folder = Path(state).absolute() / application
+        self.settings = Settings(
+            application,
+            ClientConfig.of(bootstrap_servers),
+            str(self._folder / "stores"),
+            delivery == "exactly_once",
+            errors or Errors(),
+            dict(config or {}),
+        )
+
+    def make_topics(self) -> list[str]:
+        """The repartition and changelog topics that are not there yet."""
+        with Cluster(self.settings.client) as cluster:
+            made = []
+            for topic, outcome in Admin(cluster).create_topics(self._internal_topics(cluster)).items():
+                if not isinstance(outcome, KafkaError):
+                    made.append(topic)
+                elif outcome.code is not ErrorCode.topic_already_exists:
+                    raise outcome
+            return made
+
+    def _internal_topics(self, cluster: Cluster) -> list[NewTopic]:
+        topology, name = self.topology, self.settings.application
+        if any(node.pattern is not None for node in topology.nodes.values()):
+            raise StreamsError("an application reads topics by name: patterns work in the test driver only")
+        inputs = {
+            topic: len(cluster.topic(topic).partitions)
+            for node in topology.nodes.values()
+            if node.kind == "source"
+            for topic in node.topics
+            if topic not in topology.internal
+        }
+        counts = internal_partitions(topology, inputs)
+        kept = {"cleanup.policy": "delete", "retention.ms": "-1"}
+        wanted = [
+            NewTopic(topology.internal_name(topic, name), count, -1, kept) for topic, count in counts.items()
+        ]
+        known = {**inputs, **counts}
+        for group in topology.sub_topologies():
+            sources = [topic for source in group.sources for topic in topology.nodes[source].topics]
+            tasks = max((known[topic] for topic in sources if topic in known), default=1)
+            for store in group.stores:
+                spec = topology.stores[store]
+                if spec.logged:
+                    config = {"cleanup.policy": "compact", **spec.config}
+                    wanted.append(NewTopic(spec.changelog(name), tasks, -1, config))
+        return wanted
+
+    def reset(self) -> None:
+        """Back to the beginning: forgets what was processed, deletes the internal topics and the local state. Not while it runs.
+        Topics of yours, outputs included, stay as they are."""
+        with Cluster(self.settings.client) as cluster:
+            names = [topic.name for topic in self._internal_topics(cluster)]
+            there = set(Admin(cluster).topic_names())
+            outcomes = dict(Admin(cluster).delete_topics([name for name in names if name in there]))
+            outcomes |= Groups(cluster).delete([self.settings.application])
+            for error in outcomes.values():
+                if error is not None and error.code is not ErrorCode.group_id_not_found:
+                    raise error
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def serve_queries(self, host: str = "127.0.0.1", port: int = 7070) -> None:
+        """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a process of its own."""
+        from millstream.pipeline.streams.runtime.queries import serve
+
+        serve(self.topology, self.settings.application, self.settings.client, host, port)
+
+    def start(self, spark: SparkSession | None = None) -> StreamingQuery:
+        """Makes the internal topics and starts the query. It runs until it is stopped."""
+        from millstream.pipeline.session import spark as session_for
+        from millstream.pipeline.streams.runtime.reader import NAME, StreamsSource, packed
+
+        self.make_topics()
+        session = spark if spark is not None else session_for(self.settings.application)
+        session.dataSource.register(StreamsSource)
+        frame = (
+            session.readStream.format(NAME).option("application", packed(self.settings, self.topology)).load()
+        )
+        return (
+            frame.writeStream.format("noop")
+            .queryName(self.settings.application)
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )

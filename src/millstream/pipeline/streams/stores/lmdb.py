@@ -1,0 +1,477 @@
+"""Stores on disk, in LMDB.
+
+One folder holds the stores of one task: a sub-topology on one partition. All of them share one write transaction, from the first use after
+a commit to the next one, so a batch is in all stores or in none, and what a crash leaves is the state of the last commit. `position` is
+written with it: whatever the runtime needs to know of how far the state goes. Between two batches nobody holds the folder, so that
+another process may go on with it.
+
+Rows of the batch at hand are kept as objects; they go into the transaction when a range needs them there, and at the
+commit, in the order of their keys. Values lie there as Kafka Streams keeps them: a timestamp in front (not for sessions).
+
+Limits: a key of a record, with what a window adds to it, has at most 510 bytes: LMDB's own limit is
+511, and a byte goes in front because it takes no empty keys.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from millstream.pipeline.streams.errors import StreamsError
+from millstream.pipeline.streams.stores.base import LogRecord, Row, StoreSpec
+from millstream.pipeline.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
+from millstream.pipeline.streams.stores.layout import (
+    session_key,
+    split_session_key,
+    split_window_key,
+    window_key,
+)
+
+_TIME = struct.Struct(">q")
+_LONGEST_KEY = 510
+_FRONT = b"k"
+_MOST_CACHED = 200_000
+_SWEEP_AT_LEAST = 60_000
+_POSITION = b"position"
+
+
+class StoreFolder:
+    """The stores of one task. `open` has the signature of `task.in_memory`.
+
+    size      the most that the folder may grow to; nothing is taken before it is used
+    durable   a commit is on disk before it returns, so a machine that loses power leaves a sound folder behind. The very
+              last commit may be missing then, which its position tells.
+    """
+
+    def __init__(self, folder: Path | str, *, size: int = 64 << 30, durable: bool = True) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._environment = lmdb.open(
+            str(folder), map_size=size, max_dbs=256, sync=durable, metasync=False, max_readers=64
+        )
+        self._meta = self._environment.open_db(b"millstream")
+        self._stores: dict[str, Any] = {}
+        self._open: Any = None
+
+    @property
+    def _transaction(self) -> Any:
+        if self._open is None:
+            self._open = self._environment.begin(write=True)
+        return self._open
+
+    @property
+    def position(self) -> bytes | None:
+        """What was given with the last commit, by whatever process."""
+        with self._environment.begin() as transaction:
+            found = transaction.get(_POSITION, db=self._meta)
+            return None if found is None else bytes(found)
+
+    def clear(self, store: Any) -> None:
+        """Empties a store, before it is restored."""
+        store.rows.clear()
+        store.reload()
+        if store.newest is not None:
+            store.newest = -1
+
+    def open(self, spec: StoreSpec, application: str) -> Any:
+        kinds: dict[str, Any] = {
+            "key-value": LmdbKeyValueStore,
+            "window": LmdbWindowStore,
+            "session": LmdbSessionStore,
+            "outer-join": LmdbOuterJoinStore,
+            "suppress": LmdbSuppressBuffer,
+        }
+        database = self._environment.open_db(b"store " + spec.name.encode(), txn=self._transaction)
+        rows = _Rows(self, database, spec.name)
+        store = kinds[spec.kind](spec, application, rows)
+        self._stores[spec.name] = store
+        return store
+
+    def commit(self, position: bytes | None = None) -> None:
+        """All that was put since the last commit, and the position, at once."""
+        for store in self._stores.values():
+            store.rows.flush()
+        if position is not None:
+            self._transaction.put(_POSITION, position, db=self._meta)
+        for name, store in self._stores.items():
+            newest = getattr(store, "newest", None)
+            if newest is not None:
+                self._transaction.put(b"newest " + name.encode(), _TIME.pack(newest), db=self._meta)
+        self._transaction.commit()
+        self._open = None
+        for store in self._stores.values():
+            store.rows.trim()
+
+    def roll_back(self) -> None:
+        """Forgets all that was put since the last commit."""
+        self._end()
+        for store in self._stores.values():
+            store.reload()
+
+    def newest(self, name: str) -> int:
+        found = self._transaction.get(b"newest " + name.encode(), db=self._meta)
+        return -1 if found is None else int(_TIME.unpack(found)[0])
+
+    def close(self) -> None:
+        self._end()
+        self._environment.close()
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._open.abort()
+            self._open = None
+
+
+class _Rows:
+    """Bytes by bytes in one database, with the objects of recent rows in front. None in `cached` is a row that is not there."""
+
+    __slots__ = ("_database", "_folder", "cached", "name", "pending")
+
+    def __init__(self, folder: StoreFolder, database: Any, name: str) -> None:
+        self._folder, self._database, self.name = folder, database, name
+        self.cached: dict[bytes, Any] = {}
+        self.pending: dict[bytes, bytes | None] = {}
+
+    @property
+    def newest(self) -> int:
+        return self._folder.newest(self.name)
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self.pending:
+            return self.pending[key]
+        found: bytes | None = self._folder._transaction.get(_FRONT + key, db=self._database)
+        return found
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.pending[key] = value
+
+    def flush(self) -> None:
+        if not self.pending:
+            return
+        transaction, database = self._folder._transaction, self._database
+        for key in sorted(self.pending):
+            value = self.pending[key]
+            if value is None:
+                if len(key) <= _LONGEST_KEY:
+                    transaction.delete(_FRONT + key, db=database)
+                continue
+            if len(key) > _LONGEST_KEY:
+                raise StreamsError(f"a key of {len(key)} bytes is too long for store {self.name}")
+            transaction.put(_FRONT + key, value, db=database)
+        self.pending.clear()
+
+    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list first."""
+        self.flush()
+        with self._folder._transaction.cursor(db=self._database) as cursor:
+            if not cursor.set_range(_FRONT + (first or b"")):
+                return
+            for key, value in cursor:
+                plain = bytes(key[1:])
+                if last is not None and plain > last:
+                    return
+                yield plain, bytes(value)
+
+    def clear(self) -> None:
+        self._folder._transaction.drop(self._database, delete=False)
+        self.forget()
+
+    def trim(self) -> None:
+        if len(self.cached) > _MOST_CACHED:
+            self.cached.clear()
+
+    def forget(self) -> None:
+        self.cached.clear()
+        self.pending.clear()
+
+    def __len__(self) -> int:
+        self.flush()
+        return int(self._folder._transaction.stat(db=self._database)["entries"])
+
+
+class _Lmdb:
+    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+        self.spec, self.rows = spec, rows
+        topic = spec.changelog(application)
+        write = spec.key.writer(topic)
+        plain = spec.key.plain_write
+        self.encode: Any = plain if plain is not None else lambda key: write(key) or b""
+        self.decode: Any = spec.key.reader(topic)
+        self._shared = spec.value.shared
+        self._write = spec.value.writer(topic)
+        self._read = spec.value.reader(topic)
+        self._dirty: dict[bytes, int] = {}
+        self._logged = spec.logged
+        self.newest: int | None = None
+
+    def reload(self) -> None:
+        self.rows.forget()
+        self._dirty.clear()
+        if self.newest is not None:
+            self.newest = self.rows.newest
+
+    def drain(self) -> Iterable[LogRecord]:
+        found = [
+            LogRecord(key, None if (row := self.rows.get(key)) is None else self._body(row), timestamp)
+            for key, timestamp in self._dirty.items()
+        ]
+        self._dirty.clear()
+        return found
+
+    def _body(self, row: bytes) -> bytes:
+        return row[8:]
+
+
+class LmdbKeyValueStore(_Lmdb):
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def get(self, key: bytes) -> Row | None:
+        cached = self.rows.cached
+        row: Any = cached.get(key, cached)
+        if row is cached:
+            raw = self.rows.get(key)
+            if raw is None:
+                cached[key] = None
+                return None
+            row = (self._read(raw[8:]) if self._shared else raw[8:], _TIME.unpack_from(raw)[0])
+            cached[key] = row
+        if row is None:
+            return None
+        return (row[0] if self._shared else self._read(row[0]), row[1])
+
+    def put(self, key: bytes, value: Any, timestamp: int) -> None:
+        if value is None:
+            self.rows.cached[key] = None
+            self.rows.pending[key] = None
+        else:
+            body = self._write(value) or b""
+            self.rows.cached[key] = (value if self._shared else body, timestamp)
+            self.rows.pending[key] = _TIME.pack(timestamp) + body
+        if self._logged:
+            self._dirty[key] = timestamp
+
+    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
+        for key, raw in list(self.rows.range(first, last)):
+            yield key, self._read(raw[8:]), _TIME.unpack_from(raw)[0]
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        put, pack = self.rows.put, _TIME.pack
+        for key, value, timestamp in records:
+            put(key, None if value is None else pack(timestamp) + value)
+        self.rows.cached.clear()
+        self.rows.flush()
+
+
+class LmdbWindowStore(_Lmdb):
+    newest: int
+
+    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+        super().__init__(spec, application, rows)
+        self.newest = rows.newest
+        self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
+        self._sequence = 0
+        self._kept = spec.retention - (0 if spec.final else 1)
+
+    @property
+    def _oldest(self) -> int:
+        return self.newest - self._kept
+
+    def _row(self, raw: bytes) -> Row:
+        return (self._read(raw[8:]), _TIME.unpack_from(raw)[0])
+
+    def fetch_one(self, key: bytes, start: int) -> Row | None:
+        if start < self.newest - self._kept:
+            return None
+        place = window_key(key, start, 0)
+        cached = self.rows.cached
+        if self._shared and place in cached:
+            found: Row | None = cached[place]
+            return found
+        raw = self.rows.get(place)
+        row = None if raw is None else self._row(raw)
+        if self._shared:
+            cached[place] = row
+        return row
+
+    def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, Row]]:
+        first = max(first, self._oldest, 0)
+        if first > last:
+            return []
+        low, high = window_key(key, first, 0), window_key(key, last, 0x7FFFFFFF)
+        size = len(low)
+        return [
+            (_TIME.unpack_from(place, size - 12)[0], self._row(raw))
+            for place, raw in self.rows.range(low, high)
+            if len(place) == size
+        ]
+
+    def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
+        first = max(first, self._oldest)
+        found = []
+        for place, raw in self.rows.range(None, None):
+            key, start, sequence = split_window_key(place)
+            if first <= start <= last:
+                found.append((start, key, sequence, raw))
+        found.sort(key=lambda row: row[:3])
+        return [(key, start, self._row(raw)) for start, key, _sequence, raw in found]
+
+    def put(self, key: bytes, start: int, value: Any, timestamp: int) -> None:
+        duplicates = self.spec.duplicates
+        if duplicates and value is None:
+            return
+        if start > self.newest:
+            self.newest = start
+            if start >= self._sweep_at:
+                self._sweep()
+        elif start < self._oldest:
+            return
+        if duplicates:
+            self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        place = window_key(key, start, self._sequence if duplicates else 0)
+        if self._shared and not duplicates:
+            self.rows.cached[place] = None if value is None else (value, timestamp)
+        raw = None if value is None else _TIME.pack(timestamp) + (self._write(value) or b"")
+        self.rows.pending[place] = raw
+        if self._logged:
+            self._dirty[place] = start if duplicates else timestamp
+
+    def _sweep(self) -> None:
+        self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
+        oldest = self._oldest
+        gone = [place for place, _raw in self.rows.range(None, None) if split_window_key(place)[1] < oldest]
+        for place in gone:
+            self.rows.cached.pop(place, None)
+            self.rows.put(place, None)
+        self.rows.flush()
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        for place, value, timestamp in records:
+            _key, start, sequence = split_window_key(place)
+            self._sequence = max(self._sequence, sequence)
+            self.newest = max(self.newest, start)
+            self.rows.put(place, None if value is None else _TIME.pack(timestamp) + value)
+        self.rows.cached.clear()
+        self.rows.flush()
+
+
+class LmdbSessionStore(_Lmdb):
+    newest: int
+
+    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+        super().__init__(spec, application, rows)
+        self.newest = rows.newest
+        self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
+
+    @property
+    def _oldest(self) -> int:
+        return self.newest - self.spec.retention + 1
+
+    def _body(self, row: bytes) -> bytes:
+        return row
+
+    def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
+        earliest_end = max(earliest_end, self._oldest, 0)
+        low, high = session_key(key, 0, earliest_end), key + b"\x7f" + b"\xff" * 15
+        found = []
+        for place, raw in self.rows.range(low, high):
+            if len(place) == len(low):
+                _, start, end = split_session_key(place)
+                if start <= latest_start:
+                    found.append((start, end, self._read(raw)))
+        return found
+
+    def find_all(self, earliest_end: int, latest_end: int) -> list[tuple[bytes, int, int, Any]]:
+        found = []
+        for place, raw in self.rows.range(None, None):
+            key, start, end = split_session_key(place)
+            if earliest_end <= end <= latest_end:
+                found.append((end, key, start, raw))
+        found.sort(key=lambda row: row[:3])
+        return [(key, start, end, self._read(raw)) for end, key, start, raw in found]
+
+    def fetch_one(self, key: bytes, start: int, end: int) -> Any:
+        return None if end < self._oldest else self._read(self.rows.get(session_key(key, start, end)))
+
+    def put(self, key: bytes, start: int, end: int, value: Any) -> None:
+        if end > self.newest:
+            self.newest = end
+            if end >= self._sweep_at:
+                self._sweep()
+        place = session_key(key, start, end)
+        self.rows.put(place, self._write(value))
+        if self._logged:
+            self._dirty[place] = end
+
+    def _sweep(self) -> None:
+        self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
+        oldest = self._oldest
+        for place in [row[0] for row in self.rows.range(None, None) if split_session_key(row[0])[2] < oldest]:
+            self.rows.put(place, None)
+        self.rows.flush()
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        for place, value, _timestamp in records:
+            self.newest = max(self.newest, split_session_key(place)[2])
+            self.rows.put(place, value)
+        self.rows.flush()
+
+
+class _Mirrored:
+    """A buffer in memory whose changelog records are also its rows on disk: read back when the folder is opened."""
+
+    rows: _Rows
+    newest: int | None = None
+
+    def _stored(self) -> list[LogRecord]:
+        return [LogRecord(key, value, 0) for key, value in self.rows.range(None, None)]
+
+    def _keep(self, records: Iterable[LogRecord]) -> list[LogRecord]:
+        kept = list(records)
+        for key, value, _timestamp in kept:
+            self.rows.put(key, value)
+        return kept
+
+
+class LmdbOuterJoinStore(_Mirrored, MemoryOuterJoinStore):
+    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+        MemoryOuterJoinStore.__init__(self, spec, application)
+        self.rows = rows
+        MemoryOuterJoinStore.restore(self, self._stored())
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        MemoryOuterJoinStore.restore(self, self._keep(records))
+
+    def drain(self) -> Iterable[LogRecord]:
+        return self._keep(MemoryOuterJoinStore.drain(self))
+
+    def reload(self) -> None:
+        self._order.clear()
+        self._rows.clear()
+        self._dirty.clear()
+        self.rows.forget()
+        MemoryOuterJoinStore.restore(self, self._stored())
+
+
+class LmdbSuppressBuffer(_Mirrored, MemorySuppressBuffer):
+    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+        MemorySuppressBuffer.__init__(self, spec, application)
+        self.rows = rows
+        MemorySuppressBuffer.restore(self, self._stored())
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        MemorySuppressBuffer.restore(self, self._keep(records))
+
+    def drain(self) -> Iterable[LogRecord]:
+        return self._keep(MemorySuppressBuffer.drain(self))
+
+    def reload(self) -> None:
+        self._order.clear()
+        self._rows.clear()
+        self._dirty.clear()
+        self.bytes_held = 0
+        self.rows.forget()
+        MemorySuppressBuffer.restore(self, self._stored())

@@ -1,0 +1,362 @@
+"""A task: one or more sub-topologies made ready to run, with their stores and timers.
+
+`deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it through to the end;
+`deliver_batch` takes many of one topic. What sinks write goes to `collect`. The runtime on Spark and the test driver both run this.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.pipeline.streams.errors import ProcessingFailed, SerdeMissing, StreamsError
+from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, nothing
+from millstream.pipeline.streams.operators.processors import STREAM_TIME
+from millstream.pipeline.streams.stores import StoreSpec
+from millstream.pipeline.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
+from millstream.pipeline.streams.stores.memory import (
+    MemoryKeyValueStore,
+    MemorySessionStore,
+    MemoryWindowStore,
+)
+from millstream.pipeline.streams.topology import Node, Topology
+
+log = logging.getLogger("millstream.streams")
+
+Collect = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+"""(topic, key, value, timestamp, headers, partition or None for the usual one)."""
+OpenStore = Callable[[StoreSpec, str], Any]
+
+
+def in_memory(spec: StoreSpec, application: str) -> Any:
+    """The store of a spec, in dictionaries."""
+    kinds: dict[str, Any] = {
+        "key-value": MemoryKeyValueStore,
+        "window": MemoryWindowStore,
+        "session": MemorySessionStore,
+        "outer-join": MemoryOuterJoinStore,
+        "suppress": MemorySuppressBuffer,
+    }
+    return kinds[spec.kind](spec, application)
+
+
+@dataclass(slots=True)
+class Errors:
+    """What happens with a record that cannot be read, or whose processing raises.
+
+    reading, processing   "fail" stops the application; "continue" logs the record's place and goes on
+    dead_letters          a topic for the records left out: their bytes, and headers that tell where from and why
+    """
+
+    reading: str = "fail"
+    processing: str = "fail"
+    dead_letters: str | None = None
+
+
+@dataclass(slots=True)
+class _Timer:
+    every: int
+    next: int
+    punctuate: Callable[[int], Any]
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class _Source:
+    process: Process
+    read_key: Callable[[bytes | None], Any]
+    read_value: Callable[[bytes | None], Any]
+    timestamps: Callable[[Any, Any, int], int] | None
+    children: list[Process] = field(default_factory=list)
+
+
+class Task:
+    def __init__(
+        self,
+        topology: Topology,
+        application: str,
+        collect: Collect,
+        *,
+        partition: int = 0,
+        sub_topologies: Iterable[int] | None = None,
+        open_store: OpenStore = in_memory,
+        now: Callable[[], int],
+        config: dict[str, Any] | None = None,
+        errors: Errors | None = None,
+        global_stores: dict[str, Any] | None = None,
+    ) -> None:
+        self.topology, self.application, self.partition = topology, application, partition
+        self.stream_time = -1
+        self._place: tuple[str, int, int] | None = None
+        self.dropped = 0
+        self.config = config or {}
+        self.shared: dict[Any, Any] = {}
+        self.now = now
+        self.errors = errors or Errors()
+        self._collect = collect
+        self._timers: dict[str, list[_Timer]] = {}
+        self.stores: dict[str, Any] = dict(global_stores or {})
+        self._built: dict[str, Process] = {}
+        self.sources: dict[str, _Source] = {}
+        wanted = None if sub_topologies is None else set(sub_topologies)
+        groups = [group for group in topology.sub_topologies() if wanted is None or group.id in wanted]
+        for group in groups:
+            for name in group.stores:
+                if name not in self.stores:
+                    self.stores[name] = open_store(topology.stores[name], application)
+        # Processors are made in the topology's order, so that timers fire in it.
+        for group in groups:
+            for name in group.nodes:
+                self._function(name)
+        self._sources_by_node = {
+            name: self._source(topology.nodes[name]) for group in groups for name in group.sources
+        }
+
+    # For operators -------------------------------------------------------------------------------------------------------
+
+    @property
+    def origin(self) -> Origin | None:
+        return None if self._place is None else Origin(*self._place)
+
+    @origin.setter
+    def origin(self, origin: Origin | None) -> None:
+        self._place = origin
+
+    def store(self, name: str) -> Any:
+        return self.stores[name]
+
+    def schedule(self, every: int, kind: str, punctuate: Callable[[int], Any]) -> Callable[[], None]:
+        if every < 1:
+            raise StreamsError("a timer's interval must be at least a millisecond")
+        now = 0 if kind == STREAM_TIME else self.now()
+        timer = _Timer(every, now if kind == STREAM_TIME else now + every, punctuate)
+        self._timers.setdefault(kind, []).append(timer)
+
+        def end() -> None:
+            timer.ended = True
+
+        return end
+
+    # Running -------------------------------------------------------------------------------------------------------------
+
+    def source(self, topic: str) -> _Source:
+        found = self.sources.get(topic)
+        if found is None:
+            name = self.topology.source_of(self._short(topic))
+            if name is None or name not in self._sources_by_node:
+                raise StreamsError(f"this task does not read topic {topic}")
+            found = self.sources[topic] = self._sources_by_node[name]
+        return found
+
+    def deliver(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """One record, all the way."""
+        source = self.source(topic)
+        self._place = (topic, partition, offset)
+        try:
+            new_key, new_value = source.read_key(key), source.read_value(value)
+        except Exception as error:
+            self._failed("reading", error, key, value, timestamp)
+            return
+        if source.timestamps is not None:
+            timestamp = source.timestamps(new_key, new_value, timestamp)
+        if timestamp < 0:
+            self.dropped += 1
+            return
+        if timestamp > self.stream_time:
+            self.stream_time = timestamp
+        try:
+            source.process(new_key, new_value, timestamp, headers)
+        except Exception as error:
+            self._failed("processing", error, key, value, timestamp)
+        finally:
+            self._place = None
+
+    def deliver_batch(
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[tuple[int, bytes | None, bytes | None, int, Headers]],
+    ) -> None:
+        """Many records of one topic: (offset, key, value, timestamp, headers), in order."""
+        source = self.source(topic)
+        if source.timestamps is not None or STREAM_TIME in self._timers:
+            for offset, key, value, timestamp, headers in records:
+                self.deliver(topic, partition, offset, key, value, timestamp, headers)
+                self.punctuate_stream_time()
+            return
+        read_key, read_value, process = source.read_key, source.read_value, source.process
+        stream_time = self.stream_time
+        stage = "reading"
+        for offset, key, value, timestamp, headers in records:
+            self._place = (topic, partition, offset)
+            if timestamp > stream_time:
+                self.stream_time = stream_time = timestamp
+            elif timestamp < 0:
+                self.dropped += 1
+                continue
+            try:
+                stage = "reading"
+                new_key, new_value = read_key(key), read_value(value)
+                stage = "processing"
+                process(new_key, new_value, timestamp, headers)
+            except Exception as error:
+                self._failed(stage, error, key, value, timestamp)
+        self._place = None
+
+    def punctuate_stream_time(self) -> bool:
+        """Timers by stream time that are due."""
+        return self._punctuate(STREAM_TIME, self.stream_time)
+
+    def punctuate_wall_clock(self) -> bool:
+        from millstream.pipeline.streams.operators.processors import WALL_CLOCK
+
+        return self._punctuate(WALL_CLOCK, self.now())
+
+    def close(self) -> None:
+        for processor in self.shared.get("processors", []):
+            processor.close()
+
+    def _punctuate(self, kind: str, now: int) -> bool:
+        """A timer that was late fires once, and goes on from the next multiple of its interval."""
+        timers = self._timers.get(kind)
+        if not timers or now < 0:
+            return False
+        fired = False
+        for timer in sorted((timer for timer in timers if timer.next <= now), key=lambda timer: timer.next):
+            if timer.ended:
+                continue
+            timer.punctuate(now)
+            fired = True
+            timer.next += timer.every
+            if timer.next <= now:
+                timer.next = now - (now - timer.next) % timer.every + timer.every
+        self._timers[kind] = [timer for timer in timers if not timer.ended]
+        return fired
+
+    def _failed(
+        self, stage: str, error: Exception, key: bytes | None, value: bytes | None, timestamp: int
+    ) -> None:
+        origin = self.origin
+        assert origin is not None
+        place = f"{origin.topic}-{origin.partition} at offset {origin.offset}"
+        letters = self.errors.dead_letters
+        if letters is not None:
+            headers = (
+                ("__streams.errors.exception", type(error).__name__.encode()),
+                ("__streams.errors.message", str(error).encode()),
+                ("__streams.errors.stacktrace", "".join(traceback.format_exception(error)).encode()),
+                ("__streams.errors.topic", origin.topic.encode()),
+                ("__streams.errors.partition", str(origin.partition).encode()),
+                ("__streams.errors.offset", str(origin.offset).encode()),
+            )
+            self._collect(letters, key, value, timestamp, headers, None)
+        if getattr(self.errors, stage) == "fail":
+            if isinstance(error, StreamsError):
+                raise error
+            raise ProcessingFailed(f"{stage} a record of {place}: {type(error).__name__}: {error}") from error
+        log.warning("skipped a record of %s: %s failed: %s: %s", place, stage, type(error).__name__, error)
+        self.dropped += 1
+
+    # Making ready --------------------------------------------------------------------------------------------------------
+
+    def _short(self, topic: str) -> str:
+        prefix = self.application + "-"
+        short = topic.removeprefix(prefix)
+        return short if short in self.topology.internal else topic
+
+    def _function(self, name: str) -> Process:
+        """A node's function, its children's first."""
+        found = self._built.get(name)
+        if found is None:
+            node = self.topology.nodes[name]
+            if node.kind == "sink":
+                found = self._sink(node)
+            else:
+                ways = {child: self._function(child) for child in node.children}
+                out = Out(_fan_out([ways[child] for child in node.children]), ways)
+                found = out.forward if node.operator is None else node.operator.build(self, out)
+            self._built[name] = found
+        return found
+
+    def _source(self, node: Node) -> _Source:
+        topic = node.topics[0] if node.topics else node.name
+        topic = self.topology.internal_name(topic, self.application)
+        key, value = node.key or self.topology.key, node.value or self.topology.value
+        return _Source(self._function(node.name), key.reader(topic), value.reader(topic), node.timestamps)
+
+    def _sink(self, node: Node) -> Process:
+        topology, collect, partitioner, choose = (
+            self.topology,
+            self._collect,
+            node.partitioner,
+            node.topic_choice,
+        )
+        key_serde, value_serde = node.key or topology.key, node.value or topology.value
+        if choose is None and partitioner is None:
+            topic = topology.internal_name(node.topics[0], self.application)
+            write_key, write_value = key_serde.writer(topic), value_serde.writer(topic)
+
+            def write(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+                try:
+                    key_bytes, value_bytes = write_key(key), write_value(value)
+                except Exception as error:
+                    raise _unwritable(node, key, value, error) from error
+                collect(topic, key_bytes, value_bytes, timestamp, headers, None)
+
+            return write
+
+        def write_there(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            topic = node.topics[0] if choose is None else choose(key, value, headers)
+            topic = topology.internal_name(topic, self.application)
+            partition = None
+            if partitioner is not None:
+                partition = partitioner(topic, key, value, int(self.config.get(f"partitions.{topic}", 1)))
+            try:
+                key_bytes = None if key is None else key_serde.write(topic, key)
+                value_bytes = None if value is None else value_serde.write(topic, value)
+            except Exception as error:
+                raise _unwritable(node, key, value, error) from error
+            collect(topic, key_bytes, value_bytes, timestamp, headers, partition)
+
+        return write_there
+
+
+def _unwritable(node: Node, key: Any, value: Any, error: Exception) -> SerdeMissing:
+    where = node.topics[0] if node.topics else node.name
+    return SerdeMissing(
+        f"a record for {where} does not fit its serdes (key {type(key).__name__}, value {type(value).__name__}): {error}; "
+        f"say which serdes to use, as in to(topic, value=serdes.LONG)"
+    )
+
+
+def _fan_out(ways: list[Process]) -> Process:
+    if not ways:
+        return nothing
+    if len(ways) == 1:
+        return ways[0]
+    if len(ways) == 2:
+        first, second = ways
+
+        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            first(key, value, timestamp, headers)
+            second(key, value, timestamp, headers)
+
+        return both
+
+    def every(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        for way in ways:
+            way(key, value, timestamp, headers)
+
+    return every
