@@ -16,6 +16,14 @@ def main(argv: list[str] | None = None) -> int:
         from millstream.registry.main import main as run_registry
 
         return run_registry(arguments[2:])
+    if len(arguments) > 1 and arguments[1] == "console":
+        from millstream.console.main import main as run_console
+
+        return run_console(arguments[2:])
+    if len(arguments) > 1 and arguments[1] == "rest":
+        from millstream.rest.main import main as run_rest
+
+        return run_rest(arguments[2:])
     from millstream.cli.app import main as run_command
 
     return run_command(arguments[1:])

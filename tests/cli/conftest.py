@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from millstream.__main__ import main
+from millstream.cli import profiles
 
 PROGRAM = [sys.executable, "-m", "millstream"]
 
@@ -19,6 +20,17 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Profiles and data folders of whoever runs the tests are left alone."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(home / name))
+    for name in ("MILLSTREAM_DATA_DIR", "MILLSTREAM_CONFIG", "MILLSTREAM_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    profiles.choose("")
 
 
 @pytest.fixture

@@ -15,7 +15,10 @@ from millstream.client.admin import Setting
 
 from .conftest import PROGRAM
 
-COMMANDS = [name for name in TOOLS if name != "broker"]
+COMMANDS = [
+    name for name, tool in TOOLS.items() if tool.module and name not in ("perf", "pipeline", "profile")
+]
+WITHOUT_STYLES = ("up", "down", "logs", "demo", "completion")
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
 
@@ -35,7 +38,7 @@ def test_every_tool_has_help_and_version(run, name):
     done = run(name, "--help")
     assert done.code == 0
     assert f"millstream {name}" in done.out
-    assert "-o, --output" in done.out
+    assert ("-o, --output" in done.out) is (name not in WITHOUT_STYLES)
     assert run(name, "--version").out == f"{__version__}\n"
 
 
@@ -139,7 +142,7 @@ def test_options_that_are_gone_name_the_one_to_use(run, arguments, words):
         ],
         ["console-consumer", "--topic", "t", "--isolation-level", "some", *NOWHERE],
         ["console-consumer", "--topic", "t", "--formatter", "com.example.Formatter", *NOWHERE],
-        ["console-consumer", "--topic", "t", "--command-property", "security.protocol=SSL", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--command-property", "security.protocol=SASL_SSL", *NOWHERE],
         ["dump-log"],
         ["dump-log", "--files", "x.log", "--offsets-decoder"],
         ["delete-records", *NOWHERE],

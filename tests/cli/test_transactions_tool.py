@@ -100,3 +100,12 @@ def test_misuse(run: Run, arguments: list[str], words: str) -> None:
     done = run("transactions", *NOWHERE, *arguments)
     assert done.code == 2
     assert words in done.err
+
+
+def test_an_id_without_a_transaction(run: Run, bootstrap: str) -> None:
+    """Its start time is -1, which is no time at all."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx-idle"})
+    producer.init_transactions(WAIT)
+    to = ("transactions", "--bootstrap-server", bootstrap)
+    described = json.loads(run(*to, "describe", "--transactional-id", "tx-idle", "-o", "json").out)
+    assert (described["state"], described["partitions"]) == ("Empty", [])

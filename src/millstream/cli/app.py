@@ -5,70 +5,89 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from millstream import __version__
 from millstream.cli.errors import CommandFailed, UsageError, refuse_removed_options
-
-
-class Tool(NamedTuple):
-    module: str
-    summary: str
-
-
-TOOLS = {
-    "broker": Tool("", "run a broker"),
-    "topics": Tool("topics", "create, list, describe, alter and delete topics"),
-    "configs": Tool("configs", "show and change the settings of topics and brokers"),
-    "console-producer": Tool("console_producer", "send lines of standard input to a topic"),
-    "console-consumer": Tool("console_consumer", "print the records of a topic"),
-    "consumer-groups": Tool(
-        "consumer_groups", "show consumer groups and their lag, reset and delete their offsets"
-    ),
-    "transactions": Tool("transactions", "show transactions and their producers, end those that hang"),
-    "get-offsets": Tool("get_offsets", "show first, last or other offsets of partitions"),
-    "delete-records": Tool("delete_records", "delete the records of partitions before an offset"),
-    "dump-log": Tool("dump_log", "print the files of a partition's log"),
-}
+from millstream.cli.tools import KINDS, NOT_YET, TOOLS
 
 OVERVIEW = """\
-Usage: millstream COMMAND [OPTIONS]
+Usage: millstream [-p PROFILE] COMMAND [OPTIONS]
 
 The Kafka platform as one program. The tools take the options of Kafka's tools of the same name.
-
-Commands:
 {commands}
-
 Options:
-  --version   Show the version.
-  -h, --help  Show this text. `millstream COMMAND --help` shows the options of a command.
+  -p, --profile NAME  Work with this cluster (see millstream profile --help); `-p up` is the one of `millstream up`.
+  --version           Show the version.
+  -h, --help          Show this text. `millstream COMMAND --help` shows the options of a command.
 
 Example:
-  millstream broker
-  millstream topics --create --topic orders --partitions 3 --bootstrap-server 127.0.0.1:9092
+  millstream up
+  millstream -p up topics --create --topic orders --partitions 3
+  millstream topics --list --bootstrap-server 127.0.0.1:9092
+
+Not there yet: {not_yet}.
 """
+
+
+def overview() -> str:
+    width = max(map(len, TOOLS))
+    parts = []
+    for kind in KINDS:
+        lines = [f"  {name:<{width}}  {tool.summary}" for name, tool in kind.tools.items()]
+        parts.append(f"\n{kind.title}:\n" + "\n".join(lines) + "\n")
+    return OVERVIEW.format(commands="".join(parts), not_yet=", ".join(NOT_YET))
 
 
 def main(arguments: list[str]) -> int:
     """Run `millstream <arguments>` and return its exit code."""
+    try:
+        arguments = take_profile(arguments)
+    except UsageError as error:
+        return _complain(str(error), 2)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        width = max(map(len, TOOLS))
-        lines = [f"  {name:<{width}}  {tool.summary}" for name, tool in TOOLS.items()]
-        print(
-            OVERVIEW.format(commands="\n".join(lines)), end="", file=sys.stdout if arguments else sys.stderr
-        )
+        if len(arguments) > 1 and arguments[1] in TOOLS:  # millstream help topics
+            return main([arguments[1], "--help"])
+        print(overview(), end="", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"millstream {__version__}")
         return 0
     name, rest = arguments[0], arguments[1:]
+    if name == "__complete":
+        from millstream.cli.completion import complete
+
+        return complete(rest)
+    if name in NOT_YET and name not in TOOLS:
+        return _complain(f"'{name}' is not there yet: {NOT_YET[name]}", 2)
     if name not in TOOLS:
         return _complain(f"there is no command '{name}'{_suggestion(name)}; see millstream --help", 2)
-    if name == "broker":
+    if not TOOLS[name].module:
         from millstream.__main__ import main as run_any
+        from millstream.cli.profiles import service_words
 
-        return run_any(arguments)
+        try:
+            return run_any([name, *service_words(name), *rest])
+        except (UsageError, CommandFailed) as error:
+            return _complain(str(error), 2 if isinstance(error, UsageError) else 1)
     return run_tool(name, rest)
+
+
+def take_profile(arguments: list[str]) -> list[str]:
+    """`-p prod` in front of the command: remembered for `cli.common.connect`."""
+    from millstream.cli import profiles
+
+    profiles.choose("")
+    first = arguments[0] if arguments else ""
+    if first in ("-p", "--profile"):
+        if len(arguments) < 2:
+            raise UsageError(f"{first} needs the name of a profile; see millstream profile list")
+        profiles.choose(arguments[1])
+        return arguments[2:]
+    if first.startswith("--profile="):
+        profiles.choose(first.partition("=")[2])
+        return arguments[1:]
+    return arguments
 
 
 def run_tool(name: str, arguments: list[str]) -> int:
@@ -86,7 +105,8 @@ def run_tool(name: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except UsageError as error:
-        return _complain(f"{error} (see millstream {name} --help)", 2)
+        between = "\n" if "\n" in str(error) else " "
+        return _complain(f"{error}{between}(see millstream {name} --help)", 2)
     except CommandFailed as error:
         return _complain(str(error), 1)
     except Exception as error:
@@ -94,18 +114,44 @@ def run_tool(name: str, arguments: list[str]) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    import typer
-
     module: Any = importlib.import_module(f"millstream.cli.{TOOLS[name].module}")
+    beside = getattr(module, "BESIDE", {}).get(arguments[0]) if arguments else None
+    if beside is not None:
+        module = importlib.import_module(f"millstream.cli.{beside}")
     refuse_removed_options(arguments, getattr(module, "REMOVED", {}))
     prepare = getattr(module, "prepare", None)
     if prepare is not None:
         arguments = prepare(arguments)
-    program = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-    program.command(context_settings=settings)(_noticing_broken_pipes(module.command))
-    code = program(arguments, prog_name=f"millstream {name}", standalone_mode=False)
+    code = typer_program(module)(arguments, prog_name=f"millstream {name}", standalone_mode=False)
     return code if isinstance(code, int) else 0
+
+
+def typer_program(module: Any) -> Any:
+    """A module's `command`, or its `SUBCOMMANDS` under their names, as typer runs them."""
+    import typer
+
+    program = typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=module.__doc__
+    )
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    commands: dict[str, Callable[..., int]] = getattr(module, "SUBCOMMANDS", {})
+    for word, command in commands.items():
+        program.command(word, context_settings=settings)(_noticing_broken_pipes(command))
+    if commands:
+        program.callback(context_settings=settings)(_describing(module))
+    else:
+        program.command(context_settings=settings)(_noticing_broken_pipes(module.command))
+    return program
+
+
+def _describing(module: Any) -> Callable[[], None]:
+    """Makes a group of commands out of a program, also when there is only one."""
+
+    def group() -> None:
+        pass
+
+    group.__doc__ = getattr(module, "HELP", None) or module.__doc__
+    return group
 
 
 class _ReaderGone(Exception):

@@ -25,7 +25,7 @@ Bootstrap = Annotated[
         "--bootstrap-server",
         "--broker-list",
         metavar="HOST:PORT,...",
-        help="Brokers to connect to first. Required.",
+        help="Brokers to connect to first. Required, unless a profile says it (millstream -p NAME).",
         show_default=False,
     ),
 ]
@@ -78,12 +78,15 @@ def key_values(items: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def connect(servers: str, properties: Mapping[str, str], client_id: str) -> "Iterator[Cluster]":
-    """A cluster to work with, closed at the end."""
+    """A cluster to work with, closed at the end: the one that the command names, or that of the profile."""
+    from millstream.cli.profiles import with_profile
     from millstream.client import ClientConfig, Cluster
 
+    properties = with_profile(servers, properties)
     if not servers and "bootstrap.servers" not in properties:
         raise UsageError(
-            "--bootstrap-server must be specified, for example --bootstrap-server 127.0.0.1:9092"
+            "--bootstrap-server must be specified, for example --bootstrap-server 127.0.0.1:9092, or a profile: "
+            "`millstream -p up ...` is the cluster of `millstream up`"
         )
     try:
         config = ClientConfig.of(servers, properties, client_id)

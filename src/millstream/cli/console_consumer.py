@@ -6,12 +6,12 @@ Without --group it reads all partitions itself and commits nothing, where Kafka'
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import common, profiles, schema_formats
 from millstream.cli.console_reading import Reading, whole_number
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.lines_out import LineFormatter, Shown, as_data, deserializer
@@ -19,6 +19,7 @@ from millstream.cli.output import check_style, print_json, print_table, print_ya
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
+    from millstream.filters import Filter
 
 REMOVED = {
     "--whitelist": "use --include REGEX",
@@ -54,6 +55,23 @@ def command(
         str,
         typer.Option(help="Where to start in --partition: a number, earliest or latest.", metavar="OFFSET"),
     ] = "",
+    from_time: Annotated[
+        str,
+        typer.Option(
+            help="Start with the first record at or after a time: 2026-01-31T12:30Z, -1h (s, m, h, d, w before now), "
+            "or milliseconds since 1970.",
+            metavar="TIME",
+        ),
+    ] = "",
+    where: Annotated[
+        str,
+        typer.Option(
+            help='Print only records that match: \'value.status == "CRITICAL" and headers.source != "test"\'. There '
+            "are value, key (text; value.name goes inside), headers.name, timestamp, partition, offset, topic; == != < "
+            "<= > >= in contains startswith endswith matches, and, or, not.",
+            metavar="EXPRESSION",
+        ),
+    ] = "",
     max_messages: Annotated[int | None, typer.Option(help="Stop after so many records.", metavar="N")] = None,
     timeout_ms: Annotated[
         int | None, typer.Option(help="Stop when no record came for so long.", metavar="MS")
@@ -86,6 +104,18 @@ def command(
     value_deserializer: Annotated[
         str, typer.Option(help="How to read values, for example LongDeserializer.", metavar="NAME")
     ] = "",
+    key_format: Annotated[
+        str,
+        typer.Option(help="avro, jsonschema or protobuf: read keys by a schema registry.", metavar="FORMAT"),
+    ] = "",
+    value_format: Annotated[
+        str,
+        typer.Option(
+            help="avro, jsonschema or protobuf: read values by a schema registry "
+            "(--formatter-property schema.registry.url=http://localhost:8081) and print JSON.",
+            metavar="FORMAT",
+        ),
+    ] = "",
     skip_message_on_error: Annotated[
         bool, typer.Option("--skip-message-on-error", help="Go on after a record that cannot be read.")
     ] = False,
@@ -115,6 +145,7 @@ def command(
         return common.show_version()
     style = check_style(output)
     start = check_place(topic, include, partition, offset, from_beginning)
+    moment = start_time(from_time, from_beginning or bool(offset))
     for old, new, used in (
         ("--property", "--formatter-property", old_property),
         ("--consumer-property", "--command-property", consumer_property),
@@ -133,6 +164,11 @@ def command(
             f"The group ids provided in different places (directly using '--group', via '--command-property', or via "
             f"'--command-config') do not match. Detected group ids: {group}, {given}"
         )
+    if moment is not None and (group or given):
+        raise UsageError(
+            "--from-time is for reading without a group; a group is moved by: millstream consumer-groups "
+            "--reset-offsets --to-datetime"
+        )
     level = settings.get("isolation.level", isolation_level)
     if level not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"isolation level {level}: use read_committed or read_uncommitted")
@@ -146,7 +182,16 @@ def command(
         format_settings["key.deserializer"] = key_deserializer
     if value_deserializer:
         format_settings["value.deserializer"] = value_deserializer
-    sink = Sink(style, formatter, format_settings)
+    by_schema, format_settings = schema_formats.divided(format_settings)
+    forms = (
+        schema_formats.check("--key-format", key_format),
+        schema_formats.check("--value-format", value_format),
+    )
+    if any(forms):
+        by_schema = {**profiles.registry_settings(bootstrap_server), **by_schema}
+    decode = schema_formats.SchemaPrinter(*forms, by_schema) if any(forms) else None
+    sink = Sink(style, formatter, format_settings, decode)
+    matches = record_filter(where)
     sizes = fetch_sizes(settings)
     look_around = (
         whole_number("metadata.max.age.ms", settings.get("metadata.max.age.ms", LOOK_AROUND_MS)) / 1000
@@ -157,8 +202,11 @@ def command(
         fetcher = Fetcher(cluster, read_committed=level == "read_committed", **sizes)
         reading = new_reading(cluster, fetcher, look_around, group or given, settings)
         reading.find_topics(topic, include, partition)
-        reading.start_at(start or "latest")
-        code = follow(reading, sink, max_messages, timeout_ms, skip_message_on_error)
+        if moment is None:
+            reading.start_at(start or "latest")
+        else:
+            reading.start_at_time(moment)
+        code = follow(reading, sink, matches, max_messages, timeout_ms, skip_message_on_error)
         reading.close()
     sink.finish()
     print(f"Processed a total of {sink.count} messages", file=sys.stderr)
@@ -188,6 +236,30 @@ def check_place(
     return offset or ("earliest" if from_beginning else None)
 
 
+def start_time(text: str, elsewhere: bool) -> int | None:
+    if not text:
+        return None
+    if elsewhere:
+        raise UsageError("--from-time, --from-beginning and --offset all say where to start: use one of them")
+    from millstream.filters import BadTime, parse_time
+
+    try:
+        return parse_time(text)
+    except BadTime as error:
+        raise UsageError(f"--from-time {error}") from None
+
+
+def record_filter(where: str) -> "Filter | None":
+    if not where:
+        return None
+    from millstream.filters import FilterError, compile_filter
+
+    try:
+        return compile_filter(where)
+    except FilterError as error:
+        raise UsageError(f"--where: {error.pointing()}") from None
+
+
 def fetch_sizes(settings: Mapping[str, str]) -> dict[str, Any]:
     names = {
         "fetch.min.bytes": "min_bytes",
@@ -215,7 +287,12 @@ def new_reading(
 
 
 def follow(
-    reading: Reading, sink: "Sink", max_messages: int | None, timeout_ms: int | None, skip_errors: bool
+    reading: Reading,
+    sink: "Sink",
+    matches: "Filter | None",
+    max_messages: int | None,
+    timeout_ms: int | None,
+    skip_errors: bool,
 ) -> int:
     """Read until told to stop. Returns the exit code."""
     most = max_messages if max_messages is not None and max_messages >= 0 else None
@@ -232,8 +309,11 @@ def follow(
                     wait = max(1, min(wait, round(left * 1000)))
                 for fetched in reading.poll(wait):
                     for record in reading.records(fetched, skip_errors):
-                        sink.put(record, skip_errors)
                         last = time.monotonic()
+                        shown = sink.readable(record, skip_errors)
+                        if shown is None or (matches is not None and not matches(shown)):
+                            continue
+                        sink.put(shown, skip_errors)
                         if most is not None and sink.count >= most:
                             return 0
                     sink.flush()
@@ -250,7 +330,13 @@ def follow(
 class Sink:
     """Where records go: lines as Kafka's formatters print them, a json or yaml document each, or a table at the end."""
 
-    def __init__(self, style: str, formatter: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        style: str,
+        formatter: str,
+        properties: Mapping[str, str],
+        decode: Callable[[Shown], Shown] | None = None,
+    ) -> None:
         name = formatter.rpartition(".")[2]
         if name not in FORMATTERS:
             raise UsageError(
@@ -258,6 +344,7 @@ class Sink:
             )
         self.count = 0
         self._style = style
+        self._decode = decode
         self._formatter = LineFormatter(properties)
         self._read_key = deserializer(properties.get("key.deserializer", ""))
         self._read_value = deserializer(properties.get("value.deserializer", ""))
@@ -274,15 +361,29 @@ class Sink:
         self._rows: list[list[Any]] = []
         self._out = sys.stdout.buffer
 
+    def readable(self, record: Shown, skip_errors: bool) -> Shown | None:
+        """The record with its key and value decoded by their schemas, if they have some; None for one to leave out."""
+        if self._decode is None:
+            return record
+        try:
+            return self._decode(record)
+        except ValueError as error:
+            self.count += 1
+            self._complain(record, error, skip_errors)
+            return None
+
     def put(self, record: Shown, skip_errors: bool) -> None:
         self.count += 1
         try:
             self._write(record)
         except ValueError as error:
-            where = f"{record.topic}-{record.partition} at offset {record.offset}"
-            if not skip_errors:
-                raise CommandFailed(f"cannot print the record of {where}: {error}") from None
-            print(f"Skipped the record of {where}: {error}", file=sys.stderr)
+            self._complain(record, error, skip_errors)
+
+    def _complain(self, record: Shown, error: ValueError, skip_errors: bool) -> None:
+        where = f"{record.topic}-{record.partition} at offset {record.offset}"
+        if not skip_errors:
+            raise CommandFailed(f"cannot print the record of {where}: {error}") from None
+        print(f"Skipped the record of {where}: {error}", file=sys.stderr)
 
     def flush(self) -> None:
         if self._lines:

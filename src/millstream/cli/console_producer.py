@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import common, profiles, schema_formats
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.lines_in import LineReader, Parsed
 from millstream.cli.output import Report, check_style, emit
@@ -62,6 +62,21 @@ def command(
     ] = None,
     reader_config: Annotated[
         str, typer.Option(help="Properties file with reader properties.", metavar="FILE")
+    ] = "",
+    key_format: Annotated[
+        str,
+        typer.Option(
+            help="avro, jsonschema or protobuf: keys are JSON, sent by the schema in --reader-property key.schema=...",
+            metavar="FORMAT",
+        ),
+    ] = "",
+    value_format: Annotated[
+        str,
+        typer.Option(
+            help="The same for values: value.schema, value.schema.file or value.schema.id, and "
+            "schema.registry.url=http://localhost:8081.",
+            metavar="FORMAT",
+        ),
     ] = "",
     sync: Annotated[
         bool, typer.Option("--sync", help="Send each line at once and wait for its answer.")
@@ -123,7 +138,18 @@ def command(
         **common.key_values(old_property or []),
         **common.key_values(reader_property or []),
     }
-    reader = LineReader(reader_settings)
+    forms = (
+        schema_formats.check("--key-format", key_format),
+        schema_formats.check("--value-format", value_format),
+    )
+    by_schema, reader_settings = schema_formats.divided(reader_settings)
+    if any(forms):
+        by_schema = {**profiles.registry_settings(bootstrap_server), **by_schema}
+    reader = (
+        schema_formats.SchemaLineReader(topic, *forms, by_schema, reader_settings)
+        if any(forms)
+        else LineReader(reader_settings)
+    )
     settings = {
         "retry.backoff.ms": str(retry_backoff_ms),
         "default.api.timeout.ms": str(max_block_ms),

@@ -56,6 +56,15 @@ class Reading:
         self._reset = where
         self.positions = self._lookup(places, where)
 
+    def start_at_time(self, moment: int) -> None:
+        """With the first record at or after it; where there is none, with what comes."""
+        from millstream.client import list_offsets
+
+        places = self._places()
+        found = list_offsets(self.cluster, dict.fromkeys(places, moment))
+        later = {place: answer.offset for place, answer in found.items() if answer.offset >= 0}
+        self.positions = {**later, **self._lookup(places - later.keys(), "latest")}
+
     def _lookup(self, places: set[Place], where: str) -> dict[Place, int]:
         from millstream.client import EARLIEST, LATEST, list_offsets
 

@@ -8,8 +8,10 @@ import typer
 from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.cli.progress import progress
 
 Place = tuple[str, int]
+AT_ONCE = 200  # partitions in one request
 
 
 def command(
@@ -42,7 +44,13 @@ def command(
         from millstream.client.admin import Admin
         from millstream.wire.errors import KafkaError
 
-        outcome = Admin(cluster).delete_records(wanted)
+        outcome: dict[Place, int | KafkaError] = {}
+        places = list(wanted)
+        with progress("deleting", len(places), "partitions") as bar:
+            for at in range(0, len(places), AT_ONCE):
+                some = {place: wanted[place] for place in places[at : at + AT_ONCE]}
+                outcome.update(Admin(cluster).delete_records(some))
+                bar.advance(len(some))
     lines = ["Executing records delete operation", "Records delete operation completed:"]
     data: list[dict[str, Any]] = []
     rows: list[list[Any]] = []

@@ -1,5 +1,6 @@
 """One set of facts in four styles: Kafka's own lines, json, yaml, or a table for eyes."""
 
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -63,5 +64,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    on_screen = sys.stdout.isatty()
-    Console(width=None if on_screen else PIPE_WIDTH, markup=False, highlight=False).print(table)
+    if sys.stdout.isatty():
+        Console(markup=False, highlight=False).print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, width=PIPE_WIDTH, markup=False, highlight=False).print(table)
+    for line in text.getvalue().splitlines():
+        print(line.rstrip())

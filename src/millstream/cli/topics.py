@@ -19,6 +19,7 @@ REMOVED = {
 }
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
+BESIDE = {"export": "transfer", "import": "transfer"}  # commands of their own, in modules of their own
 PREFIX = "Error while executing topic command : "
 COLLISION = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
@@ -123,6 +124,9 @@ def command(
     """Create, list, describe, alter and delete topics.
 
     The action may also be written as a word: `millstream topics list`, `millstream topics describe orders`.
+
+    `millstream topics export TOPIC FOLDER` and `millstream topics import TOPIC FOLDER` move records to files and back
+    (Parquet, JSON lines, Avro), as Spark jobs; each has its own --help.
     """
     if version:
         return common.show_version()

@@ -1,0 +1,180 @@
+"""Completion for bash, zsh and fish: a short script that asks `millstream __complete WORDS...` for what fits.
+
+    source <(millstream completion bash)                     in ~/.bashrc, or the same with zsh in ~/.zshrc
+    millstream completion fish > ~/.config/fish/completions/millstream.fish
+
+Commands, options, styles, profiles and services are known without asking anybody. Names of topics and groups are asked
+from the cluster that the line (or the profile) names, if it answers in a moment.
+"""
+
+import importlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.errors import UsageError
+from millstream.cli.tools import TOOLS
+
+PATIENCE_MS = "700"
+SERVICE_OPTIONS = {
+    "broker": ("--config", "--set", "--print-config", "--version", "--help"),
+    "registry": ("codegen", "--config", "--set", "--version", "--help"),
+}
+OTHER_SERVICES = ("--config", "--set", "--version", "--help")
+
+SCRIPTS = {
+    "bash": """\
+_millstream() {
+    local IFS=$'\\n'
+    COMPREPLY=($(millstream __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -eq 0 ]] && COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -F _millstream millstream
+""",
+    "zsh": """\
+#compdef millstream
+_millstream() {
+    local -a found
+    found=("${(@f)$(millstream __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -a found; else _files; fi
+}
+compdef _millstream millstream
+""",
+    "fish": """\
+function __millstream_complete
+    set -l words (commandline -opc) (commandline -ct)
+    millstream __complete $words[2..-1] 2>/dev/null
+end
+complete -c millstream -a '(__millstream_complete)'
+""",
+}
+
+
+def command(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL", help="bash, zsh or fish. Without it: your shell.", show_default=False
+        ),
+    ] = "",
+    version: common.Version = False,
+) -> int:
+    """Print the completion script of a shell.
+
+    bash: put `source <(millstream completion bash)` into ~/.bashrc. zsh: the same with zsh, in ~/.zshrc, after compinit.
+    fish: millstream completion fish > ~/.config/fish/completions/millstream.fish
+    """
+    if version:
+        return common.show_version()
+    wanted = shell or os.path.basename(os.environ.get("SHELL", ""))
+    if wanted not in SCRIPTS:
+        raise UsageError(
+            f"there is completion for {', '.join(SCRIPTS)}; say which: millstream completion bash"
+        )
+    print(SCRIPTS[wanted], end="")
+    return 0
+
+
+def complete(words: Sequence[str]) -> int:
+    """One candidate per line for the last of the words. Never an error: a shell has no place for it."""
+    *before, last = words or [""]
+    try:
+        found = candidates(list(before), last)
+    except Exception:
+        return 0
+    for word in sorted({word for word in found if word.startswith(last)}):
+        print(word)
+    return 0
+
+
+def candidates(before: list[str], last: str) -> Iterable[str]:
+    from millstream.cli import profiles
+
+    if before and before[0] in ("-p", "--profile"):
+        if len(before) == 1:
+            return [profiles.LOCAL, *profiles.Profiles.read().clusters]
+        profiles.choose(before[1])
+        before = before[2:]
+    if not before:
+        return [*TOOLS, "--help", "--version", "--profile"]
+    name, rest = before[0], before[1:]
+    if name not in TOOLS:
+        return []
+    if not TOOLS[name].module:
+        return SERVICE_OPTIONS.get(name, OTHER_SERVICES)
+    module: Any = importlib.import_module(f"millstream.cli.{TOOLS[name].module}")
+    from typer.main import get_command
+
+    from millstream.cli.app import typer_program
+
+    tool: Any = get_command(typer_program(module))
+    if hasattr(tool, "commands"):
+        if not rest:
+            return [*tool.commands, "--help"]
+        if rest[0] not in tool.commands:
+            return []
+        tool, rest = tool.commands[rest[0]], rest[1:]
+    options = {word: option for option in tool.params for word in option.opts if word.startswith("-")}
+    waiting = options.get(rest[-1]) if rest else None
+    if waiting is not None and not waiting.is_flag:
+        return values(rest[-1], waiting.metavar or "", rest)
+    found = [word for word, option in options.items() if not option.hidden and word.startswith("--")]
+    found.append("--help")
+    if not last.startswith("-"):
+        found += arguments(name, module)
+    return found
+
+
+def arguments(name: str, module: Any) -> Iterable[str]:
+    if name == "logs":
+        return service_names()
+    if name == "completion":
+        return SCRIPTS
+    return getattr(module, "ACTIONS", ())
+
+
+def values(option: str, metavar: str, line: Sequence[str]) -> Iterable[str]:
+    """What may follow an option."""
+    if metavar == "STYLE":
+        from millstream.cli.output import STYLES
+
+        return STYLES
+    if option in ("--topic", "--group"):
+        return asked(option, line)
+    if option in ("--only", "--with"):
+        return service_names()
+    if option == "--isolation-level":
+        return ("read_committed", "read_uncommitted")
+    if option == "--entity-type":
+        from millstream.cli.configs import KINDS
+
+        return KINDS
+    return ()
+
+
+def service_names() -> list[str]:
+    from millstream.up.services import SERVICES
+
+    return list(SERVICES)
+
+
+def asked(option: str, line: Sequence[str]) -> Iterable[str]:
+    """Names of topics or groups, from the cluster itself."""
+
+    def after(*names: str) -> str:
+        return next((line[at + 1] for at, word in enumerate(line[:-1]) if word in names), "")
+
+    patience = dict.fromkeys(
+        ("socket.connection.setup.timeout.ms", "request.timeout.ms", "default.api.timeout.ms"), PATIENCE_MS
+    )
+    properties = {**common.read_properties(after("--command-config")), **patience}
+    with common.connect(after("--bootstrap-server", "--broker-list"), properties, "completion") as cluster:
+        if option == "--topic":
+            cluster.refresh()
+            return list(cluster.topics)
+        from millstream.client.groups import Groups
+
+        return [group.group_id for group in Groups(cluster).listed()]

@@ -1,0 +1,92 @@
+"""Every command of `millstream`, by kind: the table behind the overview, the dispatch and the completion."""
+
+from typing import NamedTuple
+
+
+class Tool(NamedTuple):
+    """`module` in millstream.cli, with `command` or `SUBCOMMANDS`; empty for a service, which __main__ starts by itself."""
+
+    module: str
+    summary: str
+
+
+class Kind(NamedTuple):
+    title: str
+    tools: dict[str, Tool]
+
+
+KINDS = (
+    Kind(
+        "Run the platform",
+        {
+            "up": Tool("up", "start broker, registry and the other services together"),
+            "down": Tool("up_down", "stop what `up` started"),
+            "status": Tool("up_status", "show what `up` started: addresses, processes, restarts"),
+            "logs": Tool("up_logs", "show or follow what the services print"),
+            "demo": Tool("demo", "the platform with made-up data flowing through it, to look around in"),
+            "doctor": Tool(
+                "doctor", "check Python, Java, ports, disk and limits, with a cure for each problem"
+            ),
+        },
+    ),
+    Kind(
+        "Run one service",
+        {
+            "broker": Tool("", "run a broker"),
+            "registry": Tool("", "run the Schema Registry; `registry codegen` makes classes from a schema"),
+            "rest": Tool("", "run the REST Proxy"),
+            "console": Tool("", "run the web console"),
+            "pipeline": Tool("pipeline", "run Spark pipelines, see how they do, stop them"),
+        },
+    ),
+    Kind(
+        "Topics and records",
+        {
+            "topics": Tool("topics", "create, list, describe, alter and delete topics"),
+            "console-producer": Tool("console_producer", "send lines of standard input to a topic"),
+            "console-consumer": Tool(
+                "console_consumer", "print the records of a topic, all or those that match"
+            ),
+            "get-offsets": Tool("get_offsets", "show first, last or other offsets of partitions"),
+            "delete-records": Tool("delete_records", "delete the records of partitions before an offset"),
+        },
+    ),
+    Kind(
+        "Groups, transactions, settings",
+        {
+            "consumer-groups": Tool(
+                "consumer_groups", "show consumer groups and their lag, reset and delete their offsets"
+            ),
+            "transactions": Tool(
+                "transactions", "show transactions and their producers, end those that hang"
+            ),
+            "configs": Tool("configs", "show and change the settings of topics and brokers"),
+        },
+    ),
+    Kind(
+        "Look inside, measure",
+        {
+            "dump-log": Tool("dump_log", "print the files of a partition's log"),
+            "perf": Tool("perf", "measure producing, consuming and the time from end to end, of any Kafka"),
+        },
+    ),
+    Kind(
+        "This program",
+        {
+            "profile": Tool("profile", "named clusters: addresses and client settings under a name"),
+            "completion": Tool("completion", "print the completion script of a shell"),
+        },
+    ),
+)
+
+TOOLS: dict[str, Tool] = {name: tool for kind in KINDS for name, tool in kind.tools.items()}
+
+NOT_YET = {
+    "acls": "this release has no access control lists",
+    "reassign-partitions": "this release has clusters of one broker, so there is nowhere to move a partition to",
+    "replica-verification": "this release has clusters of one broker, so there is one replica of everything",
+    "connect": "connectors come with a later release",
+    "sql": "SQL over topics comes with a later release",
+    "mirror": "mirroring between clusters comes with a later release",
+    "streams": "streams of topics come with a later release",
+}

@@ -1,0 +1,309 @@
+"""`millstream up`: the platform with one command."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import print_table
+
+if TYPE_CHECKING:
+    from millstream.up.instances import Home, Instance
+    from millstream.up.services import Service
+    from millstream.up.supervisor import CannotStart
+
+LAST_LINES = 15
+DETACHED_PATIENCE = 60.0
+
+DataDir = Annotated[
+    str,
+    typer.Option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="Where data and logs are kept. Without it: MILLSTREAM_DATA_DIR, or ~/.local/share/millstream.",
+        show_default=False,
+    ),
+]
+
+
+def command(
+    data_dir: DataDir = "",
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="First of a row of ports, one for each service, instead of the usual ones; 0: any that are free.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVICE,...", help="Start these services only; may be repeated."),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="SERVICE,...", help="Start these services as well; may be repeated."),
+    ] = None,
+    ephemeral: Annotated[
+        bool,
+        typer.Option("--ephemeral", help="Keep nothing: data in a temporary folder, removed at the end."),
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Go on in the background once all are ready.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address that services listen on.")
+    ] = "127.0.0.1",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SERVICE.NAME=VALUE",
+            help="A setting of a service, as broker.num.partitions=3; may be repeated.",
+        ),
+    ] = None,
+    version: common.Version = False,
+) -> int:
+    """Start broker, registry and the other services together, each in a process of its own.
+
+    A service that ends is started again, after a pause that doubles each time. Ctrl-C stops all of them.
+    `millstream status`, `millstream logs` and `millstream down` work from any other terminal, and the profile `up` is
+    its cluster: `millstream -p up topics --list`.
+    """
+    if version:
+        return common.show_version()
+    from millstream.up.supervisor import CannotStart, choose
+
+    if ephemeral and data_dir:
+        raise UsageError("--ephemeral keeps nothing and --data-dir says where: use one of them")
+    if port_base is not None and not 0 <= port_base <= 65535:
+        raise UsageError(
+            f"--port-base {port_base}: ports are numbers from 1 to 65535, or 0 for any free ones"
+        )
+    began = time.monotonic()
+    try:
+        chosen = choose(names(only), names(also))
+        settings = by_service(setting or [], [service.name for service in chosen])
+    except CannotStart as error:
+        raise UsageError(str(error)) from None
+    for service in chosen:
+        missing_extra(service.name, service.module)
+    if detach:
+        return start_in_background(data_dir, port_base, only, also, ephemeral, host, setting)
+
+    def ready(instance: "Instance") -> None:
+        show(instance, time.monotonic() - began)
+
+    return serve(chosen, data_dir, port_base, host, settings, ephemeral, ready)
+
+
+def serve(
+    chosen: "Sequence[Service]",
+    data_dir: str,
+    port_base: int | None,
+    host: str,
+    settings: dict[str, dict[str, str]],
+    ephemeral: bool,
+    ready: "Callable[[Instance], None]",
+) -> int:
+    """Run the services until a signal comes; `ready` is called once, when all of them are."""
+    from millstream.up.instances import Home, NotRunning, RunsAlready, default_data_dir
+    from millstream.up.supervisor import CannotStart, Supervisor
+
+    temporary = tempfile.TemporaryDirectory(prefix="millstream-up-") if ephemeral else None
+    home = Home(Path(temporary.name if temporary else data_dir or default_data_dir()))
+    try:
+        home.take()
+        supervisor = Supervisor(
+            home,
+            chosen,
+            host=host,
+            port_base=port_base,
+            settings=settings,
+            ephemeral=ephemeral,
+            tell=tell,
+        )
+        code = supervisor.run(ready)
+        tell("stopped")
+        return code
+    except CannotStart as error:
+        raise CommandFailed(explained(error, home)) from None
+    except RunsAlready:
+        try:
+            there = home.instance()
+        except NotRunning:
+            raise CommandFailed(f"another `millstream up` has just begun or ended in {home.path}") from None
+        show_running(there, home)
+        return 1
+    except OSError as error:
+        raise CommandFailed(f"cannot use {home.path}: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        home.leave()
+        if temporary is not None:
+            temporary.cleanup()
+            remove_own_log()
+
+
+def explained(error: "CannotStart", home: "Home") -> str:
+    """With the last lines of the service that ended, or what to do about a port."""
+    if not error.service:
+        return f"{error}\n{PORT_CURE}"
+    from millstream.up.process import last_lines
+
+    lines = "\n".join(f"  {line}" for line in last_lines(home.log_of(error.service), LAST_LINES))
+    return f"{error}; its last lines:\n{lines}"
+
+
+PORT_CURE = (
+    "Stop what has the port, or choose other ports: millstream up --port-base 19090 (or 0 for any free ones)."
+)
+
+
+def names(lists: Sequence[str] | None) -> list[str]:
+    return [name.strip() for text in lists or () for name in text.split(",") if name.strip()]
+
+
+def by_service(items: Sequence[str], known: Sequence[str]) -> dict[str, dict[str, str]]:
+    """`broker.num.partitions=3` for each service."""
+    found: dict[str, dict[str, str]] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        service, dot, setting = name.strip().partition(".")
+        if not equals or not dot or not setting:
+            raise UsageError(
+                f"--set {item}: write it as SERVICE.NAME=VALUE, for example broker.num.partitions=3"
+            )
+        if service not in known:
+            raise UsageError(
+                f"--set {item}: '{service}' is not among the services to start: {', '.join(known)}"
+            )
+        found.setdefault(service, {})[setting] = value.strip()
+    return found
+
+
+def missing_extra(service: str, module: str) -> None:
+    import importlib.util
+
+    if module and importlib.util.find_spec(module) is None:
+        raise CommandFailed(
+            f"the {service} needs packages that are not installed ({module}): pip install 'millstream[services]', "
+            "or start without it (--only)"
+        )
+
+
+# --- what the user sees ------------------------------------------------------------------------------------------------
+
+
+def tell(event: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {event}", file=sys.stderr, flush=True)
+
+
+def addresses(instance: "Instance") -> None:
+    print_table(
+        ["Service", "Address", "What"], [[one.name, one.address, one.what] for one in instance.services]
+    )
+
+
+def show(instance: "Instance", seconds: float) -> None:
+    kept = "kept nowhere (--ephemeral)" if instance.ephemeral else f"in {instance.data_dir}"
+    print(f"Millstream {instance.version}, data {kept}\n")
+    addresses(instance)
+    print(
+        f"\nReady in {seconds:.1f} s. Try `millstream -p up topics --list`; `millstream logs -f` shows the logs."
+    )
+    if not os.environ.get(IN_BACKGROUND):
+        print("Ctrl-C stops all.")
+    sys.stdout.flush()
+
+
+def show_running(there: "Instance", home: "Home") -> None:
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(there.started))
+    print(
+        f"Millstream runs already in {home.path}: process {there.pid}, since {since}. It is left alone; "
+        "`millstream down` stops it.",
+        file=sys.stderr,
+    )
+    addresses(there)
+
+
+# --- in the background -------------------------------------------------------------------------------------------------
+
+IN_BACKGROUND = (
+    "MILLSTREAM_UP_IN_BACKGROUND"  # its value is the file that the process in the background prints to
+)
+
+
+def remove_own_log() -> None:
+    """An `up` that keeps nothing does not keep this either."""
+    own = os.environ.get(IN_BACKGROUND)
+    if own:
+        Path(own).unlink(missing_ok=True)
+
+
+def start_in_background(
+    data_dir: str,
+    port_base: int | None,
+    only: list[str] | None,
+    also: list[str] | None,
+    ephemeral: bool,
+    host: str,
+    setting: list[str] | None,
+) -> int:
+    """The same command in a session of its own; what it says goes to us until it is ready, then to logs/up.log."""
+    from millstream.up.instances import Home, default_data_dir
+
+    words = ["--host", host]
+    words += [] if port_base is None else ["--port-base", str(port_base)]
+    for option, values in (("--only", only), ("--with", also), ("--set", setting)):
+        for value in values or ():
+            words += [option, value]
+    if ephemeral:
+        words.append("--ephemeral")
+        folder = Path(tempfile.gettempdir())
+        log = folder / f"millstream-up-{os.getpid()}.log"
+    else:
+        home = Home(Path(data_dir or default_data_dir()))
+        words += ["--data-dir", str(home.path)]
+        try:
+            home.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandFailed(f"cannot use {home.path}: {(error.strerror or str(error)).lower()}") from None
+        log = home.log_of("up")
+    with log.open("a+b") as out:
+        begin = out.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "millstream", "up", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, IN_BACKGROUND: str(log), "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + DETACHED_PATIENCE
+        while process.poll() is None and time.monotonic() < deadline:
+            if "\nReady in " in said_since(out.fileno(), begin):
+                break
+            time.sleep(0.02)
+        said = said_since(out.fileno(), begin)
+    if process.returncode is not None:
+        print(said, end="", file=sys.stderr)
+        return process.returncode or 1
+    print(said, end="")
+    if "\nReady in " not in said:
+        raise CommandFailed(
+            f"not all services are ready after {DETACHED_PATIENCE:g} s; see millstream status"
+        )
+    print(f"Runs in the background as process {process.pid}; `millstream down` stops all.")
+    return 0
+
+
+def said_since(file: int, begin: int) -> str:
+    """By the open file: one that keeps nothing has removed its log when it ends."""
+    return os.pread(file, 1 << 20, begin).decode(errors="replace")

@@ -1,0 +1,154 @@
+"""Questions about many things at once, answered as far as they can be: one partition without a leader, or one group whose
+coordinator moves, must not hide all the others. What has no answer is missing from the result."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from millstream.client import Cluster
+from millstream.client.groups import GROUP, NAMES_ONLY, Groups, Place
+from millstream.wire.errors import ErrorCode, KafkaError
+
+AT_ONCE = 2000  # partitions, or groups, in one request
+Item = TypeVar("Item")
+
+
+class GroupSummary(NamedTuple):
+    state: str
+    kind: str
+    members: int
+
+
+def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list[Place]]:
+    """Partitions by the broker that leads them, from the metadata at hand; those without a leader are left out."""
+    groups: dict[int, list[Place]] = {}
+    for name in cluster.topics if topics is None else topics:
+        topic = cluster.topics.get(name)
+        if topic is None:
+            continue
+        for index, partition in topic.partitions.items():
+            if partition.leader in cluster.nodes:
+                groups.setdefault(partition.leader, []).append((name, index))
+    return groups
+
+
+def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) -> dict[Place, int]:
+    """The offset of every partition of these topics (None: of all known) for a moment or EARLIEST or LATEST."""
+    found: dict[Place, int] = {}
+    for node_id, places in led(cluster, topics).items():
+        for part in _parts(places):
+            try:
+                answer = cluster.connection(node_id).request(
+                    "list_offsets",
+                    replica_id=-1,
+                    isolation_level=0,
+                    topics=_by_topic(part, moment),
+                    timeout=round(cluster.config.request_timeout * 1000),
+                )
+            except KafkaError:
+                continue
+            for topic in answer.topics:
+                name = str(topic.name)
+                for p in topic.partitions:
+                    if p.error_code is ErrorCode.none:
+                        found[name, int(p.partition_index)] = int(p.offset)
+    return found
+
+
+def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
+    """What groups have committed: few requests for many groups where the broker takes them together."""
+    found: dict[str, dict[Place, int]] = {}
+    for node_id, names in coordinators(cluster, group_ids).items():
+        connection = cluster.connection(node_id)
+        if connection.version("offset_fetch", up_to=NAMES_ONLY) < 8:
+            groups = Groups(cluster)
+            for name in names:
+                answers = groups.committed(name)
+                found[name] = {p: c.offset for p, c in answers.items() if not isinstance(c, KafkaError)}
+            continue
+        for part in _parts(names):
+            wanted = [
+                {"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in part
+            ]
+            answer = connection.request("offset_fetch", up_to=NAMES_ONLY, groups=wanted, require_stable=False)
+            for group in answer.groups:
+                if group.error_code is ErrorCode.none:
+                    found[str(group.group_id)] = {
+                        (str(t.name), int(p.partition_index)): int(p.committed_offset)
+                        for t in group.topics
+                        for p in t.partitions
+                        if p.error_code is ErrorCode.none and p.committed_offset >= 0
+                    }
+    return found
+
+
+def coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[int, list[str]]:
+    """Groups by the broker that coordinates them; a group that has none at the moment is left out."""
+    if not cluster.nodes:
+        cluster.refresh([])
+    found: dict[int, list[str]] = {}
+    connection = cluster.any()
+    if connection.version("find_coordinator") < 4:
+        for name in group_ids:
+            answer = connection.request("find_coordinator", key=name, key_type=GROUP)
+            if answer.error_code is ErrorCode.none:
+                found.setdefault(int(answer.node_id), []).append(name)
+    else:
+        for part in _parts(group_ids):
+            answer = connection.request("find_coordinator", key_type=GROUP, coordinator_keys=list(part))
+            for one in answer.coordinators:
+                if one.error_code is ErrorCode.none:
+                    found.setdefault(int(one.node_id), []).append(str(one.key))
+    if any(node_id not in cluster.nodes for node_id in found):
+        cluster.refresh([])
+    return {node_id: names for node_id, names in found.items() if node_id in cluster.nodes}
+
+
+def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSummary]:
+    """State and number of members of a page of groups."""
+    found: dict[str, GroupSummary] = {}
+    for node_id, names in coordinators(cluster, group_ids).items():
+        connection = cluster.connection(node_id)
+        left = set(names)
+        if _offers(connection, "consumer_group_describe"):
+            answer = connection.request(
+                "consumer_group_describe", group_ids=names, include_authorized_operations=False
+            )
+            for group in answer.groups:
+                if group.error_code is ErrorCode.none:
+                    name = str(group.group_id)
+                    found[name] = GroupSummary(str(group.group_state), "Consumer", len(group.members))
+                    left.discard(name)
+        if left:
+            answer = connection.request(
+                "describe_groups", groups=sorted(left), include_authorized_operations=False
+            )
+            for group in answer.groups:
+                if group.error_code is ErrorCode.none:
+                    state, count = str(group.group_state), len(group.members)
+                    found[str(group.group_id)] = GroupSummary(state, "Classic", count)
+    return found
+
+
+def lags(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
+    return {place: max(0, ends[place] - offset) for place, offset in positions.items() if place in ends}
+
+
+def _offers(connection: Any, api: str) -> bool:
+    try:
+        connection.version(api)
+        return True
+    except KafkaError:
+        return False
+
+
+def _by_topic(places: Iterable[Place], moment: int) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, int]]] = {}
+    for name, index in places:
+        entry = {"partition_index": index, "current_leader_epoch": -1, "timestamp": moment}
+        topics.setdefault(name, []).append(entry)
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+
+
+def _parts(items: Sequence[Item], size: int = AT_ONCE) -> Iterator[Sequence[Item]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

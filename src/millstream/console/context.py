@@ -1,0 +1,147 @@
+"""What the pages share: the settings, the pool, the sampler, the registry, and how a page is drawn."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.responses import HTMLResponse
+
+from millstream import __version__
+from millstream.console import words
+from millstream.console.masking import Masks
+from millstream.console.metrics import HttpCounts
+from millstream.console.pipeline_reports import PipelineReports
+from millstream.console.pool import ClusterPool
+from millstream.console.registry import Registry
+from millstream.console.sampling import Sampler
+from millstream.console.security import Sessions, session_of
+from millstream.console.settings import ConsoleSettings, readable
+from millstream.console.showing import Shower
+from millstream.console.users import Logins, User, read_users
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Console:
+    """One running console."""
+
+    settings: ConsoleSettings
+    pool: ClusterPool
+    sampler: Sampler
+    registry: Registry | None
+    masks: Masks
+    shower: Shower
+    sessions: Sessions
+    logins: Logins
+    templates: Environment
+    counts: HttpCounts
+    ending: asyncio.Event
+    pipelines: PipelineReports
+    tails: int = 0
+    searches: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, str] = field(
+        default_factory=dict
+    )  # a word about what was done, for the next page of a session
+    started: float = field(default_factory=time.time)
+
+    async def start(self) -> str:
+        self.sampler.start()
+        warming = asyncio.ensure_future(self.pool.thread(self._compile))
+        await self.sampler.next_round(0.3)
+        warming.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return f"cluster={self.settings.bootstrap}"
+
+    def _compile(self) -> None:
+        """All templates, so that the first visitor does not wait for it."""
+        for name in self.templates.list_templates():
+            self.templates.get_template(name)
+
+    async def stop(self) -> None:
+        self.ending.set()
+        for search in list(self.searches.values()):
+            search.cancel()
+        self.sampler.stop()
+        self.pool.close()
+
+
+def make_console(settings: ConsoleSettings) -> Console:
+    users: dict[str, User] = {}
+    if settings.value("users.file"):
+        users = read_users(settings.value("users.file"))
+    rules = settings.value("masking.file")
+    masks = Masks(readable(rules) if rules else "", settings.signing)
+    url = settings.value("schema.registry.url")
+    registry = Registry(url, timeout=5.0) if url else None
+    return Console(
+        settings=settings,
+        pool=ClusterPool(settings.client()),
+        sampler=Sampler(settings.client(), settings.value("sample.interval.ms") / 1000),
+        registry=registry,
+        masks=masks,
+        shower=Shower(registry, masks, settings.value("message.show.bytes")),
+        sessions=Sessions(settings, bool(users)),
+        logins=Logins(users),
+        templates=_templates(),
+        counts=HttpCounts(),
+        ending=asyncio.Event(),
+        pipelines=PipelineReports(settings.value("pipelines.topic")),
+    )
+
+
+def console_of(request: Request) -> Console:
+    found: Console = request.app.state.console
+    return found
+
+
+def tell(request: Request, text: str) -> None:
+    """A word for the top of the next page that this browser gets."""
+    told = console_of(request).told
+    if len(told) > 1000:
+        told.clear()
+    told[session_of(request).id] = text
+
+
+def draw(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page, or a part of one."""
+    return HTMLResponse(render(request, template, **values), status)
+
+
+def render(request: Request, template: str, **values: Any) -> str:
+    console = console_of(request)
+    session = session_of(request)
+    theme = request.cookies.get("theme", "")
+    return console.templates.get_template(template).render(
+        console=console,
+        session=session,
+        snapshot=console.sampler.snapshot,
+        problem=console.sampler.error,
+        problem_since=console.sampler.error_since,
+        theme=theme if theme in ("dark", "light") else "",
+        path=request.url.path,
+        version=__version__,
+        told=lambda: console.told.pop(session.id, ""),
+        has_registry=console.registry is not None,
+        cluster_name=console.settings.value("cluster.name")
+        or console.sampler.snapshot.cluster_id
+        or "cluster",
+        **values,
+    )
+
+
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(words.FILTERS)
+    made.globals.update(now=time.time, asset=words.asset(HERE / "static"))
+    return made

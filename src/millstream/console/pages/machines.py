@@ -1,0 +1,127 @@
+"""For machines: health and metrics; and a page with the metrics of all services."""
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from millstream import __version__
+from millstream.console.context import Console, console_of, draw
+from millstream.console.metrics import render
+from millstream.serdes import RegistryRefused, RegistryUnreachable
+
+router = APIRouter()
+STALE = 60.0
+LARGEST = 8 << 20
+
+
+@router.get("/health/live")
+async def alive() -> Response:
+    return JSONResponse({"status": "up"})
+
+
+@router.get("/health")
+@router.get("/health/ready")
+async def health(request: Request) -> Response:
+    """200 while the cluster can be looked at, 503 else. The registry is reported and does not decide."""
+    console = console_of(request)
+    if not console.sampler.rounds:
+        await console.sampler.next_round(2.0)
+    snapshot, error = console.sampler.snapshot, console.sampler.error
+    up = error is None and snapshot.taken > 0
+    body: dict[str, Any] = {
+        "status": "up" if up else "down",
+        "version": __version__,
+        "cluster": {
+            "status": "up" if up else "down",
+            "id": snapshot.cluster_id,
+            "brokers": len(snapshot.nodes),
+            "error": error,
+            "seen": round(snapshot.taken, 3) or None,
+        },
+    }
+    if console.registry is not None:
+        body["registry"] = await _registry(console)
+    return JSONResponse(body, 200 if up else 503)
+
+
+async def _registry(console: Console) -> dict[str, Any]:
+    try:
+        assert console.registry is not None
+        await console.pool.thread(console.registry.ping)
+        return {"status": "up"}
+    except (RegistryUnreachable, RegistryRefused) as error:
+        return {"status": "down", "error": str(error)}
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    return PlainTextResponse(
+        render(console_of(request)), media_type="text/plain; version=0.0.4; charset=utf-8"
+    )
+
+
+@router.get("/services")
+async def services(request: Request, service: str = "console", q: str = "") -> Response:
+    """What each service says about itself. Only addresses that the settings name are asked."""
+    console = console_of(request)
+    urls = console.settings.metrics_urls
+    found = await asyncio.gather(*(_ask(url) for url in urls.values()))
+    pages: dict[str, tuple[str, str, float]] = {"console": (render(console), "", 0.0)}
+    for name, answer in zip(urls, found, strict=True):
+        pages[name] = answer
+    rows = [
+        {
+            "name": name,
+            "url": urls.get(name, "/metrics"),
+            "error": error,
+            "took": took,
+            "samples": sum(not line.startswith("#") and bool(line) for line in text.splitlines()),
+            "memory": _value(text, "process_resident_memory_bytes", "process_max_resident_memory_bytes"),
+            "cpu": _value(text, "process_cpu_seconds_total"),
+            "started": _value(text, "process_start_time_seconds"),
+        }
+        for name, (text, error, took) in pages.items()
+    ]
+    chosen = service if service in pages else "console"
+    lines = [line for line in pages[chosen][0].splitlines() if line and not line.startswith("#")]
+    needle = q.strip().lower()
+    matching = [line.rpartition(" ") for line in lines if needle in line.lower()]
+    part = request.headers.get("hx-target") == "samples"
+    return draw(
+        request,
+        "services_samples.html" if part else "services.html",
+        services=rows,
+        chosen=chosen,
+        q=q,
+        samples=[(name, value) for name, _, value in matching[:300]],
+        count=len(matching),
+        registry=await _registry(console) if console.registry is not None and not part else None,
+    )
+
+
+async def _ask(url: str) -> tuple[str, str, float]:
+    """Text, error, seconds."""
+    import httpx
+
+    began = time.perf_counter()
+    try:
+        async with httpx.AsyncClient(timeout=3.0) as client:
+            answer = await client.get(url)
+        answer.raise_for_status()
+        return answer.text[:LARGEST], "", time.perf_counter() - began
+    except httpx.HTTPError as error:
+        return "", str(error) or type(error).__name__, time.perf_counter() - began
+
+
+def _value(text: str, *names: str) -> float | None:
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name in names:
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,396 @@
+"""Messages of a topic: pages of them, one alone, the live tail, export, produce, and sending again."""
+
+import asyncio
+import csv
+import io
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import PlainTextResponse, RedirectResponse
+
+from millstream.client import Cluster, Producer
+from millstream.console import reading, words
+from millstream.console.context import Console, console_of, draw, render, tell
+from millstream.console.pages.streams import event, stream
+from millstream.console.security import Refused, changing, session_of
+from millstream.console.showing import Message
+from millstream.filters import BadTime, parse_time
+from millstream.serdes import Encoder, RegistryRefused, RegistryUnreachable, SerdeError
+from millstream.wire.errors import KafkaError
+from millstream.wire.murmur2 import partition_for
+from millstream.wire.records import Record
+
+router = APIRouter()
+LIMITS = (25, 50, 100, 250)
+MOST_EXPORTED = 10_000
+
+
+def shown(request: Request, topic: str, found: list[reading.Found]) -> list[Message]:
+    """Decoded and masked for whoever asks. Blocks: the registry may be asked."""
+    shower = console_of(request).shower
+    masks = shower.masks(topic, session_of(request).unmasked)
+    return [shower.message(topic, one.partition, one.record, masks) for one in found]
+
+
+def partition_of(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _positions(text: str) -> reading.Positions:
+    """`0:15,1:22`; what is not of that form is left out."""
+    found = {}
+    for item in text.split(","):
+        partition, _, offset = item.partition(":")
+        if partition.isdecimal() and offset.isdecimal() and len(offset) < 19 and len(partition) < 10:
+            found[int(partition)] = int(offset)
+    return found
+
+
+def _packed(positions: reading.Positions) -> str:
+    return ",".join(f"{p}:{o}" for p, o in sorted(positions.items()))
+
+
+def _read(cluster: Cluster, topic: str, ask: dict[str, str], limit: int) -> reading.MessagePage:
+    partition, committed = partition_of(ask["partition"]), bool(ask["committed"])
+    if ask["after"]:
+        return reading.after(
+            cluster, topic, _positions(ask["after"]), limit, partition=partition, committed=committed
+        )
+    if ask["before"]:
+        return reading.before(
+            cluster, topic, _positions(ask["before"]), limit, partition=partition, committed=committed
+        )
+    if ask["seek"] == "start":
+        return reading.after(cluster, topic, None, limit, partition=partition, committed=committed)
+    if ask["seek"] == "offset":
+        text = ask["at"].strip().replace(" ", "").replace("\u202f", "")
+        if not text.isdecimal() or len(text) > 18:
+            raise Refused(400, f"'{ask['at'][:40]}' is not an offset: use a whole number.")
+        ends = reading.bounds(cluster, topic, partition).ends
+        start = {p: min(int(text), end) for p, end in ends.items()}
+        return reading.after(cluster, topic, start, limit, partition=partition, committed=committed)
+    if ask["seek"] == "time":
+        try:
+            moment = parse_time(ask["at"])
+        except BadTime as error:
+            raise Refused(400, f"{error}.") from None
+        start = reading.at_time(cluster, topic, partition, max(0, moment))
+        return reading.after(cluster, topic, start, limit, partition=partition, committed=committed)
+    return reading.before(cluster, topic, None, limit, partition=partition, committed=committed)
+
+
+def _asked(request: Request) -> dict[str, str]:
+    names = ("seek", "at", "partition", "after", "before", "limit", "committed")
+    return {name: request.query_params.get(name, "")[:2000] for name in names}
+
+
+def _limit(ask: dict[str, str], most: int = LIMITS[-1]) -> int:
+    return (
+        min(int(ask["limit"]), most)
+        if ask["limit"].isdecimal() and 0 < len(ask["limit"]) < 6 and int(ask["limit"])
+        else 50
+    )
+
+
+@router.get("/topics/{name}/messages")
+async def message_page(request: Request, name: str) -> Response:
+    console = console_of(request)
+    ask = _asked(request)
+    wrong, status = "", 200
+
+    def read(cluster: Cluster) -> tuple[reading.MessagePage, list[Message], list[int]]:
+        page = _read(cluster, name, ask, _limit(ask))
+        return page, shown(request, name, page.messages), list(cluster.topics[name].partitions)
+
+    try:
+        page, messages, partitions = await console.pool.run(read)
+    except Refused as error:
+        wrong, status = error.message, error.status
+        page, messages = reading.MessagePage([], {}, {}, False, False), []
+        partitions = await console.pool.run(lambda cluster: list(reading.topic_of(cluster, name).partitions))
+    kept = {"partition": ask["partition"], "limit": ask["limit"], "committed": ask["committed"]}
+    base = f"/topics/{words.part(name)}/messages?"
+    return draw(
+        request,
+        "messages.html",
+        status,
+        name=name,
+        tab="messages",
+        ask=ask,
+        messages=messages,
+        partitions=partitions,
+        page=page,
+        notes=list(dict.fromkeys(page.notes)),
+        limits=LIMITS,
+        wrong=wrong,
+        older=base + words.query(before=_packed(page.older), **kept) if page.has_older else "",
+        newer=base + words.query(after=_packed(page.newer), **kept) if page.has_newer else "",
+        export=words.query(**{k: v for k, v in ask.items() if v}),
+    )
+
+
+@router.get("/topics/{name}/export")
+async def export(request: Request, name: str, form: str = "jsonl") -> Response:
+    """What the page shows, or up to 10,000 messages from there on, as a file; masked like the page."""
+    ask = _asked(request)
+
+    def read(cluster: Cluster) -> list[Message]:
+        found: list[reading.Found] = []
+        wanted = _limit(ask, MOST_EXPORTED)
+        page = _read(cluster, name, ask, min(wanted, 1000))
+        found += page.messages
+        onward = bool(ask["after"]) or ask["seek"] in ("start", "offset", "time")
+        partition, committed = partition_of(ask["partition"]), bool(ask["committed"])
+        while len(found) < wanted and page.messages and (page.has_newer if onward else page.has_older):
+            more = min(1000, wanted - len(found))
+            if onward:
+                page = reading.after(
+                    cluster, name, page.newer, more, partition=partition, committed=committed
+                )
+            else:
+                page = reading.before(
+                    cluster, name, page.older, more, partition=partition, committed=committed
+                )
+            found += page.messages
+        return shown(request, name, found)
+
+    messages = await console_of(request).pool.run(read)
+    if form == "csv":
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow(["partition", "offset", "timestamp", "key", "value", "headers"])
+        for one in messages:
+            row = one.plain()
+            value = (
+                row["value"]
+                if isinstance(row["value"], str)
+                else json.dumps(row["value"], ensure_ascii=False)
+            )
+            headers = json.dumps(dict(one.headers), ensure_ascii=False)
+            writer.writerow([one.partition, one.offset, one.when, _cell(row["key"]), _cell(value), headers])
+        return _download(out.getvalue(), f"{name}.csv", "text/csv; charset=utf-8")
+    lines = "".join(json.dumps(one.plain(), ensure_ascii=False) + "\n" for one in messages)
+    return _download(lines, f"{name}.jsonl", "application/x-ndjson; charset=utf-8")
+
+
+def _cell(text: str | None) -> str:
+    """Spreadsheets run what begins like a formula."""
+    return "" if text is None else "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _download(content: str | bytes, filename: str, kind: str) -> Response:
+    return Response(
+        content, media_type=kind, headers={"content-disposition": f'attachment; filename="{filename}"'}
+    )
+
+
+@router.get("/topics/{name}/messages/{partition}/{offset}")
+async def one_message(request: Request, name: str, partition: int, offset: int) -> Response:
+    def read(cluster: Cluster) -> Message:
+        record = reading.one(cluster, name, partition, offset)
+        return shown(request, name, [reading.Found(partition, record)])[0]
+
+    message = await console_of(request).pool.run(read)
+    return draw(request, "message.html", name=name, tab="messages", message=message)
+
+
+@router.get("/topics/{name}/messages/{partition}/{offset}/raw")
+async def raw(request: Request, name: str, partition: int, offset: int, part: str = "value") -> Response:
+    """The bytes of a key or a value. Not where a rule hides any of it."""
+    console = console_of(request)
+    masks = console.shower.masks(name, session_of(request).unmasked)
+    if masks.key if part == "key" else masks.value:
+        raise Refused(403, "A masking rule applies here, so there is no download.")
+    record = await console.pool.run(lambda cluster: reading.one(cluster, name, partition, offset))
+    data = record.key if part == "key" else record.value
+    return _download(
+        data or b"",
+        f"{name}-{partition}-{offset}.{'key' if part == 'key' else 'value'}",
+        "application/octet-stream",
+    )
+
+
+@router.get("/topics/{name}/tail")
+async def tail(request: Request, name: str, partition: str = "") -> Response:
+    console = console_of(request)
+    if console.tails >= console.settings.value("tail.concurrent"):
+        return PlainTextResponse("Too many live tails are open.\n", 429)
+    return stream(request, _tail(request, console, name, partition_of(partition)))
+
+
+async def _tail(request: Request, console: Console, name: str, partition: int | None) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[tuple[str, Any, int]] = asyncio.Queue(50)
+    stopped = False
+
+    def put(kind: str, content: Any, skipped: int = 0) -> None:
+        async def wait() -> None:
+            await queue.put((kind, content, skipped))
+
+        waiting = asyncio.run_coroutine_threadsafe(wait(), loop)
+        try:
+            waiting.result(10)
+        except (TimeoutError, RuntimeError):
+            waiting.cancel()  # nobody reads any more
+
+    def deliver(found: list[reading.Found], skipped: int) -> None:
+        put("rows", shown(request, name, found), skipped)
+
+    def follow() -> None:
+        cluster = Cluster(console.settings.client("millstream-console-tail"))
+        try:
+            reading.follow(
+                cluster,
+                name,
+                partition,
+                deliver,
+                lambda: stopped or console.ending.is_set(),
+                lambda: put("open", None),
+            )
+        except KafkaError as error:
+            put("problem", error.message)
+        finally:
+            cluster.close()
+
+    console.tails += 1
+    threading.Thread(target=follow, name="console-tail", daemon=True).start()
+    try:
+        while True:
+            kind, content, skipped = await queue.get()
+            if kind == "open":
+                yield event("started", "{}")
+                continue
+            if kind == "problem":
+                yield event("problem", {"text": f"The live tail ended: {content}."})
+                return
+            rows = render(request, "message_rows.html", name=name, messages=list(reversed(content)))
+            yield event("rows", {"html": rows, "skipped": skipped, "count": len(content)})
+    finally:
+        stopped = True
+        console.tails -= 1
+
+
+@router.get("/topics/{name}/produce")
+async def produce_page(request: Request, name: str) -> Response:
+    given = {"key": "", "value": "", "headers": "", "partition": "", "form": "text"}
+    copied = request.query_params.get("copy", "").partition("-")
+    if copied[0].isdecimal() and copied[2].isdecimal() and len(copied[2]) < 19:
+        given.update(await _copied(request, name, int(copied[0]), int(copied[2])))
+    return await _produce_page(request, name, given)
+
+
+async def _copied(request: Request, name: str, partition: int, offset: int) -> dict[str, str]:
+    def read(cluster: Cluster) -> Message:
+        record = reading.one(cluster, name, partition, offset)
+        return shown(request, name, [reading.Found(partition, record)])[0]
+
+    message = await console_of(request).pool.run(read)
+    schema = message.value.form in ("avro", "json", "protobuf") and message.value.schema_id
+    return {
+        "key": message.key.text,
+        "value": message.value.text,
+        "headers": "\n".join(f"{key}: {value}" for key, value in message.headers),
+        "form": "schema" if schema else "text",
+    }
+
+
+async def _produce_page(
+    request: Request, name: str, given: dict[str, str], wrong: str = "", status: int = 200
+) -> Response:
+    topic = await console_of(request).pool.run(lambda cluster: reading.topic_of(cluster, name))
+    partitions = list(topic.partitions)
+    return draw(
+        request,
+        "produce.html",
+        status,
+        name=name,
+        tab="produce",
+        given=given,
+        wrong=wrong,
+        partitions=partitions,
+    )
+
+
+@router.post("/topics/{name}/produce")
+async def produce(request: Request, name: str) -> Response:
+    console = console_of(request)
+    form = await changing(request)
+
+    def act(cluster: Cluster) -> tuple[int, int]:
+        key = form.get("key", "").encode() or None
+        value = _value_bytes(console, name, form)
+        headers = _header_lines(form.get("headers", ""))
+        topic = reading.topic_of(cluster, name)
+        chosen = partition_of(form.get("partition", ""))
+        if chosen is None:
+            chosen = partition_for(key or str(time.time_ns()).encode(), len(topic.partitions))
+        record = Record(0, round(time.time() * 1000), key, value, headers)
+        return chosen, Producer(cluster, create_topics=False).send(name, chosen, [record]).offset
+
+    try:
+        partition, offset = await console.pool.run(act)
+    except (Refused, SerdeError, RegistryRefused, RegistryUnreachable, KafkaError) as error:
+        text = getattr(error, "message", None) or str(error)
+        return await _produce_page(request, name, form, text, 400)
+    tell(request, f"Written to partition {partition} at offset {offset}.")
+    return RedirectResponse(f"/topics/{words.part(name)}/messages", 303)
+
+
+def _value_bytes(console: Console, topic: str, form: dict[str, str]) -> bytes | None:
+    text, kind = form.get("value", ""), form.get("form", "text")
+    if kind == "null":
+        return None
+    if kind == "json":
+        try:
+            return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
+        except ValueError as error:
+            raise Refused(400, f"The value is not JSON: {error}.") from None
+    if kind == "schema":
+        if console.registry is None:
+            raise Refused(400, "The console knows no registry (schema.registry.url).")
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise Refused(400, f"The value is not JSON: {error}.") from None
+        return Encoder(console.registry, use_latest=True).encode(topic, found)
+    return text.replace("\r\n", "\n").encode()
+
+
+def _header_lines(text: str) -> tuple[tuple[str, bytes | None], ...]:
+    found = []
+    for line in text.splitlines():
+        if line.strip():
+            name, colon, value = line.partition(":")
+            if not colon:
+                raise Refused(
+                    400, f"Headers are written name: value, one a line; this is not: {line.strip()[:80]}"
+                )
+            found.append((name.strip(), value.strip().encode()))
+    return tuple(found)
+
+
+@router.post("/topics/{name}/messages/{partition}/{offset}/resend")
+async def resend(request: Request, name: str, partition: int, offset: int) -> Response:
+    """The same bytes once more, to this topic or another."""
+    console = console_of(request)
+    form = await changing(request)
+    target = form.get("target", "").strip() or name
+    if target != name and console.shower.masks(name, session_of(request).unmasked):
+        raise Refused(
+            403, "A masking rule applies to this topic, so its messages cannot be sent to another one."
+        )
+
+    def act(cluster: Cluster) -> tuple[int, int]:
+        record = reading.one(cluster, name, partition, offset)
+        count = len(reading.topic_of(cluster, target).partitions)
+        chosen = partition if partition < count else partition_for(record.key or b"", count)
+        copy = Record(0, round(time.time() * 1000), record.key, record.value, record.headers)
+        return chosen, Producer(cluster, create_topics=False).send(target, chosen, [copy]).offset
+
+    chosen, written = await console.pool.run(act)
+    tell(request, f"Sent again: {target}, partition {chosen}, offset {written}.")
+    return RedirectResponse(f"/topics/{words.part(target)}/messages", 303)

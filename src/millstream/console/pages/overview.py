@@ -1,0 +1,107 @@
+"""The first page: how the cluster is, and charts that move."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.console import words
+from millstream.console.context import Console, console_of, draw
+from millstream.console.pages.streams import event, stream
+from millstream.console.sampling import Snapshot
+from millstream.console.series import Series
+
+router = APIRouter()
+BUSIEST = 6
+
+
+@router.get("/")
+async def overview(request: Request) -> Response:
+    console = console_of(request)
+    if not console.sampler.rounds:
+        await console.sampler.next_round(0.2)
+    part = request.headers.get("hx-target") == "facts"
+    return draw(request, "overview_facts.html" if part else "overview.html", **_facts(console))
+
+
+def _facts(console: Console) -> dict[str, Any]:
+    snapshot = console.sampler.snapshot
+    leads: dict[int, int] = {}
+    holds: dict[int, int] = {}
+    for topic in snapshot.topics.values():
+        for partition in topic.partitions.values():
+            leads[partition.leader] = leads.get(partition.leader, 0) + 1
+            for replica in partition.replicas:
+                holds[replica] = holds.get(replica, 0) + 1
+    rates = [
+        (name, line.last)
+        for name in console.sampler.topic_rates.names()
+        if (line := console.sampler.topic_rates.get(name))
+    ]
+    busiest = sorted((one for one in rates if one[1] > 0), key=lambda one: -one[1])[:BUSIEST]
+    behind = sorted(
+        ((name, found.lag) for name, found in list(console.sampler.positions.items()) if found.lag > 0),
+        key=lambda one: -one[1],
+    )[:BUSIEST]
+    return {
+        "brokers": [
+            (node, leads.get(node.id, 0), holds.get(node.id, 0), snapshot.disks.get(node.id))
+            for node in sorted(snapshot.nodes.values(), key=lambda node: node.id)
+        ],
+        "busiest": busiest,
+        "behind": behind,
+        "numbers": numbers(console),
+    }
+
+
+def numbers(console: Console) -> dict[str, str]:
+    """The figures at the top, as text; the stream sends them again when they change."""
+    snapshot: Snapshot = console.sampler.snapshot
+    used = sum(disk.used for disk in snapshot.disks.values()) if snapshot.disks else None
+    return {
+        "brokers": words.number(len(snapshot.nodes)),
+        "topics": words.number(len(snapshot.topics)),
+        "partitions": words.number(snapshot.partitions),
+        "groups": words.number(len(snapshot.groups)),
+        "under": words.number(snapshot.under_replicated),
+        "offline": words.number(snapshot.offline),
+        "rate": words.number(console.sampler.rate.last),
+        "lag": words.number(console.sampler.lag.last),
+        "bytes": words.size(used),
+    }
+
+
+@router.get("/live")
+async def live(request: Request, topic: str = "", group: str = "") -> Response:
+    """All points there are, then each new one. Without a name, the cluster's; else one topic's or one group's."""
+    console = console_of(request)
+
+    def lines() -> dict[str, Series | None]:
+        sampler = console.sampler
+        if topic:
+            return {"topic": sampler.topic_rates.get(topic)}
+        if group:
+            sampler.watch(group)
+            return {"group": sampler.group_lags.get(group)}
+        return {"rate": sampler.rate, "bytes": sampler.bytes, "lag": sampler.lag}
+
+    async def events() -> AsyncIterator[str]:
+        sent: dict[str, float] = {}
+        while True:
+            update: dict[str, Any] = {}
+            for name, line in lines().items():
+                if line is None or not line.times:
+                    continue
+                times, values = line.points()
+                since = sent.get(name, 0.0)
+                fresh = [(t, v) for t, v in zip(times, values, strict=False) if t > since]
+                if fresh:
+                    update[name] = [[round(t, 1) for t, _ in fresh], [round(v, 2) for _, v in fresh]]
+                    sent[name] = fresh[-1][0]
+            update["problem"] = console.sampler.error or ""
+            if not topic and not group:
+                update["numbers"] = numbers(console)
+            yield event("points", update)
+            await console.sampler.next_round(30.0)
+
+    return stream(request, events())

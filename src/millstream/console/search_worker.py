@@ -1,0 +1,299 @@
+"""One search over a topic, in a process of its own: `python -m millstream.console.search_worker`.
+
+The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console stays quick
+while a search keeps a core busy, and ending the process ends the search, wherever it is.
+
+Text is looked for in the bytes of a whole batch first: records are opened only in batches that contain it somewhere.
+Where the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell what
+the page does not show.
+"""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from millstream.client import ClientConfig, Cluster, Fetched, Fetcher, visible_batches
+from millstream.client.fetch import next_offset
+from millstream.console import asking, reading
+from millstream.console.masking import Masks
+from millstream.console.showing import Shower
+from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError, to_json
+from millstream.serdes.codec import Decoder
+from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
+from millstream.wire.compression import DEFAULT_LIMIT, NONE, decompress
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import Record, iter_records
+
+REPORT_EVERY = 0.25
+LARGEST_HIT = 256 * 1024  # bytes of a key or value that are handed over
+PARTS = ("key", "value", "header")
+
+Test = Callable[["Candidate"], bool]
+
+
+class Candidate(NamedTuple):
+    """A record as expressions see it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+class TextTest:
+    """Whether a text is somewhere in the chosen parts of a record."""
+
+    def __init__(self, text: str, parts: list[str], any_case: bool) -> None:
+        self._any_case = any_case
+        self._text = text.lower() if any_case else text
+        self.needle = text.encode().lower() if any_case else text.encode()
+        self._key, self._value, self._header = (part in parts for part in PARTS)
+
+    def maybe(self, data: bytes) -> bool:
+        return self.needle in (data.lower() if self._any_case else data)
+
+    def __call__(self, record: "Record | Candidate") -> bool:
+        if self._any_case:
+            return self._lowered(record)
+        needle = self.needle
+        if self._value and record.value is not None and needle in record.value:
+            return True
+        if self._key and record.key is not None and needle in record.key:
+            return True
+        if self._header:
+            for name, value in record.headers:
+                if (value is not None and needle in value) or self._text in name:
+                    return True
+        return False
+
+    def _lowered(self, record: "Record | Candidate") -> bool:
+        if self._value and record.value is not None and self.maybe(record.value):
+            return True
+        if self._key and record.key is not None and self.maybe(record.key):
+            return True
+        return self._header and any(
+            self._text in name.lower() or (value is not None and self.maybe(value))
+            for name, value in record.headers
+        )
+
+
+class Searcher:
+    """The scan itself: `answers` are what a fetcher returns."""
+
+    def __init__(
+        self, topic: str, text: TextTest | None, test: Test | None, mask: Callable[[Record], Record] | None
+    ) -> None:
+        self._topic = topic
+        self._text = text
+        self._test = test
+        self._mask = mask
+        self.scanned = 0
+        self.bytes = 0
+        self.unreadable = 0
+
+    def hits(self, answer: Fetched, position: int) -> Iterator[Record]:
+        """The records of one partition's answer that were looked for, from a position on."""
+        self.bytes += len(answer.records)
+        for header, batch in visible_batches(answer, position):
+            self.scanned += header.record_count
+            try:
+                if self._text is not None and self._mask is None and not self._in_batch(header, batch):
+                    continue
+                yield from self._in_records(answer.partition, batch, position)
+            except KafkaError:
+                self.unreadable += 1
+
+    def _in_batch(self, header: BatchHeader, batch: memoryview) -> bool:
+        assert self._text is not None
+        codec = header.attributes & CODEC_MASK
+        packed = batch[HEADER_SIZE:]
+        data = packed if codec == NONE else decompress(codec, packed, DEFAULT_LIMIT)
+        return self._text.maybe(bytes(data))
+
+    def _in_records(self, partition: int, batch: memoryview, position: int) -> Iterator[Record]:
+        text, test, mask, topic = self._text, self._test, self._mask, self._topic
+        if text is not None and test is None and mask is None:
+            for record in iter_records(batch, check_crc=False):
+                if record.offset >= position and text(record):
+                    yield record
+            return
+        for record in iter_records(batch, check_crc=False):
+            if record.offset < position:
+                continue
+            seen = record if mask is None else mask(record)
+            candidate = Candidate(
+                topic, partition, record.offset, record.timestamp, seen.key, seen.value, seen.headers
+            )
+            if (text is None or text(candidate)) and (test is None or test(candidate)):
+                yield record
+
+
+def masked_by(shower: Shower, topic: str) -> Callable[[Record], Record] | None:
+    """What turns a record into one that holds only what is shown; None if the topic has no rules."""
+    masks = shower.masks(topic)
+    if not masks:
+        return None
+
+    def mask(record: Record) -> Record:
+        headers = tuple(record.headers)
+        key, value = record.key, record.value
+        if masks.key and key is not None:
+            key = _masked_bytes(shower, key, headers, masks, masks.key, True)
+        if masks.value and value is not None:
+            value = _masked_bytes(shower, value, headers, masks, masks.value, False)
+        shown = []
+        for name, content in headers:
+            stand_in = masks.header(name, content)
+            shown.append((name, content if stand_in is None else stand_in.encode()))
+        return Record(record.offset, record.timestamp, key, value, tuple(shown))
+
+    return mask
+
+
+def _masked_bytes(shower: Shower, data: bytes, headers: Any, masks: Any, rules: Any, is_key: bool) -> bytes:
+    form, _, found, _ = shower.decoded(data, headers, is_key)
+    if form in ("text", "hex"):
+        return (masks.opaque(rules, data) or "").encode()
+    return to_json(masks.structured(rules, found)).encode()
+
+
+def decoding(registry: SchemaRegistry | None, is_key: bool) -> Callable[[bytes], Any]:
+    """For expressions: what is inside of bytes, by their schema if they have one. ValueError: nothing."""
+    from millstream.filters.view import read_json
+
+    decoder = Decoder(registry) if registry is not None else None
+
+    def read(data: bytes) -> Any:
+        if decoder is not None and data[:1] == b"\0" and len(data) >= 5:
+            try:
+                return decoder.decode(data, key=is_key)
+            except (SerdeError, RegistryRefused) as error:
+                raise ValueError(str(error)) from None
+        return read_json(data)
+
+    return read
+
+
+def run(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    registry = SchemaRegistry(task["registry"], timeout=5.0) if task.get("registry") else None
+    shower = Shower(
+        registry, Masks(task.get("masks", ""), bytes.fromhex(task.get("secret", ""))), LARGEST_HIT
+    )
+    text = TextTest(task["text"], task["parts"], task["any_case"]) if task.get("text") else None
+    test: Test | None = None
+    if task.get("expression"):
+        from millstream.filters import compile_filter
+
+        test = compile_filter(
+            task["expression"], read_value=decoding(registry, False), read_key=decoding(registry, True)
+        )
+    searcher = Searcher(task["topic"], text, test, masked_by(shower, task["topic"]))
+    with Cluster(ClientConfig.of(task["bootstrap"], client_id="millstream-console-search")) as cluster:
+        _scan(cluster, task, searcher, say)
+
+
+def _scan(
+    cluster: Cluster, task: dict[str, Any], searcher: Searcher, say: Callable[[dict[str, Any]], None]
+) -> None:
+    topic, partition = task["topic"], task.get("partition")
+    limits = reading.bounds(cluster, topic, partition)
+    positions = dict(limits.starts)
+    if task.get("positions"):
+        positions.update({int(p): max(o, positions.get(int(p), 0)) for p, o in task["positions"].items()})
+    elif task.get("since") is not None:
+        positions = reading.at_time(cluster, topic, partition, task["since"])
+    stops = limits.ends
+    if task.get("until") is not None:
+        later = asking.offsets(cluster, task["until"], [topic])
+        stops = {
+            p: min(end, later[topic, p]) if later.get((topic, p), -1) >= 0 else end
+            for p, end in stops.items()
+        }
+    first = {p: min(positions[p], stop) for p, stop in stops.items()}
+    total = sum(stop - first[p] for p, stop in stops.items())
+    fetcher = Fetcher(cluster, max_bytes=32 << 20, partition_max_bytes=4 << 20)
+    left = {p for p, stop in stops.items() if first[p] < stop}
+    hits, began, reported = 0, time.monotonic(), 0.0
+
+    def report(done: bool, full: bool = False) -> None:
+        passed = sum(min(positions[p], stop) - first[p] for p, stop in stops.items())
+        say(
+            {
+                "kind": "done" if done else "progress",
+                "scanned": searcher.scanned,
+                "bytes": searcher.bytes,
+                "passed": passed,
+                "total": total,
+                "hits": hits,
+                "seconds": round(time.monotonic() - began, 3),
+                "unreadable": searcher.unreadable,
+                "full": full,
+                "positions": positions if full else None,
+            }
+        )
+
+    while left:
+        for answer in fetcher.poll({(topic, p): positions[p] for p in left}, max_wait_ms=300):
+            p = answer.partition
+            if answer.error is ErrorCode.offset_out_of_range:  # retention was faster
+                positions[p] = max(answer.log_start_offset, positions[p] + 1)
+            elif answer.error is not ErrorCode.none:
+                raise KafkaError(answer.error, f"partition {p}: {answer.error.name.replace('_', ' ')}")
+            else:
+                for record in searcher.hits(answer, positions[p]):
+                    if record.offset >= stops[p]:
+                        break
+                    hits += 1
+                    say(_hit(p, record))
+                    if hits >= task["max_hits"]:
+                        positions[p] = record.offset + 1
+                        report(True, full=True)
+                        return
+                positions[p] = max(positions[p], next_offset(answer, positions[p]))
+            if positions[p] >= stops[p]:
+                left.discard(p)
+            if time.monotonic() - reported > REPORT_EVERY:
+                reported = time.monotonic()
+                report(False)
+    report(True)
+
+
+def _hit(partition: int, record: Record) -> dict[str, Any]:
+    return {
+        "kind": "hit",
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _packed(record.key),
+        "value": _packed(record.value),
+        "headers": [[name, _packed(value)] for name, value in record.headers],
+    }
+
+
+def _packed(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data[:LARGEST_HIT]).decode("ascii")
+
+
+def main() -> int:
+    task = json.loads(sys.stdin.readline())
+
+    def say(event: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
+
+    try:
+        run(task, say)
+    except (KafkaError, RegistryUnreachable, ValueError) as error:
+        say({"kind": "failed", "message": getattr(error, "message", None) or str(error)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What every request has to pass: a host name that is ours, a login if there are users, and, for anything that changes
+something, a form that this console made (CSRF), a user who may, and a console that is not read-only.
+
+A browser's session is one signed cookie with a random id. Who is logged in is kept here, by that id, so a logout ends it.
+The token in a form is made from the id and the secret, so a page of another site, which can send our cookie along but not
+read our pages, cannot know it.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millstream.console.settings import ConsoleSettings
+from millstream.console.users import User
+
+COOKIE = "millstream_console"
+OPEN_PATHS = ("/login", "/health", "/health/live", "/health/ready", "/metrics", "/favicon.ico")
+MOST_SESSIONS = 10_000
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; manifest-src 'self'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Refused(Exception):
+    """A request that may not be. `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who is at the other end."""
+
+    id: str
+    user: User | None
+    csrf: str
+    may_change: bool
+    unmasked: bool
+
+
+class Sessions:
+    def __init__(self, settings: ConsoleSettings, has_users: bool) -> None:
+        self._secret = settings.signing
+        self._seconds = settings.value("session.hours") * 3600
+        self._read_only = bool(settings.value("read.only"))
+        self.has_users = has_users
+        self._logged_in: dict[str, tuple[User, float]] = {}
+
+    def of(self, cookie: str | None) -> tuple[Session, bool]:
+        """The session of a cookie, a new one if it is none of ours; and whether it is new."""
+        session_id, _, mark = (cookie or "").partition(".")
+        fresh = not session_id or not hmac.compare_digest(
+            mark.encode(), self._sign("session", session_id).encode()
+        )
+        if fresh:
+            session_id = secrets.token_urlsafe(24)
+        user, until = self._logged_in.get(session_id, (None, 0.0))
+        if user is not None and until < time.time():
+            del self._logged_in[session_id]
+            user = None
+        may = (user is not None and user.may_change) if self.has_users else True
+        unmasked = user is not None and "unmasked" in user.roles
+        csrf = self._sign("csrf", session_id)
+        return Session(session_id, user, csrf, may and not self._read_only, unmasked), fresh
+
+    def cookie(self, session_id: str) -> str:
+        return f"{session_id}.{self._sign('session', session_id)}"
+
+    def log_in(self, user: User) -> str:
+        """A new id: one that was known before the login is worth nothing afterwards."""
+        if len(self._logged_in) >= MOST_SESSIONS:
+            self._logged_in.pop(next(iter(self._logged_in)))
+        session_id = secrets.token_urlsafe(24)
+        self._logged_in[session_id] = (user, time.time() + self._seconds)
+        return session_id
+
+    def log_out(self, session_id: str) -> None:
+        self._logged_in.pop(session_id, None)
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()[:40]
+
+
+def set_cookie(headers: MutableHeaders, value: str, secure: bool) -> None:
+    tail = "; Secure" if secure else ""
+    headers.append("set-cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{tail}")
+
+
+class Gate:
+    """Around the application."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleSettings) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = dict(scope["headers"])
+        secure = scope.get("scheme") == "https"
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        session, fresh = self._sessions.of(cookies.get(COOKIE))
+        scope.setdefault("state", {})["session"] = session
+        path = scope["path"]
+        static = path.startswith("/static/")
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                changed = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    changed.setdefault(name, value)
+                if not static:
+                    changed.setdefault("cache-control", "no-store")
+                    if fresh and COOKIE not in changed.get("set-cookie", ""):
+                        set_cookie(changed, self._sessions.cookie(session.id), secure)
+            await send(message)
+
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self._sessions.has_users and not self._settings.allows_host(host):
+            refusal = PlainTextResponse(
+                f"This console does not go by the name {host[:200]}. If it should, add it to allowed.hosts.\n",
+                421,
+            )
+            await refusal(scope, receive, with_headers)
+            return
+        if self._sessions.has_users and session.user is None and not static and path not in OPEN_PATHS:
+            await self._to_login(scope, receive, with_headers, headers)
+            return
+        await self._app(scope, receive, with_headers)
+
+    async def _to_login(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
+    ) -> None:
+        query = scope["query_string"].decode("latin-1")
+        target = scope["path"] + (f"?{query}" if query else "")
+        url = f"/login?next={quote(target)}" if scope["method"] == "GET" else "/login"
+        if headers.get(b"hx-request"):
+            answer = PlainTextResponse("Log in first.\n", 401, headers={"HX-Redirect": "/login"})
+        elif b"text/event-stream" in headers.get(b"accept", b""):
+            answer = PlainTextResponse("Log in first.\n", 401)
+        else:
+            await RedirectResponse(url, 303)(scope, receive, send)
+            return
+        await answer(scope, receive, send)
+
+
+def session_of(request: Request) -> Session:
+    found: Session = request.state.session
+    return found
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that this console made. Refused if it is somebody else's."""
+    session = session_of(request)
+    origin = request.headers.get("origin")
+    if origin and origin != "null" and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Refused(403, "The form comes from another site.")
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Refused(403, "The form comes from another site.")
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip()
+        != "application/x-www-form-urlencoded"
+    ):
+        raise Refused(415, "Expected a form.")
+    body = await request.body()
+    try:
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=500))
+    except ValueError:
+        raise Refused(400, "The form cannot be read.") from None
+    token = request.headers.get("x-csrf-token") or fields.get("csrf", "")
+    if not hmac.compare_digest(token.encode(), session.csrf.encode()):
+        raise Refused(403, "The form is too old, or not from this console. Load the page again.")
+    return fields
+
+
+async def changing(request: Request) -> dict[str, str]:
+    """The same, for what changes something: only who may, and not in a read-only console."""
+    fields = await form_of(request)
+    if not session_of(request).may_change:
+        raise Refused(403, "Nothing can be changed here: the console is read-only, or you may only look.")
+    return fields

@@ -1,0 +1,11 @@
+"""`millstream up`: the services of the platform as processes under one supervisor.
+
+    services     the table: what there is, how it is started, on which port, how it says that it is ready
+    ports        choosing ports, keeping them, and naming who has one that we want
+    instances    the data folder of one `up`: lock, state file, logs; and finding the ones that run
+    child        the first code in every service's process: it ends with its supervisor
+    process      one service: start, ready, end, start again after a pause that doubles
+    supervisor   all of them, until a signal
+
+A service is a subcommand of `millstream`; the supervisor knows nothing of what it does. One more is one more row.
+"""

@@ -1,0 +1,60 @@
+"""What runs first in a service's process: it ties the process to its supervisor, then becomes the service.
+
+    python -m millstream.up.child MODULE,MODULE,... COMMAND...
+
+The supervisor holds the other end of our standard input. It writes one line when the service may begin: until then the
+modules it will need are loaded, so that services that wait for the broker are not slower for it. Then it writes nothing
+more. The kernel closes its end when the supervisor ends, also after kill -9; then the service gets SIGTERM, to stop as
+it would have been stopped, and SIGKILL if it has not come to its end some time later.
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+
+PATIENCE = 15.0  # seconds from SIGTERM to SIGKILL when the supervisor is gone
+
+
+def may_begin() -> bool:
+    """Wait for the supervisor's line; False when it went away instead."""
+    while byte := os.read(0, 1):
+        if byte == b"\n":
+            return True
+    return False
+
+
+def end_with_supervisor() -> None:
+    # Signals are the main thread's: one delivered to the waiting thread would not interrupt what the service waits in.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    threading.Thread(target=_wait_for_the_end, name="end-with-supervisor", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait_for_the_end() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> int:
+    modules, command = sys.argv[1], sys.argv[2:]
+    for module in filter(None, modules.split(",")):
+        with contextlib.suppress(ImportError):  # the service itself will say what is missing
+            importlib.import_module(module)
+    if not may_begin():
+        return 0
+    end_with_supervisor()
+    from millstream.__main__ import main as millstream
+
+    sys.argv = ["millstream", *command]
+    return millstream()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

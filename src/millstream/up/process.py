@@ -1,0 +1,189 @@
+"""One service under supervision: start, ready, end, start again after a pause that doubles."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from millstream.up.instances import ServiceState
+from millstream.up.services import Service
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+STEADY = 60.0  # seconds after which an earlier failure is forgotten
+LARGEST_LOG = 64 * 1024 * 1024
+TAIL = 65_536
+
+
+class Supervised:
+    """The process of a service, and the next one when it ends."""
+
+    def __init__(self, service: Service, command: Sequence[str], log: Path, state: ServiceState) -> None:
+        self.service = service
+        self.state = state
+        self.log = log
+        self.was_ready = False
+        self._command = [sys.executable, "-m", "millstream.up.child", ",".join(service.preload), *command]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._released = False
+        self._read_to = 0
+        self._unread = b""
+        self._failures = 0
+        self._again_at = 0.0
+        self._ready_at = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def start(self) -> None:
+        """Load the service; it begins its work when `release` says so."""
+        make_room(self.log)
+        with self.log.open("ab") as log:
+            self._read_to = log.tell()
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                process_group=0,  # a Ctrl-C is for the supervisor, which stops the services in order
+            )
+        self._unread = b""
+        self._released = False
+        self._become("waiting")
+        self.state.pid = self._process.pid
+
+    def release(self) -> None:
+        if self.alive and not self._released:
+            self._released = True
+            self._tell(b"\n")
+            self._become("starting")
+
+    def look(self, now: float) -> str:
+        """What happened since the last look: "ready", "ended", "restarted" or ""."""
+        process = self._process
+        if process is None:
+            return ""
+        if process.returncode is not None:
+            if self.state.state == "pausing" and now >= self._again_at:
+                self.state.restarts += 1
+                self.start()
+                return "restarted"
+            return ""
+        if process.poll() is not None:
+            self._ended(process, now)
+            return "ended"
+        if self.state.state == "starting" and self._says_ready():
+            self.was_ready = True
+            self._ready_at = now
+            self._become("ready")
+            return "ready"
+        return ""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next start."""
+        return float(min(FIRST_PAUSE * 2.0 ** max(0, self._failures - 1), LONGEST_PAUSE))
+
+    def stop(self) -> None:
+        """Ask it to end, and not to be started again."""
+        if self.alive:
+            self._signal(signal.SIGTERM)
+            if not self._released:
+                self._hang_up()  # it waits for its line, and ends without it
+        else:
+            self._become("stopped")
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def ended_by_now(self) -> bool:
+        process = self._process
+        if process is None or process.poll() is None:
+            return process is None
+        if self.state.state != "stopped":
+            self._hang_up()
+            self.state.pid = None
+            self._become("stopped")
+        return True
+
+    def cut_log(self) -> None:
+        """Keep the log of a service that prints a lot from filling the disk: the older half goes to `.1`. It is opened for
+        appending, so the service goes on at the new end by itself."""
+        try:
+            if self.log.stat().st_size > LARGEST_LOG:
+                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                os.truncate(self.log, 0)
+        except OSError:
+            pass
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _ended(self, process: subprocess.Popen[bytes], now: float) -> None:
+        self._hang_up()
+        code = process.returncode
+        self.state.last_end = f"code {code}" if code >= 0 else f"signal {signal_name(-code)}"
+        self.state.pid = None
+        if self._ready_at and now - self._ready_at > STEADY:
+            self._failures = 0
+        self._ready_at = 0.0
+        self._failures += 1
+        self._again_at = now + self.pause
+        self._become("pausing")
+
+    def _says_ready(self) -> bool:
+        with self.log.open("rb") as log:
+            log.seek(self._read_to)
+            new = log.read()
+        self._read_to += len(new)
+        self._unread = (self._unread + new)[-TAIL:]
+        return self.service.ready.search(self._unread) is not None
+
+    def _become(self, state: str) -> None:
+        self.state.state = state
+        self.state.since = time.time()
+
+    def _tell(self, data: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            try:
+                os.write(self._process.stdin.fileno(), data)
+            except OSError:
+                pass  # it has just ended: the next look will find out
+
+    def _hang_up(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def make_room(log: Path) -> None:
+    """A log that has grown large over earlier runs becomes `.1`."""
+    if log.exists() and log.stat().st_size > LARGEST_LOG:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """The end of a log, without reading all of it."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max(TAIL, count * 400)))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return lines[-count:] if count else []

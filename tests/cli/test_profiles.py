@@ -1,0 +1,170 @@
+"""Named clusters, completion and doctor."""
+
+import json
+import os
+import stat
+import subprocess
+
+import pytest
+
+from millstream.cli import profiles
+from millstream.cli.completion import SCRIPTS
+from millstream.cli.doctor import examine
+from millstream.cli.tools import TOOLS
+from millstream.up.instances import Home
+
+from .conftest import Run
+
+
+def test_profiles(run: Run, bootstrap: str) -> None:
+    assert "There are no profiles yet" in run("profile", "list").out
+    added = run(
+        "profile", "add", "prod", "--bootstrap-server", bootstrap, "--registry", "http://r:8081",
+        "--command-property", "sasl.password=hush",
+    )  # fmt: skip
+    assert (added.code, added.out) == (0, f"Added profile prod ({bootstrap}).\n")
+    assert stat.S_IMODE(os.stat(profiles.path()).st_mode) == 0o600
+    assert run("-p", "prod", "topics", "--create", "--topic", "by-profile").code == 0
+    assert "by-profile" in run("--profile=prod", "topics", "--list").out.splitlines()
+    assert run("topics", "--list").code == 2
+    assert run("profile", "use", "prod").code == 0
+    assert "by-profile" in run("topics", "--list").out.splitlines()
+    assert json.loads(run("profile", "list", "-o", "json").out) == [
+        {
+            "name": "prod",
+            "current": True,
+            "bootstrap_servers": bootstrap,
+            "schema_registry_url": "http://r:8081",
+        }
+    ]
+    assert "hush" not in run("profile", "show").out
+    assert "hush" in run("profile", "show", "prod", "--secrets").out
+    assert run("profile", "add", "prod", "--bootstrap-server", "x:1").code == 1
+    assert run("profile", "use", "--none").code == 0
+    assert run("topics", "--list").code == 2
+    assert run("profile", "remove", "prod").code == 0
+    assert run("-p", "prod", "topics", "--list").code == 2
+
+
+def test_a_profile_in_use_does_not_follow_to_other_clusters(run: Run, monkeypatch) -> None:
+    profiles.Profiles({"a": {"bootstrap.servers": "h:1", "client.id": "secret"}}, "a").write()
+    assert profiles.chosen()["client.id"] == "secret"
+    assert profiles.chosen(servers_given=True) == {}
+    assert profiles.with_profile("other:1", {}) == {}
+    monkeypatch.setenv(profiles.CHOSEN, "a")
+    assert profiles.with_profile("other:1", {"client.id": "mine"})["client.id"] == "mine"
+
+
+def test_services_started_by_hand_for_a_profile(run: Run) -> None:
+    known = {"bootstrap.servers": "h:1", "schema.registry.url": "http://r"}
+    profiles.Profiles({"a": known}, "a").write()
+    assert profiles.service_words("console") == []  # in use, but not asked for
+    profiles.choose("a")
+    words = ["--set", "bootstrap.servers=h:1", "--set", "schema.registry.url=http://r"]
+    assert profiles.service_words("console") == words
+    assert profiles.service_words("registry") == ["--set", "kafkastore.bootstrap.servers=h:1"]
+    done = run("-p", "a", "broker")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-p"], "-p needs the name of a profile"),
+        (["-p", "nobody", "topics", "--list"], "there is no profile 'nobody'"),
+        (["profile", "add", "up", "--bootstrap-server", "a:1"], "the name 'up' is taken"),
+        (["profile", "add", "a b", "--bootstrap-server", "a:1"], "cannot be a name"),
+        (["profile", "add", "x"], "--bootstrap-server must be specified"),
+        (["profile", "add", "x", "--bootstrap-server", "a:b"], "is not an address"),
+        (["profile", "use"], "name a profile, or say --none"),
+        (["profile", "remove", "nobody"], "there is no profile 'nobody'"),
+        (["profile", "lst"], "No such command 'lst'"),
+        (["profile"], "Missing command"),
+    ],
+)
+def test_misuse(run: Run, words: list[str], says: str) -> None:
+    done = run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_nothing_runs_for_the_profile_up(run: Run) -> None:
+    done = run("-p", "up", "topics", "--list")
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert "nothing runs in" in done.err
+
+
+def test_a_damaged_file_is_said(run: Run) -> None:
+    profiles.folder().mkdir(parents=True)
+    for content in ("a: [", "- 1\n- 2\n", "profiles: 3\n"):
+        profiles.path().write_text(content)
+        done = run("profile", "list")
+        assert (done.code, len(done.err.splitlines())) == (1, 1)
+        assert str(profiles.path()) in done.err
+
+
+# --- completion ----------------------------------------------------------------------------------------------------------
+
+
+def complete(run: Run, *words: str) -> list[str]:
+    done = run("__complete", *words)
+    assert (done.code, done.err) == (0, "")
+    return done.out.splitlines()
+
+
+def test_completion(run: Run, bootstrap: str) -> None:
+    assert complete(run, "con") == [
+        "configs",
+        "console",
+        "console-consumer",
+        "console-producer",
+        "consumer-groups",
+    ]
+    assert set(TOOLS) <= set(complete(run, ""))
+    assert complete(run, "topics", "--par") == ["--partition-size-limit-per-response", "--partitions"]
+    assert complete(run, "topics", "--list", "-o", "") == ["json", "lines", "table", "yaml"]
+    assert complete(run, "profile", "re") == ["remove"]
+    assert complete(run, "perf", "produce", "--record-") == ["--record-size"]
+    assert complete(run, "broker", "--pr") == ["--print-config"]
+    assert complete(run, "nonsense", "") == []
+    run("topics", "--create", "--topic", "completed", "--bootstrap-server", bootstrap)
+    words = ["console-consumer", "--bootstrap-server", bootstrap, "--topic", "compl"]
+    assert complete(run, *words) == ["completed"]
+    run("profile", "add", "here", "--bootstrap-server", bootstrap)
+    assert complete(run, "-p", "") == ["here", "up"]
+    assert complete(run, "-p", "here", "topics", "--describe", "--topic", "complet") == ["completed"]
+    assert complete(run, "topics", "--describe", "--topic", "complet") == []  # nobody to ask
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_completion_scripts(run: Run, shell: str) -> None:
+    done = run("completion", shell)
+    assert done.code == 0
+    assert "millstream __complete" in done.out
+    if shell == "bash":
+        assert subprocess.run(["bash", "-n"], input=done.out, text=True, timeout=30).returncode == 0
+
+
+def test_completion_for_other_shells(run: Run) -> None:
+    assert run("completion", "tcsh").code == 2
+
+
+# --- doctor --------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor(run: Run, tmp_path, monkeypatch) -> None:
+    done = run("doctor", "-o", "json", "--data-dir", str(tmp_path))
+    found = {one["what"]: one for one in json.loads(done.out)}
+    assert {"Millstream", "Python", "Java", "Disk", "Open files", "Memory", "Data folder"} <= found.keys()
+    assert done.code == int(any(one["state"] == "problem" for one in found.values()))
+    assert all(one["cure"] for one in found.values() if one["state"] != "ok")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    sick = {one.what: one for one in examine(Home(tmp_path / "file" / "data"), 65_535)}
+    assert sick["Java"].state == "warning"
+    assert "JAVA_HOME" in sick["Java"].found
+    assert sick["Data folder"].state == "problem"
+    assert "--data-dir" in sick["Data folder"].cure
+    assert sick["Port 65536"].state == "problem"
+    assert run("doctor").out.rstrip().endswith(".")

@@ -1,0 +1,115 @@
+"""The parts of `up` that need no processes of their own."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.up_logs import Tail
+from millstream.cli.up_status import duration
+from millstream.up import process
+from millstream.up.instances import Home, Instance, RunsAlready, ServiceState, find
+from millstream.up.process import Supervised, last_lines
+from millstream.up.services import Service
+
+
+def make_service(folder: Path, script: str) -> Supervised:
+    service = Service("toy", "a toy", 1, 0, {}, ready=re.compile(rb"ready\n"))
+    made = Supervised(service, [], folder / "toy.log", ServiceState("toy", "a toy", ""))
+    made._command = [sys.executable, "-S", "-c", script]
+    return made
+
+
+def look_until(one: Supervised, event: str) -> None:
+    deadline = time.monotonic() + 30
+    while one.look(time.monotonic()) != event:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_life_of_a_service(tmp_path: Path) -> None:
+    one = make_service(tmp_path, "input(); print('ready', flush=True); input()")
+    one.start()
+    assert one.state.state == "waiting"
+    assert one.look(time.monotonic()) == ""
+    one.release()
+    look_until(one, "ready")
+    assert one.was_ready
+    pid = one.state.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    look_until(one, "ended")
+    assert (one.state.state, one.state.last_end, one.state.pid) == ("pausing", "signal SIGKILL", None)
+    look_until(one, "restarted")
+    assert one.state.restarts == 1
+    one.stop()  # not released: the end of its input is enough
+    deadline = time.monotonic() + 30
+    while not one.ended_by_now():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert one.state.state == "stopped"
+
+
+def test_pauses_double_and_have_a_longest(tmp_path: Path) -> None:
+    one = make_service(tmp_path, "")
+    pauses = []
+    for failures in range(1, 12):
+        one._failures = failures
+        pauses.append(one.pause)
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert pauses[-1] == process.LONGEST_PAUSE
+
+
+def test_logs_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LARGEST_LOG", 100)
+    one = make_service(tmp_path, "")
+    one.log.write_text("x" * 200)
+    one.cut_log()
+    assert one.log.stat().st_size == 0
+    assert (tmp_path / "toy.log.1").stat().st_size == 200
+    one.log.write_text("y" * 200)
+    process.make_room(one.log)
+    assert not one.log.exists()
+    assert (tmp_path / "toy.log.1").read_text() == "y" * 200
+
+
+def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+    mine, other = Home(tmp_path), Home(tmp_path)
+    mine.take()
+    mine.publish(Instance(str(tmp_path), os.getpid(), "0", 0.0, services=[ServiceState("a", "b", "c")]))
+    mine.announce()
+    with pytest.raises(RunsAlready):
+        other.take()
+    other.leave()  # it has nothing to leave
+    assert other.instance().services[0].address == "c"
+    assert find("").path == tmp_path
+    mine.leave()
+    other.take()
+    other.leave()
+
+
+def test_tails(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(b"".join(b"line %d\n" % number for number in range(20_000)))
+    tail = Tail("a", file, 2)
+    assert tail.new_lines() == [b"line 19998", b"line 19999"]
+    with file.open("ab") as out:
+        out.write(b"more\nand a ha")
+        out.flush()
+        assert tail.new_lines() == [b"more"]
+        out.write(b"lf\n")
+        out.flush()
+        assert tail.new_lines() == [b"and a half"]
+    file.write_bytes(b"cut\n")
+    assert tail.new_lines() == [b"cut"]
+    assert len(Tail("a", file, 0).new_lines()) == 1
+    assert last_lines(file, 3) == ["cut"]
+    assert last_lines(tmp_path / "missing", 3) == []
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (-1, 3.2, 61, 7_300, 200_000)] == ["0 s", "3 s", "1 min", "2 h", "2 d"]

@@ -1,0 +1,177 @@
+"""The parts that need no cluster: masks, forms of values, differences, series, searches over batches."""
+
+import json
+
+import pytest
+
+from millstream.client import Fetched
+from millstream.console.masking import DOTS, Masks
+from millstream.console.pages.schemas import side_by_side
+from millstream.console.search import Search
+from millstream.console.search_worker import Searcher, TextTest
+from millstream.console.series import Series, SeriesTable
+from millstream.console.settings import ConsoleSettings
+from millstream.console.showing import Shower, when
+from millstream.console.words import Paging, number, size
+from millstream.settings.values import InvalidSetting
+from millstream.wire.compression import CODEC_IDS
+from millstream.wire.errors import ErrorCode
+from millstream.wire.records import Record, encode_batch
+
+
+def test_masks_by_path() -> None:
+    rules = Masks("t* value.a.b hide\nt* value.*.c last4\nt* value.**.d hash\nu key hide\n", b"salt")
+    masks = rules.of("topic")
+    value = {
+        "a": {"b": 1, "c": "123456789"},
+        "x": [{"c": "987654321"}],
+        "d": 1,
+        "y": {"z": [{"d": 1}]},
+        "e": 5,
+    }
+    found = masks.structured(masks.value, value)
+    assert found["a"] == {"b": DOTS, "c": DOTS + "6789"}
+    assert found["x"] == [{"c": DOTS + "4321"}]
+    assert found["d"] == found["y"]["z"][0]["d"]
+    assert found["d"].startswith("#")
+    assert found["e"] == 5
+    assert value["a"]["b"] == 1
+    assert masks.opaque(masks.value, b"text") == DOTS
+    assert not rules.of("other")
+    assert rules.of("u").opaque(rules.of("u").key, b"k") == DOTS
+
+
+@pytest.mark.parametrize(
+    "line", ["orders", "orders value", "orders body.x hide", "orders header hide", "a b c d"]
+)
+def test_masks_that_make_no_sense(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        Masks(f"# first\n{line}\n")
+
+
+def test_forms_of_values() -> None:
+    shower = Shower(None, Masks(), 100)
+    masks = shower.masks("t")
+
+    def shown(data: bytes | None) -> tuple[str, str]:
+        found = shower.shown(data, (), masks, [])
+        return found.form, found.text
+
+    assert shown(None) == ("null", "")
+    assert shown(b"") == ("text", "")
+    assert shown(b'{"a":1}') == ("json", '{\n  "a": 1\n}')
+    assert shown(b"12") == ("text", "12")
+    assert shown("grün".encode()) == ("text", "grün")
+    assert shown(b"\xff\0")[0] == "hex"
+    assert shower.shown(b"x" * 1000, (), masks, []).cut
+    assert shower.shown(json.dumps(list(range(1000))).encode(), (), masks, []).cut
+    message = shower.message("t", 0, Record(5, -1, b"\xff", b"v", (("h\x00", b"\x01"),)), masks)
+    assert message.when == "none"
+    assert message.headers == [("h\ufffd", "0x01")]
+
+
+def test_moments() -> None:
+    assert when(0) == "1970-01-01 00:00:00.000"
+    assert when(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert when(1 << 62).endswith(" ms")
+
+
+def test_numbers() -> None:
+    assert number(1234567) == "1\u202f234\u202f567"
+    assert number(None) == "\u2013"
+    assert size(999) == "999 B"
+    assert size(1500) == "1.5 KB"
+    assert size(-1) == "\u2013"
+
+
+def test_paging() -> None:
+    page = Paging(120, "3")
+    assert (page.first, page.last, page.pages) == (100, 120, 3)
+    assert Paging(0, "x").pages == 1
+    assert Paging(120, "99").page == 3
+
+
+def test_difference_of_texts() -> None:
+    left = "\n".join(["a"] * 20 + ["old"] + ["z"] * 20)
+    right = "\n".join(["a"] * 20 + ["new", "more"] + ["z"] * 20)
+    rows = side_by_side(left, right)
+    assert [row.kind for row in rows] == ["gap", *["same"] * 3, "changed", "added", *["same"] * 3, "gap"]
+    assert rows[4].left == "old"
+    assert rows[4].right == "new"
+    assert [row.kind for row in side_by_side("same", "same")] == ["same"]
+
+
+def test_series_forget_what_is_old() -> None:
+    line = Series(most=10)
+    for i in range(200):
+        line.add(i, i * 2)
+    times, values = line.points()
+    assert times == [float(i) for i in range(190, 200)]
+    assert values[-1] == 398
+    table = SeriesTable(2)
+    for name in ("a", "b", "a", "c"):
+        table.add(name, 1.0, 1.0)
+    assert sorted(table.names()) == ["a", "c"]
+
+
+@pytest.mark.parametrize("codec", sorted(CODEC_IDS))
+def test_search_opens_only_what_may_match(codec: str) -> None:
+    batches = [
+        encode_batch(
+            [Record(0, 0, b"k", f"value {b}-{i}".encode(), (("h", b"x"),)) for i in range(50)],
+            CODEC_IDS[codec],
+            base_offset=b * 50,
+        )
+        for b in range(20)
+    ]
+    records = memoryview(b"".join(bytes(batch) for batch in batches))
+    answer = Fetched("t", 0, ErrorCode.none, 1000, 1000, 0, (), records)
+    searcher = Searcher("t", TextTest("value 7-3", ["value"], False), None, None)
+    assert [record.offset for record in searcher.hits(answer, 0)] == [353, *range(380, 390)]
+    assert searcher.scanned == 1000
+    later = Searcher("t", TextTest("VALUE 7-3", ["value"], True), None, None)
+    assert [record.offset for record in later.hits(answer, 381)] == list(range(381, 390))
+    other = Searcher("t", TextTest("value 7-3", ["key", "header"], False), None, None)
+    assert list(other.hits(answer, 0)) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"listeners": "ftp://x:1"},
+        {"metrics.urls": "nothing"},
+        {"search.max.hits": "0"},
+        {"read.only": "perhaps"},
+        {"sample.interval.ms": "-5"},
+    ],
+)
+def test_settings_that_make_no_sense(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidSetting):
+        ConsoleSettings(given)
+
+
+def test_host_names() -> None:
+    settings = ConsoleSettings({"allowed.hosts": "kafka.corp.example"})
+    for name in (
+        "localhost",
+        "localhost:8080",
+        "127.0.0.1:80",
+        "[::1]:8080",
+        "[::1]",
+        "Kafka.corp.example:8080",
+        "a.localhost",
+    ):
+        assert settings.allows_host(name), name
+    for name in ("", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80"):
+        assert not settings.allows_host(name), name
+    assert ConsoleSettings({"allowed.hosts": "*"}).allows_host("anything")
+
+
+async def test_the_end_of_a_search_is_seen_by_who_is_busy() -> None:
+    search = Search({}, "me")
+    seen = []
+    async for _ in search.changes():
+        seen.append(search.ended)
+        search.ended = True
+        search._tell()
+    assert seen == [False, True]
