@@ -7,14 +7,16 @@ AGAINST ?= millstream
 KILLS   ?= 100
 SEED    ?=
 
-.PHONY: demo test lint format bench interop faults wheel docs clean help
+.PHONY: demo demo-broker test lint format bench interop faults faults-pipeline wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      start a broker, produce, consume, kill -9 it, restart it, lose nothing"
+	@echo "make demo      the e-bike plant: sensors, broker, registry and a Spark pipeline; kill -9; everything exactly once"
+	@echo "make demo-broker  the broker alone: produce, consume, kill -9 it twice, lose nothing"
 	@echo "make test      lint, types and all quick tests, on the built wheel"
 	@echo "make interop   the slower runs with other clients (Java, Go, JavaScript) and the same tests on Apache Kafka"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
+	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
 	@echo "make lint      ruff, mypy, import contracts;  make format  rewrites"
 	@echo "make wheel     build the wheel;  make docs  renew the generated pages"
@@ -37,6 +39,9 @@ $(VENV)/.dev: $(VENV)/.installed
 wheel: $(VENV)/.installed
 
 demo: $(VENV)/.installed
+	@$(BIN)/python examples/ebike/demo.py
+
+demo-broker: $(VENV)/.installed
 	@$(BIN)/python examples/broker_demo.py
 
 test: $(VENV)/.dev lint
@@ -55,16 +60,20 @@ format: $(VENV)/.dev
 interop: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against millstream
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against kafka
+	@$(BIN)/python -m pytest tests/storage/cleaning -m kafka
 
 faults: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/faults -m "slow or not slow" --timeout 3600
 	@$(BIN)/python tests/faults/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
+faults-pipeline: $(VENV)/.dev
+	@$(BIN)/python tests/faults/pipeline/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
 bench: $(VENV)/.dev
 	@for bench in benchmarks/[a-z]*_[a-z]*.py; do case $$bench in */apache_kafka.py) ;; *) $(BIN)/python $$bench $(BENCH) || exit 1 ;; esac; done
 
 docs: $(VENV)/.dev
-	@$(BIN)/python -m millstream.settings.render docs/reference/settings.md
+	@$(BIN)/python -m millstream.settings.render docs/reference
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

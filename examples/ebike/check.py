@@ -1,0 +1,77 @@
+"""The account at the end: every event that was acknowledged, once, where it belongs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from plant import ALERTS, AUDIT, CRITICAL_PARTITION, DEAD, PARTITIONS, TRENDS, Sensors
+
+from millstream.client import LATEST, ClientConfig, Cluster, Fetcher, list_offsets, visible_batches
+from millstream.client.fetch import next_offset
+from millstream.serdes import Decoder, SchemaRegistry
+from millstream.wire.records import Record, iter_records
+
+
+def read_topic(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
+    """All committed records of a topic, by partition: what a consumer with read_committed sees."""
+    cluster.topic(topic)
+    places = [(topic, partition) for partition in range(PARTITIONS[topic])]
+    ends = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
+    positions = dict.fromkeys(places, 0)
+    found: dict[int, list[Record]] = {partition: [] for _, partition in places}
+    fetcher = Fetcher(cluster, read_committed=True)
+    while left := {place: at for place, at in positions.items() if at < ends[place].offset}:
+        for answer in fetcher.poll(left, 500):
+            place = (answer.topic, answer.partition)
+            for _, batch in visible_batches(answer, positions[place], read_committed=True):
+                records = (record for record in iter_records(batch) if record.offset >= positions[place])
+                found[answer.partition] += records
+            positions[place] = next_offset(answer, positions[place])
+    return found
+
+
+def account(servers: str, registry: str, sensors: Sensors) -> tuple[list[str], list[str]]:
+    """(what is right, what is wrong)."""
+    decoder = Decoder(SchemaRegistry(registry))
+    expected = sensors.levels
+    right: list[str] = []
+    wrong: list[str] = []
+
+    def compare(what: str, wanted: Counter[str], found: Counter[str]) -> None:
+        if wanted == found:
+            right.append(f"{sum(found.values()):,} {what}")
+            return
+        missing, extra = wanted - found, found - wanted
+        wrong.append(f"{what}: {sum(missing.values()):,} missing, {sum(extra.values()):,} too many")
+
+    with Cluster(ClientConfig.of(servers)) as cluster:
+        audit = [decoder.decode(r.value)["id"] for rows in read_topic(cluster, AUDIT).values() for r in rows]
+        compare("events in the audit trail", Counter(list(expected)), Counter(audit))
+        alerts = read_topic(cluster, ALERTS)
+        ids = {partition: [decoder.decode(r.value)["id"] for r in rows] for partition, rows in alerts.items()}
+        critical = Counter(name for name, level in expected.items() if level == "critical")
+        warnings = Counter(name for name, level in expected.items() if level == "warning")
+        compare("critical alerts, alone in their partition", critical, Counter(ids.pop(CRITICAL_PARTITION)))
+        compare(
+            "warnings in the other partitions",
+            warnings,
+            Counter(one for rows in ids.values() for one in rows),
+        )
+        dead = [r.value or b"" for rows in read_topic(cluster, DEAD).values() for r in rows]
+        compare(
+            "records that were no events, put aside",
+            Counter(map(repr, sensors.rubbish)),
+            Counter(map(repr, dead)),
+        )
+        newest = {
+            r.key: json.loads(r.value or b"{}") for rows in read_topic(cluster, TRENDS).values() for r in rows
+        }
+        counted = sum(one["alerts"] for one in newest.values())
+        if counted == critical.total() + warnings.total():
+            right.append(f"{counted:,} alerts counted in {len(newest)} windows of the stages")
+        else:
+            wrong.append(
+                f"the windows count {counted:,} alerts, there were {critical.total() + warnings.total():,}"
+            )
+    return right, wrong
