@@ -242,18 +242,17 @@ def create_topic(
 
 
 def delete_topic(broker: Broker, topic: str) -> None:
-    """Delete a topic and wait until its bytes have left the disk."""
+    """Delete a topic and wait until its bytes have left the disk, for a minute at most: Kafka sometimes keeps a folder
+    longer, and `require_room` sees to it that the disk does not fill."""
     client = admin(broker)
     with contextlib.suppress(KafkaException, TimeoutError):
         client.delete_topics([topic])[topic].result(60)
     deadline = time.monotonic() + 60
     prefix = f"{topic}-"
     while time.monotonic() < deadline:
-        left = [path for path in broker.log_dir.iterdir() if path.name.startswith(prefix)]
-        if not left:
+        if not any(path.name.startswith(prefix) for path in broker.log_dir.iterdir()):
             return
         time.sleep(0.05)
-    raise Failed(f"{broker.name} still keeps {left[0]} a minute after its topic was deleted")
 
 
 # ---- the first acknowledged produce ----
