@@ -9,7 +9,7 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from millstream.broker.connection import BufferBudget, Connection
+from millstream.broker.connection import BufferBudget, Connection, Outbox
 
 if TYPE_CHECKING:
     from millstream.broker.dispatch import Dispatcher
@@ -44,16 +44,23 @@ class Admission:
 class ListenerContext:
     """What every connection of one listener shares."""
 
-    __slots__ = ("admission", "budget", "max_frame", "name", "protocol")
+    __slots__ = ("admission", "budget", "max_frame", "name", "outbox", "protocol")
 
     def __init__(
-        self, name: str, protocol: str, max_frame: int, budget: BufferBudget, admission: Admission
+        self,
+        name: str,
+        protocol: str,
+        max_frame: int,
+        budget: BufferBudget,
+        admission: Admission,
+        outbox: Outbox,
     ) -> None:
         self.name = name
         self.protocol = protocol
         self.max_frame = max_frame
         self.budget = budget
         self.admission = admission
+        self.outbox = outbox
 
     def closed(self, connection: Connection) -> None:
         admission = self.admission

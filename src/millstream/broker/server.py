@@ -26,7 +26,7 @@ from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
 from millstream.broker.apis.versions import SUPPORTED_FEATURES, VersionsApi
 from millstream.broker.cleaning import Cleaning
-from millstream.broker.connection import BufferBudget
+from millstream.broker.connection import BufferBudget, Outbox
 from millstream.broker.dispatch import Api, Dispatcher
 from millstream.broker.fetch import FetchHandler
 from millstream.broker.fetch_sessions import FetchSessions
@@ -155,6 +155,7 @@ class Broker:
                 "authorizer.class.name asks for ACLs, which this release does not have yet: everybody who can connect "
                 "may do everything. Take the setting out to start all the same"
             )
+        outbox = Outbox(loop)
         for listener in self.listeners.bound:
             if listener.protocol != "PLAINTEXT":
                 raise OSError(
@@ -166,6 +167,7 @@ class Broker:
                 number("socket.request.max.bytes"),
                 self.budget,
                 self.admission,
+                outbox,
             )
             self.acceptors.append(
                 Acceptor(

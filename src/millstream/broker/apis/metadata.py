@@ -154,12 +154,11 @@ class MetadataApi:
         """A topic as it stands in an answer, packed once for as long as its partitions and the brokers stay as they are."""
         image = self.broker.image
         partitions = image.partitions[topic.topic_id]  # a list that is replaced when one of them changes
-        alive = frozenset(image.brokers)
         kept = self._kept.get(topic.topic_id)
-        if kept is None or kept.partitions is not partitions or kept.alive != alive:
+        if kept is None or kept.partitions is not partitions or kept.alive != image.brokers.keys():
             if len(self._kept) > 2 * len(image.topics_by_id) + 100:  # most of them are gone
                 self._kept.clear()
-            kept = self._kept[topic.topic_id] = Kept(partitions, alive, {})
+            kept = self._kept[topic.topic_id] = Kept(partitions, frozenset(image.brokers), {})
         packed = kept.by_version.get(version)
         if packed is None:
             states = [
@@ -170,7 +169,7 @@ class MetadataApi:
                     p.leader_epoch,
                     p.replicas,
                     p.isr,
-                    _offline(p, alive),
+                    _offline(p, kept.alive),
                 )
                 for p in partitions
             ]
