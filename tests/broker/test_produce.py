@@ -144,8 +144,24 @@ def test_the_producers_codec_is_kept_byte_for_byte(wire: Wire, codec: int) -> No
 
 def test_a_compacted_topic_refuses_records_without_key(wire: Wire) -> None:
     topic = wire.create(cleanup_policy="compact")
-    data = encode_batch([Record(0, 5, b"k", b"v", ()), Record(0, 5, None, b"v", ())])
-    assert produce_raw(wire, topic, bytes(data)).error_code is ErrorCode.invalid_record
+    keys = (b"k", None, b"", None)
+    data = encode_batch([Record(0, 5, key, b"v", ()) for key in keys])
+    answer = produce_raw(wire, topic, bytes(data))
+    assert answer.error_code is ErrorCode.invalid_record
+    assert [one.batch_index for one in answer.record_errors] == [1, 3]
+    assert wire.produce(topic, b"fine").error_code == 0
+
+
+def test_records_out_of_their_time_are_named(wire: Wire) -> None:
+    """A producer that is told which ones can send the others again."""
+    topic = wire.create(message_timestamp_before_max_ms="60000", message_timestamp_after_max_ms="60000")
+    now = int(time.time() * 1000)
+    for codec in (0, 1):
+        for off, outside in (((0, 3_600_000, 5), [1]), ((-3_600_000, 0, -3_600_000), [0, 2])):
+            data = encode_batch([Record(0, now + by, b"k", b"v", ()) for by in off], codec)
+            answer = produce_raw(wire, topic, bytes(data))
+            assert answer.error_code is ErrorCode.invalid_timestamp
+            assert [one.batch_index for one in answer.record_errors] == outside
     assert wire.produce(topic, b"fine").error_code == 0
 
 

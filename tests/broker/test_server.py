@@ -235,3 +235,140 @@ def test_metadata_by_topic_id_is_refused_where_versions_only_have_the_field(wire
         )
         expected = ErrorCode.invalid_request if version < 12 else ErrorCode.none
         assert [found.error_code for found in answer.topics] == [expected], version
+
+
+def test_whoever_asks_for_access_rules_is_told_that_there_are_none(wire: Wire) -> None:
+    """As Kafka does without an authorizer: each rule refused by its own line, none kept."""
+    rule = {
+        "resource_type": 2,
+        "resource_name": "topic",
+        "resource_pattern_type": 3,
+        "principal": "User:somebody",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    wanted = {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    for version in (1, 2, 3):
+        found = wire.ask("describe_acls", up_to=version, **wanted)
+        made = wire.ask("create_acls", up_to=version, creations=[rule, rule]).results
+        gone = wire.ask("delete_acls", up_to=version, filters=[wanted, wanted, wanted]).filter_results
+        assert found.resources == ()
+        assert (len(made), len(gone)) == (2, 3)
+        assert {one.error_code for one in (found, *made, *gone)} == {ErrorCode.security_disabled}
+        assert {one.error_message for one in (found, *made, *gone)} == {"No Authorizer is configured."}
+
+
+def test_the_quorum_is_who_keeps_the_metadata(wire: Wire) -> None:
+    (node,) = wire.metadata().brokers
+    for version in (0, 1, 2):
+        metadata_log = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
+        (topic,) = wire.ask("describe_quorum", up_to=version, topics=[metadata_log]).topics
+        (log,) = topic.partitions
+        assert (log.error_code, log.leader_id, log.leader_epoch) == (ErrorCode.none, node.node_id, 1)
+        assert [voter.replica_id for voter in log.current_voters] == [node.node_id]
+        before = log.high_watermark
+        wire.create()
+        answer = wire.ask("describe_quorum", up_to=version, topics=[metadata_log])
+        (log,) = answer.topics[0].partitions
+        assert log.high_watermark == log.current_voters[0].log_end_offset > before
+        if version >= 2:
+            assert [(at.host, at.port) for at in answer.nodes[0].listeners] == [(node.host, node.port)]
+        unknown = {"topic_name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 3}]}
+        (topic,) = wire.ask("describe_quorum", up_to=version, topics=[unknown]).topics
+        errors = [part.error_code for part in topic.partitions]
+        assert errors == [ErrorCode.unknown_topic_or_partition] * 2
+
+
+def test_features_change_their_level(wire: Wire) -> None:
+    """One that cannot change keeps all of them from changing."""
+
+    def finalized() -> dict[str, int]:
+        answer = wire.ask("api_versions", client_software_name="test", client_software_version="1")
+        return {one.name: one.max_version_level for one in answer.finalized_features}
+
+    def update(version: int, only_check: bool = False, **levels: tuple[int, int]) -> ErrorCode:
+        updates = [
+            {
+                "feature": name.replace("_", "."),
+                "max_version_level": level,
+                "upgrade_type": kind,
+                "allow_downgrade": kind > 1,
+            }
+            for name, (level, kind) in levels.items()
+        ]
+        return wire.ask(
+            "update_features",
+            up_to=version,
+            timeout=5000,
+            feature_updates=updates,
+            validate_only=only_check,
+        ).error_code
+
+    first = finalized()
+    assert first["transaction.version"] == 2
+    for version in (0, 1, 2):
+        refused = ErrorCode.invalid_update_version
+        assert update(version, transaction_version=(1, 1)) is refused  # a downgrade must say so
+        assert update(version, transaction_version=(1, 2), no_such_feature=(1, 1)) is refused
+        assert update(version, transaction_version=(3, 1)) is refused
+        assert finalized() == first
+        assert update(version, transaction_version=(1, 2)) is ErrorCode.none
+        assert finalized() == first | {"transaction.version": 1}
+        assert update(version, transaction_version=(2, 1)) is ErrorCode.none
+        assert finalized() == first
+    assert update(2, only_check=True, transaction_version=(1, 2)) is ErrorCode.none
+    assert finalized() == first
+
+
+def test_without_its_feature_the_consumer_protocol_is_not_served(wire: Wire) -> None:
+    off = {"feature": "group.version", "max_version_level": 0, "upgrade_type": 2}
+    beat = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 5000,
+        "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    assert (
+        wire.ask("update_features", timeout=5000, feature_updates=[off], validate_only=False).error_code == 0
+    )
+    wire.ask("find_coordinator", up_to=3, key="g", key_type=0)
+    assert wire.ask("consumer_group_heartbeat", **beat).error_code is ErrorCode.unsupported_version
+    on = off | {"max_version_level": 1, "upgrade_type": 1}
+    assert (
+        wire.ask("update_features", timeout=5000, feature_updates=[on], validate_only=False).error_code == 0
+    )
+    assert wire.ask("consumer_group_heartbeat", **beat).error_code is ErrorCode.none
+
+
+def test_partitions_stay_in_their_data_folder(connect: Callable[[Broker], Wire], tmp_path: Path) -> None:
+    with Broker({"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}) as broker:
+        wire = connect(broker)
+        topic = wire.create(partitions=1)
+        folders = wire.ask("describe_log_dirs", topics=[{"topic": topic, "partitions": [0]}]).results
+        (home,) = (folder.log_dir for folder in folders if folder.topics)
+        (other,) = (folder.log_dir for folder in folders if not folder.topics)
+
+        def move(path: str, name: str = topic) -> ErrorCode:
+            dirs = [{"path": path, "topics": [{"name": name, "partitions": [0]}]}]
+            answer = wire.ask("alter_replica_log_dirs", dirs=dirs)
+            return answer.results[0].partitions[0].error_code
+
+        assert move(home) is ErrorCode.none
+        assert move(other) is ErrorCode.unsupported_version
+        assert move("/nowhere") is ErrorCode.log_dir_not_found
+        assert move(home, "no-such-topic") is ErrorCode.unknown_topic_or_partition

@@ -34,7 +34,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("program", "checks"), [("Records", 15), ("Admins", 15), ("Groups", 18), ("Transactions", 14)]
+    ("program", "checks"), [("Records", 15), ("Admins", 15), ("Groups", 19), ("Transactions", 14)]
 )
 @pytest.mark.timeout(600)
 def test_the_java_client(class_path: str, bootstrap: str, program: str, checks: int) -> None:

@@ -80,6 +80,7 @@ def test_kio_reads_what_we_pack(version: int) -> None:
         PartitionResult(0, 0, 42, -1, 3),
         PartitionResult(1, ErrorCode.message_too_large, message="too large"),
         PartitionResult(300, ErrorCode.not_leader_or_follower, leader=(5, 9)),
+        PartitionResult(2, ErrorCode.invalid_record, message="no key", records=(0, 7, 300)),
     ]
     frame = pack_produce_response(77, version, [(topic, results)])
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -89,13 +90,16 @@ def test_kio_reads_what_we_pack(version: int) -> None:
     response, size = entity_reader(module.ProduceResponse)(body, 0)
     assert size == len(body)
     (answer,) = response.responses
-    first, second, third = answer.partition_responses
+    first, second, third, fourth = answer.partition_responses
     assert (first.index, first.error_code, first.base_offset) == (0, ErrorCode.none, 42)
     assert second.error_code is ErrorCode.message_too_large
     if version >= 5:
         assert first.log_start_offset == 3
     if version >= 8:
-        assert second.error_message == "too large"
+        assert (second.error_message, second.record_errors) == ("too large", ())
+        assert (fourth.error_message, len(fourth.record_errors)) == ("no key", 3)
+        assert [one.batch_index for one in fourth.record_errors] == [0, 7, 300]
+        assert {one.batch_index_error_message for one in fourth.record_errors} == {None}
     if version >= 10:
         assert (third.current_leader.leader_id, third.current_leader.leader_epoch) == (5, 9)
 

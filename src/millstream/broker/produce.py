@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 from millstream.wire.messages import body_start
 from millstream.wire.primitives import INT32 as _LENGTH
 from millstream.wire.produce import (
@@ -263,7 +263,10 @@ class ProduceHandler:
         else:
             logger.info("%s: write refused with %s: %s", partition, error.code.name, error)
         start = partition.log.start_offset if error.code is not ErrorCode.kafka_storage_error else -1
-        return PartitionResult(index, error.code, log_start=start, message=error.message or None)
+        records = error.records if isinstance(error, RecordsRefused) else ()
+        return PartitionResult(
+            index, error.code, log_start=start, message=error.message or None, records=records
+        )
 
     def _check_unacknowledged(
         self, connection: Connection, answer: list[tuple[bytes, list[PartitionResult]]]

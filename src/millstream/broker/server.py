@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from millstream.broker.apis.acls import AclsApi
+from millstream.broker.apis.cluster import ClusterApi
 from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
 from millstream.broker.apis.coordinators import GROUP, TRANSACTION, CoordinatorsApi
@@ -200,6 +202,8 @@ class Broker:
             GroupsApi,
             GroupOffsetsApi,
             ConsumerGroupsApi,
+            AclsApi,
+            ClusterApi,
         ):
             for api in family(self).apis():
                 self.dispatcher.serve(api)

@@ -30,9 +30,10 @@ from millstream.wire.batch import (
     BatchHeader,
     read_header,
 )
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 
 MAX_CODEC = 4
+MOST_OPENED = 16 << 20  # bytes of records opened only to name the bad ones
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LENGTH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
@@ -133,22 +134,39 @@ def refuse(
             ErrorCode.invalid_timestamp, "only the broker may stamp a batch with its append time"
         )
     if config.message_timestamp_type == "CreateTime":
-        _check_timestamps(header, config, now_ms)
+        _check_timestamps(batch, header, config, now_ms)
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     latest = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp > latest:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms ahead of {now_ms}",
-        )
     earliest = now_ms - config.message_timestamp_before_max_ms
-    if 0 <= header.base_timestamp < earliest or 0 <= header.max_timestamp < earliest:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms behind {now_ms}",
+    if header.max_timestamp > latest:
+        reason = (
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms ahead of {now_ms}"
         )
+    elif 0 <= header.base_timestamp < earliest or 0 <= header.max_timestamp < earliest:
+        reason = (
+            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms behind {now_ms}"
+        )
+    else:
+        return
+    raise RecordsRefused(ErrorCode.invalid_timestamp, reason, _outside(batch, header, earliest, latest))
+
+
+def _outside(batch: memoryview, header: BatchHeader, earliest: int, latest: int) -> tuple[int, ...]:
+    """The records whose time is not between these; none where it would take too long to find out, or cannot be."""
+    from millstream.wire.records import MOST_NAMED, iter_records
+
+    if header.record_count > MOST_NAMED:
+        return ()
+    try:
+        return tuple(
+            index
+            for index, record in enumerate(iter_records(batch, MOST_OPENED))
+            if record.timestamp > latest or 0 <= record.timestamp < earliest
+        )
+    except KafkaError:
+        return ()
 
 
 def too_large(size: int, config: LogConfig) -> KafkaError:

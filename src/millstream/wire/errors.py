@@ -2,7 +2,7 @@
 
 from millstream.wire._kio import ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError"]
+__all__ = ["ErrorCode", "KafkaError", "RecordsRefused"]
 
 
 class KafkaError(Exception):
@@ -15,3 +15,12 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return self.message or self.code.name
+
+
+class RecordsRefused(KafkaError):
+    """A batch is refused because of some of its records: `records` are their places in it."""
+
+    def __init__(self, code: ErrorCode, message: str, records: tuple[int, ...]) -> None:
+        super().__init__(code, message)
+        self.args = (code, message, records)
+        self.records = records

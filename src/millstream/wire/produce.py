@@ -27,6 +27,8 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_SIZE = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")  # index, error, base offset, append time, log start
 _RESULT_V3 = struct.Struct(">ihqq")
+_REFUSED_RECORD = struct.Struct(">iBB")  # its place in the batch, no message, no tags
+_REFUSED_RECORD_V8 = struct.Struct(">ih")
 
 
 class ProduceRequest(NamedTuple):
@@ -44,6 +46,7 @@ class PartitionResult(NamedTuple):
     log_start: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None  # (id, epoch), told with a leadership error
+    records: tuple[int, ...] = ()  # those of the batch for which it was refused
 
 
 def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
@@ -202,7 +205,7 @@ def _pack_flexible(version: int, topics: list[tuple[bytes, list[PartitionResult]
             out.append(uvarint(len(topic) + 1))
         out.append(topic)
         out.append(uvarint(len(results) + 1))
-        for index, error, base, append_time, start, message, leader in results:
+        for index, error, base, append_time, start, message, leader, records in results:
             out.append(_RESULT.pack(index, error, base, append_time, start))
             if message is None and leader is None:
                 out.append(b"\x01\0\0")  # no record errors, no message, no tags
@@ -211,7 +214,9 @@ def _pack_flexible(version: int, topics: list[tuple[bytes, list[PartitionResult]
             tags = b"\0"
             if leader is not None and version >= 10:
                 tags = b"\x01\0\x09" + struct.pack(">iiB", leader[0], leader[1], 0)
-            out.append(b"\x01" + text + tags)
+            # A record without words of its own: clients show those of the batch.
+            refused = b"".join(_REFUSED_RECORD.pack(record, 0, 0) for record in records)
+            out.append(uvarint(len(records) + 1) + refused + text + tags)
         out.append(b"\0")
     out.append(b"\0\0\0\0")  # throttle time
     return b"".join(out)
@@ -221,14 +226,16 @@ def _pack_old(version: int, topics: list[tuple[bytes, list[PartitionResult]]]) -
     out = [INT32.pack(len(topics))]
     for topic, results in topics:
         out.append(INT16.pack(len(topic)) + topic + INT32.pack(len(results)))
-        for index, error, base, append_time, start, message, _ in results:
+        for index, error, base, append_time, start, message, _, records in results:
             if version < 5:
                 out.append(_RESULT_V3.pack(index, error, base, append_time))
                 continue
             out.append(_RESULT.pack(index, error, base, append_time, start))
             if version == 8:
                 text = (message or "").encode()
-                out.append(b"\0\0\0\0" + (b"\xff\xff" if message is None else INT16.pack(len(text)) + text))
+                out.append(INT32.pack(len(records)))
+                out.extend(_REFUSED_RECORD_V8.pack(record, -1) for record in records)
+                out.append(b"\xff\xff" if message is None else INT16.pack(len(text)) + text)
     out.append(b"\0\0\0\0")
     return b"".join(out)
 

@@ -41,11 +41,12 @@ from millstream.wire.batch import (
     read_header,
 )
 from millstream.wire.compression import DEFAULT_LIMIT, NONE, Buffer, compress, decompress
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 
 __all__ = [
     "ABORT_MARKER",
     "COMMIT_MARKER",
+    "MOST_NAMED",
     "Header",
     "Record",
     "check_batch",
@@ -63,6 +64,7 @@ _SMALLEST_RECORD = (
     7  # size, attributes, timestamp, offset, key length, value length, header count: a byte each
 )
 _MAX_RECORD_SIZE = 0x7FFFFFFF
+MOST_NAMED = 10_000  # bad records that an error names one by one
 
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
@@ -161,6 +163,7 @@ def check_records(
     data = _payload(batch, header, limit)
     at, end = 0, len(data)
     index = 0
+    keyless: list[int] = []
     varint, varlong = _varint, _varlong
     try:
         for index in range(header.record_count):
@@ -175,10 +178,10 @@ def check_records(
             length, at = varint(data, at)
             if length >= 0:
                 at += length
-            elif require_keys:
-                raise _invalid(index, "it has no key, which a compacted topic requires")
             elif length < -1:
                 raise _invalid(index, f"key length {length}")
+            elif require_keys:
+                keyless.append(index)
             if at >= stop:
                 raise _invalid(index, "the key is longer than the record")
             length, at = varint(data, at)
@@ -197,6 +200,12 @@ def check_records(
         raise _invalid(index, "the data ends inside it") from None
     if at != end:
         raise _corrupt(f"{end - at} bytes are left after the last record")
+    if keyless:
+        raise RecordsRefused(
+            ErrorCode.invalid_record,
+            f"{len(keyless)} of {header.record_count} records have no key, which a compacted topic requires",
+            tuple(keyless) if len(keyless) <= MOST_NAMED else (),
+        )
     return header
 
 

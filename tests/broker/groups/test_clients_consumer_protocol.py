@@ -22,8 +22,13 @@ class ConsumerMembers(Members):
             del self.settings[name]  # the coordinator's business
         self.settings["group.protocol"] = "consumer"
 
-    def add_classic(self) -> Any:
-        return self.add(group_protocol="classic", session_timeout_ms=6000, heartbeat_interval_ms=200)
+    def add_classic(self, strategy: str) -> Any:
+        return self.add(
+            group_protocol="classic",
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=200,
+            partition_assignment_strategy=strategy,
+        )
 
 
 def fill(servers: str, name: str) -> None:
@@ -96,8 +101,9 @@ def test_a_static_member_comes_back_to_its_partitions(members: Callable[..., Con
     assert {each.partition for each in back.assignment()} == before
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_group_moves_to_the_new_protocol_and_back(
-    members: Callable[..., ConsumerMembers], servers: str, name: str
+    members: Callable[..., ConsumerMembers], servers: str, name: str, strategy: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
 
@@ -106,7 +112,7 @@ def test_a_group_moves_to_the_new_protocol_and_back(
         return next(str(each.type.name) for each in listed if each.group_id == f"g-{name}")
 
     group = members()
-    classic = group.add_classic()
+    classic = group.add_classic(strategy)
     group.settle(4)
     assert kind() == "CLASSIC"
     newer = group.add()

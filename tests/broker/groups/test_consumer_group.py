@@ -216,6 +216,24 @@ def test_expressions() -> None:
     assert code(problem) is ErrorCode.invalid_regular_expression
 
 
+def test_names_are_assigned_before_what_an_expression_matches() -> None:
+    """Kafka looks for the matches in the background, and clients that subscribe to both count on the order."""
+    world = World(FakeTopics(orders=2, payments=1, other=1))
+    answer = world.beat("a", topics=("other",), regex="orders|pay.*")
+    assert {world.topics.name_of(topic) for topic in answer.assignment or {}} == {"other"}
+    answer = world.beat("a", answer.epoch, owned=answer.assignment)
+    assert {world.topics.name_of(topic) for topic in answer.assignment or {}} == {
+        "orders",
+        "payments",
+        "other",
+    }
+    assert not world.group.stale
+    # An expression that the group knows needs no second look.
+    answer = world.beat("b", topics=("other",), regex="orders|pay.*")
+    assert world.group.subscribed() == {"orders", "payments", "other"}
+    assert not world.group.stale
+
+
 def test_topics_that_appear_and_grow() -> None:
     world = World(FakeTopics())
     assert world.beat("a").assignment == {}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+FEATURE = "group.version"  # from level 1 on this protocol is served
 
 
 class ConsumerGroupsApi:
@@ -51,6 +52,7 @@ class ConsumerGroupsApi:
         """Answers at once unless the log has to be flushed or replicated first."""
         request = call.request
         try:
+            self._check_enabled()
             asked = self._request(call)
             part = self.groups.part(request.group_id)
             answer, waiting = self.groups.consumers.heartbeat(part, request.group_id, asked)
@@ -125,6 +127,10 @@ class ConsumerGroupsApi:
             client_host(call),
         )
 
+    def _check_enabled(self) -> None:
+        if self.broker.image.features.get(FEATURE, 0) < 1:
+            raise KafkaError(ErrorCode.unsupported_version, f"{FEATURE} is below 1.")
+
     def _check_assignor(self, name: str | None) -> None:
         offered = [
             each for each in self.broker.settings.items("group.consumer.assignors") if each in ASSIGNORS
@@ -143,6 +149,7 @@ class ConsumerGroupsApi:
     def _described(self, call: Call, group_id: str) -> Any:
         operations = ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
         try:
+            self._check_enabled()
             if not group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
             part = self.groups.part(group_id)

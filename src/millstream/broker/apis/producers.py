@@ -1,4 +1,6 @@
-"""What partitions and data folders hold: DescribeProducers 0, DescribeLogDirs 1 to 5."""
+"""What partitions and data folders hold: DescribeProducers 0, DescribeLogDirs 1 to 5, AlterReplicaLogDirs 1 to 2.
+
+Left out: a partition does not move from one data folder of the broker to another (UNSUPPORTED_VERSION)."""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ class ProducersApi:
 
     def apis(self) -> list[Api]:
         return [
+            Api(34, "AlterReplicaLogDirs", 1, 2, self.alter_replica_log_dirs),
             Api(35, "DescribeLogDirs", 1, 5, self.describe_log_dirs),
             Api(61, "DescribeProducers", 0, 0, self.describe_producers),
         ]
@@ -114,3 +117,34 @@ class ProducersApi:
             usable_bytes=usable,
             is_cordoned=False,
         )
+
+    # ------------------------------------------------------------------ AlterReplicaLogDirs
+
+    def alter_replica_log_dirs(self, call: Call) -> Any:
+        results: dict[str, list[Any]] = {}
+        for folder in call.request.dirs:
+            for topic in folder.topics:
+                results.setdefault(topic.name, []).extend(
+                    call.make(
+                        "AlterReplicaLogDirPartitionResult",
+                        partition_index=index,
+                        error_code=self._placed(folder.path, topic.name, index),
+                    )
+                    for index in topic.partitions
+                )
+        return call.answer(
+            results=tuple(
+                call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(parts))
+                for name, parts in results.items()
+            )
+        )
+
+    def _placed(self, folder: str, topic: str, index: int) -> ErrorCode:
+        """Whether the partition is in that folder, as somebody wants it to be."""
+        if folder not in self.broker.folders.paths:
+            return ErrorCode.log_dir_not_found
+        partition = self.broker.partitions.find(topic, index)
+        if partition is None:
+            return ErrorCode.unknown_topic_or_partition
+        here = self.broker.folders.folder_of(partition.log) == folder
+        return ErrorCode.none if here else ErrorCode.unsupported_version

@@ -172,7 +172,11 @@ class ConsumerGroup(ConsumerState):
         reads_other = is_new or (
             (updated.value.topics, updated.value.regex) != (member.value.topics, member.value.regex)
         )
-        epoch = self._next_epoch(members, reads_other, changes)
+        value = updated.value
+        # Names come first, as in Kafka, which looks for what an expression matches in the background: a new expression
+        # that comes with names waits for the next heartbeat, which follows as soon as the names are assigned.
+        waits = value.regex if reads_other and value.topics and value.regex not in self.regexes else None
+        epoch = self._next_epoch(members, reads_other, changes, waits)
         target_epoch, target = self.target_epoch, self.target(replaced or updated.member_id)
         if epoch > target_epoch:
             if now >= self._assign_after or target_epoch == 0:
@@ -191,13 +195,15 @@ class ConsumerGroup(ConsumerState):
             self._watch_revocation(reconciled, now)
         return reconciled
 
-    def _next_epoch(self, members: Mapping[str, Member], reads_other: bool, changes: list[Change]) -> int:
+    def _next_epoch(
+        self, members: Mapping[str, Member], reads_other: bool, changes: list[Change], waits: str | None
+    ) -> int:
         """The group's epoch: one more if who reads what has changed, or what there is to read."""
         if not reads_other and not self.stale:
             return self.epoch
-        regexes = self._resolve(members, changes)
+        regexes = self._resolve(members, changes, waits)
         topics_hash = self._hash(self._subscriptions(members.values(), regexes))
-        self.stale = False
+        self.stale = bool(waits)
         if reads_other or topics_hash != self.topics_hash:
             changes.append(GroupChanged(self.epoch + 1, topics_hash))
             return self.epoch + 1
@@ -205,11 +211,14 @@ class ConsumerGroup(ConsumerState):
 
     # ------------------------------------------------------------------ topics
 
-    def _resolve(self, members: Mapping[str, Member], changes: list[Change]) -> dict[str, RegexValue]:
-        """The topics behind every expression in use. What is not in use any more is dropped."""
+    def _resolve(
+        self, members: Mapping[str, Member], changes: list[Change], waits: str | None = None
+    ) -> dict[str, RegexValue]:
+        """The topics behind every expression in use, but for one that waits. What is not in use any more is dropped."""
         resolved = {}
         version = self._topics.version
-        for pattern in sorted({member.value.regex for member in members.values() if member.value.regex}):
+        in_use = {member.value.regex for member in members.values() if member.value.regex} - {waits}
+        for pattern in sorted(in_use):
             known = self.regexes.get(pattern)
             if known is None or known.version != version:
                 found = regex.matching(pattern, self._topics.names())

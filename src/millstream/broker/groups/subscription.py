@@ -61,7 +61,8 @@ class _Source:
         return tuple(self.string() or "" for _ in range(self.count()))
 
     def skip_bytes(self) -> None:
-        self.at += max(self.int32(), 0)
+        size = self.int32()  # moves `at` by itself, so it comes first
+        _, self.at = read_bytes(self.data, self.at, max(size, 0))
 
     def partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

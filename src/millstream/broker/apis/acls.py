@@ -1,0 +1,45 @@
+"""Access control lists: DescribeAcls, CreateAcls and DeleteAcls 1 to 3.
+
+This broker has no authorizer: everybody may do everything. Whoever asks for access rules is told so with the code that
+Kafka without an authorizer answers, SECURITY_DISABLED, and nothing is kept that nobody would check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.dispatch import Api, Call
+from millstream.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+_REFUSED = {"error_code": ErrorCode.security_disabled, "error_message": "No Authorizer is configured."}
+
+
+class AclsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(29, "DescribeAcls", 1, 3, self.describe),
+            Api(30, "CreateAcls", 1, 3, self.create),
+            Api(31, "DeleteAcls", 1, 3, self.delete),
+        ]
+
+    def describe(self, call: Call) -> Any:
+        return call.answer(resources=(), **_REFUSED)
+
+    def create(self, call: Call) -> Any:
+        return call.answer(
+            results=tuple(call.make("AclCreationResult", **_REFUSED) for _ in call.request.creations)
+        )
+
+    def delete(self, call: Call) -> Any:
+        return call.answer(
+            filter_results=tuple(
+                call.make("DeleteAclsFilterResult", matching_acls=(), **_REFUSED)
+                for _ in call.request.filters
+            )
+        )
