@@ -4,8 +4,8 @@
 
 The search's process is pinned to one core, as it runs beside the console; the broker may use the others. Pages are asked
 for over HTTP, one at a time, and the median counts. "Worst" is a text that every record contains, but not where it is looked
-for, so that every record has to be opened. --check fails when a target is missed: 100,000 records/s by text,
-10,000 by expression, the first page within 300 ms.
+for, so that every record has to be looked at. --check fails when a target is missed: 100,000 records/s by text, also in the
+worst case, 10,000 by expression, the first page within 300 ms.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from millstream.testing import Broker
 from millstream.wire.compression import CODEC_IDS
 from millstream.wire.records import Record, encode_batch
 
-TARGETS = {"text": 100_000, "expression": 10_000}
+TARGETS = {"text": 100_000, "text, worst": 100_000, "expression": 10_000}
 FIRST_PAGE = 0.300
 A_BATCH = 500
 

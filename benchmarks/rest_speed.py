@@ -1,6 +1,6 @@
 """The REST Proxy on one core: produce in batches, and many consumer instances that are polled for long.
 
-    python benchmarks/rest_speed.py [--seconds 10] [--connections 4] [--instances 100] [--bootstrap host:port] [--check]
+    python benchmarks/rest_speed.py [--seconds 10] [--poll-seconds 60] [--connections 4] [--instances 100] [--bootstrap host:port] [--check]
 
 The proxy runs pinned to one core with all its threads, its clients and the broker on the others. Beside rates it prints the
 processor time that the proxy itself takes, which does not depend on what else runs on the machine. --check fails when a
@@ -223,7 +223,7 @@ async def polls(
     await measure(process, max(5.0, arguments.seconds / 2), workers)
     sizes = [process.memory_info().rss / 1e6]
     for _ in range(3):
-        rate, share = await measure(process, arguments.seconds, workers)
+        rate, share = await measure(process, arguments.poll_seconds or arguments.seconds, workers)
         sizes.append(process.memory_info().rss / 1e6)
         print(
             f"polls:  {rate * 60:>10,.0f} a minute  {share / rate * 1e6:6.0f} us of processor time each, {share:.0%} of a "
@@ -258,6 +258,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument(
+        "--poll-seconds", type=float, help="of each of three rounds of polls; as --seconds without it"
+    )
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--bootstrap", help="a broker that is there already")

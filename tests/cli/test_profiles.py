@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -55,14 +56,33 @@ def test_a_profile_in_use_does_not_follow_to_other_clusters(run: Run, monkeypatc
     assert profiles.with_profile("other:1", {"client.id": "mine"})["client.id"] == "mine"
 
 
-def test_services_started_by_hand_for_a_profile(run: Run) -> None:
-    known = {"bootstrap.servers": "h:1", "schema.registry.url": "http://r"}
+def test_services_started_by_hand_for_a_profile(run: Run, tmp_path: Path) -> None:
+    known = {
+        "bootstrap.servers": "h:1",
+        "schema.registry.url": "http://r",
+        "security.protocol": "SSL",
+        "acks": "1",
+    }
     profiles.Profiles({"a": known}, "a").write()
-    assert profiles.service_words("console") == []  # in use, but not asked for
+    assert profiles.service_words("console", ["x"]) == ["x"]  # in use, but not asked for
     profiles.choose("a")
     words = ["--set", "bootstrap.servers=h:1", "--set", "schema.registry.url=http://r"]
-    assert profiles.service_words("console") == words
-    assert profiles.service_words("registry") == ["--set", "kafkastore.bootstrap.servers=h:1"]
+    secure = ["--set", "client.security.protocol=SSL"]
+    assert profiles.service_words("console", ["--debug"]) == [*words, *secure, "--debug"]
+    assert profiles.service_words("rest", []) == [*words, *secure]
+    stored = ["--set", "kafkastore.bootstrap.servers=h:1", "--set", "kafkastore.security.protocol=SSL"]
+    assert profiles.service_words("registry", []) == stored
+    given = ["codegen", "--subject", "s"]
+    assert profiles.service_words("registry", given) == [
+        "codegen",
+        "--registry",
+        "http://r",
+        "--subject",
+        "s",
+    ]
+    (tmp_path / "order.avsc").write_text('{"type": "record", "name": "Order", "fields": []}')
+    assert "class Order" in run("-p", "a", "registry", "codegen", str(tmp_path / "order.avsc")).out
+    assert run("-p", "a", "console", "hash-password", "eve", stdin="pw\n").out.startswith("eve:")
     done = run("-p", "a", "broker")
     assert (done.code, len(done.err.splitlines())) == (2, 1)
 

@@ -122,7 +122,9 @@ def test_a_day_with_a_broker(up, run: Run, tmp_path: Path) -> None:
     assert run("down").out.startswith("Stopped broker (")
     out, err = first.process.communicate(timeout=PATIENCE)
     assert first.process.returncode == 0
-    assert re.search(r"^broker +127\.0\.0\.1:\d+ +Kafka protocol$", out, re.MULTILINE)
+    assert re.search(
+        r"^broker +127\.0\.0\.1:\d+ +Kafka protocol; http://127\.0\.0\.1:\d+/metrics$", out, re.MULTILINE
+    )
     assert re.search(r"^Ready in [\d.]+ s\.", out, re.MULTILINE)
     assert err.endswith("stopped\n")
     assert not alive(broker.pid)
@@ -146,13 +148,13 @@ def test_a_service_that_dies_is_started_again_on_its_port(up) -> None:
 
 
 def test_services_end_with_a_supervisor_that_is_killed(up) -> None:
-    one = up("--only", "broker").ready()
-    pid = one.service("broker").pid
+    one = up("--only", "broker,registry").ready()
+    pids = [one.service("broker").pid, one.service("registry").pid]
     one.process.kill()
     one.process.wait(PATIENCE)
-    wait_for(lambda: not alive(pid))
+    wait_for(lambda: not any(map(alive, pids)))
     assert not one.home.in_use()
-    log = one.home.log_of("broker").read_text()
+    log = one.home.log_of("broker").read_text() + one.home.log_of("registry").read_text()
     assert up("--only", "broker").ready()  # and the folder can be used again
     assert "Traceback" not in log
 
@@ -171,11 +173,34 @@ def test_all_services(up, run: Run) -> None:
     assert answer.json() == {"id": 1}
     assert httpx.get(f"{states['rest'].address}/topics", timeout=30).json() == ["_schemas"]
     assert httpx.get(states["console"].address, timeout=30, follow_redirects=True).status_code == 200
+    check_metrics(states["console"].address, list(states))
     code, out, _ = one.stop()
     assert code == 0
     for state in states.values():
         assert state.address in out
         assert not alive(state.pid)
+
+
+def check_metrics(console: str, services: list[str]) -> None:
+    """The console shows those of all services, and the dashboard asks for nothing that is not there."""
+    import httpx
+
+    page = httpx.get(f"{console}/services", timeout=30).text
+    assert page.count('<span class="badge good">up</span>') == len(services)
+    together = httpx.get(f"{console}/metrics/all", timeout=30).text
+    told = set(re.findall(r"^# TYPE (\w+) ", together, re.MULTILINE))
+    for name in services:
+        assert f'millstream_service_up{{service="{name}"}} 1' in together
+        assert re.search(rf'^process_cpu_seconds_total{{service="{name}"}} [\d.]+$', together, re.MULTILINE)
+    dashboard = json.loads((Path(__file__).parents[2] / "docs" / "grafana-dashboard.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    asked = {
+        name
+        for target in targets
+        for name in re.findall(r"\b(?:kafka|millstream|process)_\w+", target["expr"])
+    }
+    assert {name.removesuffix("_bucket") for name in asked} <= told
+    assert re.search(r'millstream_http_requests_total\{service="rest",.*route="/topics"', together)
 
 
 def test_a_port_in_use_is_said_clearly(tmp_path: Path) -> None:
@@ -247,6 +272,7 @@ def test_choosing_services() -> None:
     with pytest.raises(CannotStart):
         choose([], ["nobody"])
     offsets = [service.offset for service in SERVICES.values()]
+    offsets += [service.aside[1] for service in SERVICES.values() if service.aside]
     assert len(set(offsets)) == len(offsets)
 
 

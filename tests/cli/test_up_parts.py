@@ -12,6 +12,7 @@ import pytest
 from millstream.cli.up_logs import Tail
 from millstream.cli.up_status import duration
 from millstream.up import process
+from millstream.up.forking import Forked
 from millstream.up.instances import Home, Instance, RunsAlready, ServiceState, find
 from millstream.up.process import Supervised, last_lines
 from millstream.up.services import Service
@@ -52,6 +53,47 @@ def test_the_life_of_a_service(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert one.state.state == "stopped"
+
+
+def test_a_forked_service_keeps_nothing_of_its_supervisor(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    mine, other = os.pipe()
+
+    def run() -> int:
+        line = sys.stdin.readline()
+        print(line.strip(), os.getpgrp() == os.getpid(), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+        try:
+            os.fstat(mine)
+        except OSError:
+            return 7
+        return 1
+
+    with log.open("ab") as file:
+        child = Forked("toy", file, run)
+    assert child.poll() is None
+    child.stdin.write(b"begin\n")
+    assert ended(child) == 7
+    assert log.read_text() == "begin True True\n"
+    child.stdin.close()
+    with log.open("ab") as file:
+        failing = Forked("toy", file, lambda: 1 // 0)
+        waiting = Forked("toy", file, lambda: len(sys.stdin.readline()))
+    assert ended(failing) == 1
+    assert "ZeroDivisionError" in log.read_text()
+    waiting.send_signal(signal.SIGTERM)
+    assert ended(waiting) == -signal.SIGTERM
+    for one in (mine, other):
+        os.close(one)
+    failing.stdin.close()
+    waiting.stdin.close()
+
+
+def ended(child: Forked) -> int:
+    deadline = time.monotonic() + 30
+    while (code := child.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return code
 
 
 def test_pauses_double_and_have_a_longest(tmp_path: Path) -> None:

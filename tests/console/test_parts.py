@@ -1,19 +1,24 @@
 """The parts that need no cluster: masks, forms of values, differences, series, searches over batches."""
 
 import json
+from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from millstream.client import Fetched
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
+from millstream.console.scanning import Damaged
 from millstream.console.search import Search
-from millstream.console.search_worker import Searcher, TextTest
+from millstream.console.search_worker import PARTS, Searcher, TextTest
 from millstream.console.series import Series, SeriesTable
 from millstream.console.settings import ConsoleSettings
 from millstream.console.showing import Shower, when
 from millstream.console.words import Paging, number, size
 from millstream.settings.values import InvalidSetting
+from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.compression import CODEC_IDS
 from millstream.wire.errors import ErrorCode
 from millstream.wire.records import Record, encode_batch
@@ -133,6 +138,31 @@ def test_search_opens_only_what_may_match(codec: str) -> None:
     assert [record.offset for record in later.hits(answer, 381)] == list(range(381, 390))
     other = Searcher("t", TextTest("value 7-3", ["key", "header"], False), None, None)
     assert list(other.hits(answer, 0)) == []
+
+
+PIECE = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"", b"ab", b"xAb", b"aab" * 50]))
+HEADERS = st.lists(st.tuples(st.sampled_from(["ab", "a", "Abc"]), PIECE), max_size=2).map(tuple)
+
+
+@hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
+@hypothesis.given(
+    st.lists(st.tuples(PIECE, PIECE, HEADERS), min_size=1, max_size=8),
+    st.sampled_from(["a", "ab", "b", "aab"]),
+    st.sets(st.sampled_from(PARTS), min_size=1),
+    st.booleans(),
+)
+def test_scanning_finds_what_opening_each_record_does(
+    pieces: list[tuple[Any, Any, Any]], text: str, parts: set[str], any_case: bool
+) -> None:
+    records = [Record(n, 7, key, value, headers) for n, (key, value, headers) in enumerate(pieces)]
+    data = bytes(encode_batch(records, CODEC_IDS["none"]))[HEADER_SIZE:]
+    test = TextTest(text, sorted(parts), any_case)
+    assert test.numbers(data, len(records)) == [n for n, record in enumerate(records) if test(record)]
+    for cut in (data[:-1], data[1:], b"ab" + data):  # damage is said, or finds something else; it never hangs
+        try:
+            test.numbers(cut, len(records))
+        except Damaged:
+            pass
 
 
 @pytest.mark.parametrize(

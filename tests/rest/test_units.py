@@ -211,29 +211,64 @@ def test_settings_that_make_no_sense(given: dict[str, str]) -> None:
 
 
 def test_java_settings_for_librdkafka(caplog: pytest.LogCaptureFixture) -> None:
-    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
     found = translated(
         {
-            "sasl.jaas.config": jaas,
             "max.request.size": "2000000",
             "buffer.memory": "1048576",
             "key.serializer": "x",
             "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RoundRobinAssignor",
-            "ssl.truststore.location": "ca.pem",
         }
     )
     assert found == {
-        "sasl.username": "u",
-        "sasl.password": 'p"w',
+        "security.protocol": "PLAINTEXT",
         "message.max.bytes": "2000000",
         "queue.buffering.max.kbytes": 1024,
         "partition.assignment.strategy": "roundrobin",
-        "ssl.ca.location": "ca.pem",
     }
     kept = known(Producer, {"linger.ms": "5", "metric.reporters": "x"})
     assert kept == {"linger.ms": "5"} and "metric.reporters" in caplog.text
     with pytest.raises(ValueError, match=r"isolation\.level"):
         known(Consumer, {"isolation.level": "none at all"})
+
+
+def test_security_of_java_for_librdkafka(tmp_path: Path) -> None:
+    pem = tmp_path / "all.pem"
+    pem.write_text("-----BEGIN CERTIFICATE-----\n")
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": 'x.ScramLoginModule required username="u" password="p\\"w";',
+        "ssl.truststore.location": str(pem),
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": str(pem),
+        "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert translated(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "u",
+        "sasl.password": 'p"w',
+        "ssl.ca.location": str(pem),
+        "ssl.certificate.location": str(pem),
+        "ssl.key.location": str(pem),
+        "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    texts = {
+        "ssl.truststore.certificates": "a",
+        "ssl.keystore.certificate.chain": "b",
+        "ssl.keystore.key": "c",
+    }
+    assert translated({"security.protocol": "SSL", **texts}) == {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": "a",
+        "ssl.certificate.pem": "b",
+        "ssl.key.pem": "c",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+    with pytest.raises(ValueError, match=r"ssl\.keystore\.type=JKS"):
+        translated({"security.protocol": "SSL", "ssl.keystore.type": "JKS"})
 
 
 def test_the_program_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,3 +278,12 @@ def test_the_program_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["--config", "/does/not/exist"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith("millstream rest: ") for line in lines) and len(lines) == 4
+
+
+def test_the_program_prints_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--print-config"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert "# The Kafka cluster.\nbootstrap.servers=localhost:9092\n" in printed
+    assert sum(line.partition("=")[0] in SETTINGS for line in printed.splitlines()) == len(SETTINGS)

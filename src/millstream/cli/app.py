@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         from millstream.cli.profiles import service_words
 
         try:
-            return run_any([name, *service_words(name), *rest])
+            return run_any([name, *service_words(name, rest)])
         except (UsageError, CommandFailed) as error:
             return _complain(str(error), 2 if isinstance(error, UsageError) else 1)
     return run_tool(name, rest)
@@ -141,7 +141,14 @@ def typer_program(module: Any) -> Any:
         program.callback(context_settings=settings)(_describing(module))
     else:
         program.command(context_settings=settings)(_noticing_broken_pipes(module.command))
-    return program
+    made = typer.main.get_command(program)
+    for command in (made, *getattr(made, "commands", {}).values()):
+        for parameter in command.params:
+            if parameter.param_type_name == "argument" and hasattr(parameter, "display_type"):
+                parameter.display_type = lambda ctx: (
+                    ""
+                )  # "SERVICE <list[str]>" is for those who read the source
+    return made
 
 
 def _describing(module: Any) -> Callable[[], None]:

@@ -19,11 +19,8 @@ from millstream.cli.errors import UsageError
 from millstream.cli.tools import TOOLS
 
 PATIENCE_MS = "700"
-SERVICE_OPTIONS = {
-    "broker": ("--config", "--set", "--print-config", "--version", "--help"),
-    "registry": ("codegen", "--config", "--set", "--version", "--help"),
-}
-OTHER_SERVICES = ("--config", "--set", "--version", "--help")
+SERVICE_OPTIONS = ("--config", "--set", "--print-config", "--version", "--help")
+OF_SERVICES = {"registry": ("codegen",), "console": ("hash-password",)}
 
 SCRIPTS = {
     "bash": """\
@@ -104,13 +101,11 @@ def candidates(before: list[str], last: str) -> Iterable[str]:
     if name not in TOOLS:
         return []
     if not TOOLS[name].module:
-        return SERVICE_OPTIONS.get(name, OTHER_SERVICES)
+        return [*OF_SERVICES.get(name, ()), *SERVICE_OPTIONS]
     module: Any = importlib.import_module(f"millstream.cli.{TOOLS[name].module}")
-    from typer.main import get_command
-
     from millstream.cli.app import typer_program
 
-    tool: Any = get_command(typer_program(module))
+    tool: Any = typer_program(module)
     if hasattr(tool, "commands"):
         if not rest:
             return [*tool.commands, "--help"]

@@ -215,7 +215,7 @@ def ports(home: "Home", port_base: int | None) -> Iterator[Finding]:
         port = service.port if port_base is None else port_base + service.offset
         reason = busy(port) if 0 < port < 65536 else f"port {port} does not exist"
         if reason is None:
-            yield Finding(f"Port {port}", GOOD, f"free for the {service.name}")
+            yield Finding(f"Port {port}", GOOD, f"free for the {service.called}")
         else:
             cure = "stop that process, or choose other ports: millstream up --port-base 19090"
-            yield Finding(f"Port {port}", PROBLEM, f"{reason}; the {service.name} wants it", cure)
+            yield Finding(f"Port {port}", PROBLEM, f"{reason}; the {service.called} wants it", cure)

@@ -18,12 +18,15 @@ CHOSEN = "MILLSTREAM_PROFILE"
 LOCAL = "up"
 SERVERS = "bootstrap.servers"
 REGISTRY = "schema.registry.url"
+REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
 
 OF_SERVICES = {
-    "registry": {"kafkastore.bootstrap.servers": SERVERS},
-    "rest": {SERVERS: SERVERS, REGISTRY: REGISTRY},
+    "registry": {SERVERS: "kafkastore.bootstrap.servers"},
+    "rest": {SERVERS: SERVERS, REGISTRY: REGISTRY, REGISTRY_LOGIN: REGISTRY_LOGIN},
     "console": {SERVERS: SERVERS, REGISTRY: REGISTRY},
-}  # their settings, and what they are called in a profile
+}  # what a profile calls it, and what the service does
+OF_CLIENTS = {"registry": "kafkastore.", "rest": "client.", "console": "client."}
+SECURITY = ("security.protocol", "ssl.", "sasl.")
 
 Properties = dict[str, str]
 
@@ -151,15 +154,20 @@ def registry_settings(servers: str) -> Properties:
     }
 
 
-def service_words(service: str) -> list[str]:
-    """What `-p NAME` means to a service that is started by hand: the cluster it works with."""
-    if not _for_this_command:
-        return []
+def service_words(service: str, given: list[str]) -> list[str]:
+    """What `-p NAME` means to a service that is started by hand: the cluster it works with. Returns all its words."""
+    if not _for_this_command or given[:1] == ["hash-password"]:
+        return given
     if service not in OF_SERVICES:
         raise UsageError(f"-p names a cluster to work with; it means nothing to `millstream {service}`")
     known = chosen()
+    if given[:1] == ["codegen"]:
+        return ["codegen", *(["--registry", known[REGISTRY]] if REGISTRY in known else []), *given[1:]]
     words = []
-    for setting, name in OF_SERVICES[service].items():
-        if name in known:
-            words += ["--set", f"{setting}={known[name]}"]
-    return words
+    for name, value in known.items():
+        setting = OF_SERVICES[service].get(name, "")
+        if name.startswith(SECURITY):
+            setting = OF_CLIENTS[service] + name
+        if setting:
+            words += ["--set", f"{setting}={value}"]
+    return [*words, *given]

@@ -1,7 +1,6 @@
 """The application: all pages, and errors as pages that say what happened."""
 
 import logging
-import time
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -9,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.console.context import HERE, Console, draw
 from millstream.console.pages import (
@@ -25,6 +24,7 @@ from millstream.console.pages import (
 )
 from millstream.console.security import Gate, Refused
 from millstream.http.bodies import limited
+from millstream.http.metrics import counted
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -67,7 +67,7 @@ def make_app(console: Console) -> ASGIApp:
             await app(scope, receive, send)
 
     gate = Gate(GZipMiddleware(sized, minimum_size=1000, compresslevel=4), console.sessions, console.settings)
-    return _counted(gate, console)
+    return counted(gate, console.metrics)
 
 
 class _Static(StaticFiles):
@@ -77,27 +77,6 @@ class _Static(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "public, max-age=31536000, immutable"
         return response
-
-
-def _counted(app: ASGIApp, console: Console) -> ASGIApp:
-    async def around(scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.perf_counter()
-        status = 500
-
-        async def seen(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await app(scope, receive, seen)
-        finally:
-            if scope["type"] == "http":
-                route = getattr(scope.get("route"), "path", "other")
-                console.counts.add(route, status, time.perf_counter() - began)
-
-    return around
 
 
 def _problem(request: Request, status: int, title: str, text: str) -> Response:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 from millstream import __version__
 from millstream.console import words
 from millstream.console.masking import Masks
-from millstream.console.metrics import HttpCounts
+from millstream.console.metrics import add_own
 from millstream.console.pipeline_reports import PipelineReports
 from millstream.console.pool import ClusterPool
 from millstream.console.registry import Registry
@@ -22,8 +22,10 @@ from millstream.console.security import Sessions, session_of
 from millstream.console.settings import ConsoleSettings, readable
 from millstream.console.showing import Shower
 from millstream.console.users import Logins, User, read_users
+from millstream.http.metrics import Metrics
 
 HERE = Path(__file__).parent
+WARM_AFTER = 1.0
 
 
 @dataclass
@@ -39,7 +41,6 @@ class Console:
     sessions: Sessions
     logins: Logins
     templates: Environment
-    counts: HttpCounts
     ending: asyncio.Event
     pipelines: PipelineReports
     tails: int = 0
@@ -47,17 +48,24 @@ class Console:
     told: dict[str, str] = field(
         default_factory=dict
     )  # a word about what was done, for the next page of a session
-    started: float = field(default_factory=time.time)
+    metrics: Metrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics("console", lambda page: add_own(self, page))
 
     async def start(self) -> str:
         self.sampler.start()
-        warming = asyncio.ensure_future(self.pool.thread(self._compile))
+        asyncio.get_running_loop().call_later(WARM_AFTER, self._warm)
         await self.sampler.next_round(0.3)
-        warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         return f"cluster={self.settings.bootstrap}"
 
+    def _warm(self) -> None:
+        if not self.ending.is_set():
+            warming = asyncio.ensure_future(self.pool.thread(self._compile))
+            warming.add_done_callback(lambda done: done.cancelled() or done.exception())
+
     def _compile(self) -> None:
-        """All templates, so that the first visitor does not wait for it."""
+        """All templates, so that visitors do not wait for it; but not at once, when other services start beside us."""
         for name in self.templates.list_templates():
             self.templates.get_template(name)
 
@@ -87,7 +95,6 @@ def make_console(settings: ConsoleSettings) -> Console:
         sessions=Sessions(settings, bool(users)),
         logins=Logins(users),
         templates=_templates(),
-        counts=HttpCounts(),
         ending=asyncio.Event(),
         pipelines=PipelineReports(settings.value("pipelines.topic")),
     )

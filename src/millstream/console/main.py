@@ -11,17 +11,18 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     if argv[:1] == ["hash-password"]:
         return _hash_password(argv[1:])
-    from millstream.console.settings import ConsoleSettings
+    from millstream.console.settings import SETTINGS, ConsoleSettings
     from millstream.http import serving
 
-    given = serving.properties(
-        argv,
-        "console",
-        "Run the web console, against any Kafka-compatible cluster.",
-        "Example: millstream console --set bootstrap.servers=localhost:9092 "
-        "--set schema.registry.url=http://localhost:8081; see also: millstream console hash-password --help",
-    )
     try:
+        given = serving.properties(
+            argv,
+            "console",
+            SETTINGS,
+            "Run the web console, against any Kafka-compatible cluster.",
+            "Example: millstream console --set bootstrap.servers=localhost:9092 "
+            "--set schema.registry.url=http://localhost:8081; see also: millstream console hash-password --help",
+        )
         settings = ConsoleSettings(given)
         serving.start_logging(settings)
         return _run(settings)

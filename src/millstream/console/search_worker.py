@@ -3,7 +3,7 @@
 The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console stays quick
 while a search keeps a core busy, and ending the process ends the search, wherever it is.
 
-Text is looked for in the bytes of a whole batch first: records are opened only in batches that contain it somewhere.
+Text is looked for in the bytes of a whole batch (see scanning): only records that hold it are opened.
 Where the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell what
 the page does not show.
 """
@@ -12,13 +12,14 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from millstream.client import ClientConfig, Cluster, Fetched, Fetcher, visible_batches
 from millstream.client.fetch import next_offset
 from millstream.console import asking, reading
 from millstream.console.masking import Masks
+from millstream.console.scanning import Damaged, matching
 from millstream.console.showing import Shower
 from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError, to_json
 from millstream.serdes.codec import Decoder
@@ -57,6 +58,11 @@ class TextTest:
 
     def maybe(self, data: bytes) -> bool:
         return self.needle in (data.lower() if self._any_case else data)
+
+    def numbers(self, data: bytes, count: int) -> list[int]:
+        """Which records of a batch pass, by their place in it."""
+        parts = {"key": self._key, "value": self._value, "header": self._header}
+        return matching(data, count, self.needle, **parts, any_case=self._any_case)
 
     def __call__(self, record: "Record | Candidate") -> bool:
         if self._any_case:
@@ -103,28 +109,30 @@ class Searcher:
         for header, batch in visible_batches(answer, position):
             self.scanned += header.record_count
             try:
-                if self._text is not None and self._mask is None and not self._in_batch(header, batch):
-                    continue
-                yield from self._in_records(answer.partition, batch, position)
-            except KafkaError:
+                if self._text is None or self._mask is not None:
+                    records = iter_records(batch, check_crc=False)
+                    yield from self._passing(answer.partition, records, position, self._text)
+                elif numbers := self._with_text(header, batch):
+                    yield from self._passing(answer.partition, _chosen(batch, numbers), position, None)
+            except (KafkaError, Damaged):
                 self.unreadable += 1
 
-    def _in_batch(self, header: BatchHeader, batch: memoryview) -> bool:
+    def _with_text(self, header: BatchHeader, batch: memoryview) -> list[int]:
         assert self._text is not None
         codec = header.attributes & CODEC_MASK
         packed = batch[HEADER_SIZE:]
         data = packed if codec == NONE else decompress(codec, packed, DEFAULT_LIMIT)
-        return self._text.maybe(bytes(data))
+        return self._text.numbers(bytes(data), header.record_count)
 
-    def _in_records(self, partition: int, batch: memoryview, position: int) -> Iterator[Record]:
-        text, test, mask, topic = self._text, self._test, self._mask, self._topic
-        if text is not None and test is None and mask is None:
-            for record in iter_records(batch, check_crc=False):
-                if record.offset >= position and text(record):
-                    yield record
-            return
-        for record in iter_records(batch, check_crc=False):
+    def _passing(
+        self, partition: int, records: Iterable[Record], position: int, text: TextTest | None
+    ) -> Iterator[Record]:
+        test, mask, topic = self._test, self._mask, self._topic
+        for record in records:
             if record.offset < position:
+                continue
+            if text is None and test is None:
+                yield record
                 continue
             seen = record if mask is None else mask(record)
             candidate = Candidate(
@@ -132,6 +140,18 @@ class Searcher:
             )
             if (text is None or text(candidate)) and (test is None or test(candidate)):
                 yield record
+
+
+def _chosen(batch: memoryview, numbers: list[int]) -> Iterator[Record]:
+    """The records with these numbers, which ascend."""
+    wanted = iter(numbers)
+    following = next(wanted)
+    for number, record in enumerate(iter_records(batch, check_crc=False)):
+        if number == following:
+            yield record
+            following = next(wanted, -1)
+            if following < 0:
+                return
 
 
 def masked_by(shower: Shower, topic: str) -> Callable[[Record], Record] | None:
@@ -194,7 +214,8 @@ def run(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
             task["expression"], read_value=decoding(registry, False), read_key=decoding(registry, True)
         )
     searcher = Searcher(task["topic"], text, test, masked_by(shower, task["topic"]))
-    with Cluster(ClientConfig.of(task["bootstrap"], client_id="millstream-console-search")) as cluster:
+    config = ClientConfig.of(task["bootstrap"], task.get("client"), "millstream-console-search")
+    with Cluster(config) as cluster:
         _scan(cluster, task, searcher, say)
 
 

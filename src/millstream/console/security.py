@@ -23,7 +23,15 @@ from millstream.console.settings import ConsoleSettings
 from millstream.console.users import User
 
 COOKIE = "millstream_console"
-OPEN_PATHS = ("/login", "/health", "/health/live", "/health/ready", "/metrics", "/favicon.ico")
+OPEN_PATHS = (
+    "/login",
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/metrics/all",
+    "/favicon.ico",
+)
 MOST_SESSIONS = 10_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "

@@ -1,4 +1,4 @@
-"""The console's settings, in one table. What begins with a client's name (request.timeout.ms ...) goes to the client."""
+"""The console's settings, in one table. `client.*` goes to the Kafka client: client.security.protocol, client.ssl.* ..."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ from millstream.http.settings import LIMITS, LOGGING, TLS, HttpSettings, Setting
 from millstream.settings.values import InvalidSetting, Type
 
 DEFAULT_PORT = 8080
-
+CLIENT = "client."
 
 S, INT, B, LIST, P = Type.STRING, Type.INT, Type.BOOLEAN, Type.LIST, Type.PASSWORD
 SETTINGS: dict[str, Setting] = {
@@ -58,7 +58,7 @@ class ConsoleSettings(HttpSettings):
     """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
 
     def __init__(self, given: dict[str, str]) -> None:
-        super().__init__(SETTINGS, given, (), DEFAULT_PORT)
+        super().__init__(SETTINGS, given, (CLIENT,), DEFAULT_PORT)
         for name in (
             "sample.interval.ms",
             "search.concurrent",
@@ -85,6 +85,7 @@ class ConsoleSettings(HttpSettings):
                 "request.timeout.ms": timeout,
                 "default.api.timeout.ms": str(min(4000, int(timeout))),
                 "socket.connection.setup.timeout.ms": str(min(3000, int(timeout))),
+                **self.with_prefix(CLIENT),
             },
             name,
         )

@@ -8,11 +8,12 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from millstream import __version__
@@ -20,7 +21,7 @@ from millstream import __version__
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from millstream.http.settings import HttpSettings
+    from millstream.http.settings import HttpSettings, Setting
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +29,16 @@ BACKLOG = 2048
 GRACE = 3  # seconds that requests have to end in, and connections to say goodbye
 
 
-def properties(argv: list[str], name: str, description: str, epilog: str) -> dict[str, str]:
-    """The settings of a command line: `--config FILE`, or the file alone, and `--set NAME=VALUE`, which wins."""
+def properties(
+    argv: list[str], name: str, table: "Mapping[str, Setting]", description: str, epilog: str
+) -> dict[str, str]:
+    """The settings of a command line: `--config FILE`, or the file alone, and `--set NAME=VALUE`, which wins. ValueError
+    for what is none; SystemExit after --help and --print-config."""
     from millstream.settings.properties import parse_assignment, read_properties
 
     parser = argparse.ArgumentParser(prog=f"millstream {name}", description=description, epilog=epilog)
     parser.add_argument("--config", metavar="FILE", help="a .properties file; --set wins over it")
-    parser.add_argument("file", nargs="?", help="the same, as Confluent's start script takes it")
+    parser.add_argument("file", nargs="?", help="the same as --config FILE")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -43,10 +47,25 @@ def properties(argv: list[str], name: str, description: str, epilog: str) -> dic
         dest="overrides",
         help="one setting; can be repeated",
     )
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print all settings with their defaults and what they do, and end",
+    )
     parser.add_argument("--version", action="version", version=f"millstream {__version__}")
     arguments = parser.parse_args(argv)
+    if arguments.print_config:
+        lines = (f"# {row.text}\n{setting}={row.default or ''}\n" for setting, row in table.items())
+        try:
+            print("\n".join(lines), flush=True)
+        except BrokenPipeError:  # whoever reads it has seen enough; Python would complain once more at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(0)
     path = arguments.config or arguments.file
-    found = read_properties(path) if path else {}
+    try:
+        found = read_properties(path) if path else {}
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     found.update(parse_assignment(text) for text in arguments.overrides)
     return found
 
@@ -96,6 +115,7 @@ async def serve(
             log_config=None,
             access_log=False,
             lifespan="off",
+            ws="none",
             backlog=BACKLOG,
             timeout_graceful_shutdown=GRACE,
         )

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
 
         return generate(argv[1:])
     from millstream.http.serving import properties, start_logging
-    from millstream.registry.settings import RegistrySettings
+    from millstream.registry.settings import SETTINGS, RegistrySettings
     from millstream.registry.topic import TopicUnusable
     from millstream.wire.errors import KafkaError
 
@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
         given = properties(
             argv,
             "registry",
+            SETTINGS,
             "Run a Schema Registry with Confluent's API. Settings have Confluent's names.",
             "Example: millstream registry --set kafkastore.bootstrap.servers=localhost:9092; "
             "see also: millstream registry codegen --help",

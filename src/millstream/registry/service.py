@@ -53,6 +53,7 @@ class RegistryService:
         self.deciding = Deciding(self.reading, mode_changes=settings.mode_changes)
         self.leader: Identity | None = None
         self.leads = False
+        self.elections = 0
         self.cluster_id: str | None = None
         self._may_write = False  # leads, has fenced its predecessor and read everything before that
         self._position = 0
@@ -126,6 +127,7 @@ class RegistryService:
 
     def _elected(self, leader: Identity | None, me: bool) -> None:
         if leader != self.leader or me != self.leads:
+            self.elections += 1
             log.info("leader: %s%s", leader.url if leader else "nobody", " (this instance)" if me else "")
         self.leader, self.leads = leader, me
         if not me:

@@ -31,7 +31,11 @@ SETTINGS: dict[str, Setting] = {
     "kafkastore.topic.skip.validation": Setting(B, "false", "Use the topic even if it is not compacted."),
     "kafkastore.timeout.ms": Setting(INT, "5000", "How long one write may take. Confluent's default is 500."),
     "kafkastore.init.timeout.ms": Setting(INT, "60000", "How long reading the topic at the start may take."),
-    "kafkastore.security.protocol": Setting(S, "PLAINTEXT", "How to connect to the cluster."),
+    "kafkastore.security.protocol": Setting(
+        S,
+        "PLAINTEXT",
+        "How to connect to the cluster: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; see kafkastore.ssl.* and kafkastore.sasl.*.",
+    ),
     "kafkastore.group.id": Setting(S, "", "Not needed; accepted because Confluent's registry has it."),
     "schema.registry.group.id": Setting(
         S, "schema-registry", "The group in which instances choose their leader."

@@ -94,6 +94,10 @@ class State:
         found = (self.versions[name][number] for name, number in self._referrers.get((subject, version), ()))
         return [one for one in found if deleted or not one.deleted]
 
+    @property
+    def schema_count(self) -> int:
+        return len(self._users)
+
     def next_id(self, context: str) -> int:
         return self.highest_ids.get(context, 0) + 1
 

@@ -55,6 +55,8 @@ class Instances:
         self._keeper: asyncio.Task[None] | None = None
         self._looked = time.monotonic()
         self._closing: set[asyncio.Task[None]] = set()
+        self.records_given = 0
+        self.expired = 0
 
     def __len__(self) -> int:
         return len(self._found)
@@ -178,6 +180,7 @@ class Instances:
                 "consumer instance %s of group %s was not used and is closed", instance.name, instance.group
             )
             del self._found[place]
+            self.expired += 1
             task = asyncio.create_task(instance.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

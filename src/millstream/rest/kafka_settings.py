@@ -1,7 +1,8 @@
 """Settings of Java's clients in the words of librdkafka.
 
 Most names are the same. Some differ, some name Java classes, some mean nothing here; what librdkafka does not know is left
-out with a warning, once, as Java's clients warn about names that they do not know.
+out with a warning, once, as Java's clients warn about names that they do not know. TLS and login are read by our own
+client's rules, so that both clients of the proxy take the same settings and refuse the same.
 """
 
 import logging
@@ -11,14 +12,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from millstream.client.security import read_security
+
 log = logging.getLogger(__name__)
 
 RENAMED = {
     "max.request.size": "message.max.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "ssl.truststore.location": "ssl.ca.location",
     "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
-    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
 }
 WITHOUT_MEANING = frozenset(
     {
@@ -28,8 +29,6 @@ WITHOUT_MEANING = frozenset(
         "value.deserializer",
         "max.poll.records",
         "default.api.timeout.ms",
-        "ssl.truststore.type",
-        "ssl.truststore.password",
         "max.block.ms",
         "group.id",
     }
@@ -39,29 +38,47 @@ ASSIGNORS = {
     "RoundRobinAssignor": "roundrobin",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+SECURITY = ("security.protocol", "ssl.", "sasl.")
 NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')
 
 
 def translated(properties: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """ValueError for security settings that cannot be honoured."""
+    found: dict[str, Any] = secured(properties)
     for name, text in properties.items():
-        if name in WITHOUT_MEANING:
+        if name in WITHOUT_MEANING or name.startswith(SECURITY):
             continue
-        if name == "sasl.jaas.config":
-            found |= {f"sasl.{key}": value.replace('\\"', '"') for key, value in JAAS.findall(text)}
-        elif name == "buffer.memory":
+        if name == "buffer.memory":
             found["queue.buffering.max.kbytes"] = max(1, int(text) // 1024)
         elif name == "partition.assignment.strategy":
             names = (one.strip().rpartition(".")[2] for one in text.split(","))
             found[name] = ",".join(ASSIGNORS.get(one, one) for one in names)
-        elif name == "ssl.keystore.location" and properties.get("ssl.keystore.type", "").upper() == "PEM":
-            found["ssl.certificate.location"] = found["ssl.key.location"] = text
-        elif name == "ssl.keystore.type":
-            continue
         else:
             found[RENAMED.get(name, name)] = text
     return found
+
+
+def secured(properties: Mapping[str, str]) -> dict[str, Any]:
+    protocol, tls, sasl = read_security(properties)
+    found: dict[str, Any] = {"security.protocol": protocol}
+    if tls is not None:
+        found |= {
+            "ssl.ca.location": tls.ca_file,
+            "ssl.ca.pem": tls.ca_text,
+            "ssl.certificate.location": tls.certificate_file,
+            "ssl.certificate.pem": tls.certificate_text,
+            "ssl.key.location": tls.key_file,
+            "ssl.key.pem": tls.key_text,
+            "ssl.key.password": tls.key_password,
+            "ssl.endpoint.identification.algorithm": "https" if tls.check_host else "none",
+        }
+    if sasl is not None:
+        found |= {
+            "sasl.mechanism": sasl.mechanism,
+            "sasl.username": sasl.username,
+            "sasl.password": sasl.password,
+        }
+    return {name: text for name, text in found.items() if text}
 
 
 def known(kind: type[Producer] | type[Consumer], config: dict[str, Any]) -> dict[str, Any]:

@@ -12,17 +12,17 @@ DEEPEST = 4000  # calls within calls: schemas may be nested and recursive
 
 def main(argv: list[str]) -> int:
     from millstream.http.serving import properties, start_logging
+    from millstream.rest.settings import SETTINGS, RestSettings
 
     try:
         given = properties(
             argv,
             "rest",
+            SETTINGS,
             "Run a REST Proxy with Confluent's API. Settings have Confluent's names.",
             "Example: millstream rest --set bootstrap.servers=localhost:9092 "
             "--set schema.registry.url=http://localhost:8081",
         )
-        from millstream.rest.settings import RestSettings
-
         settings = RestSettings(given)
         start_logging(settings)
         sys.setrecursionlimit(DEEPEST)

@@ -40,12 +40,22 @@ class Sent(NamedTuple):
     timestamp: int
 
 
+class Tally:
+    """Of all requests. Changed in the loop's thread only."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.refused = 0
+
+
 class Sending:
     """The records of one request and what became of them."""
 
-    __slots__ = ("done", "expected", "future", "loop", "results")
+    __slots__ = ("done", "expected", "failed", "future", "loop", "results", "tally")
 
-    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop, tally: Tally) -> None:
+        self.tally: Tally | None = tally
+        self.failed = 0  # written like `done`
         self.done = 0  # written by the thread with the reports only
         self.expected = -1  # reports to come; written by the request only, when it knows
         self.results: list[Any] = [None] * count
@@ -62,6 +72,7 @@ class Sending:
             self.results[index] = Sent(message.partition(), message.offset(), message.timestamp()[1])
         else:
             self.results[index] = error
+            self.failed += 1
         self.done += 1
         if self.done == self.expected:
             self.loop.call_soon_threadsafe(self._finish)
@@ -72,6 +83,11 @@ class Sending:
             self._finish()
 
     def _finish(self) -> None:
+        """Both threads may see the last report, and the request may have been given up: it counts once."""
+        tally, self.tally = self.tally, None
+        if tally is not None:
+            tally.delivered += self.expected - self.failed
+            tally.refused += len(self.results) - self.expected + self.failed
         if not self.future.done():
             self.future.set_result(None)
 
@@ -82,6 +98,7 @@ class Producing:
         self._patience = patience
         self._producer: Producer | None = None
         self._ending = threading.Event()
+        self.tally = Tally()
 
     async def send(self, topic: str, records: Sequence[Record]) -> list[Sent | KafkaError]:
         """Where each record went, or why not. Takes at most delivery.timeout.ms."""
@@ -89,7 +106,7 @@ class Producing:
 
     async def begin(self, topic: str, records: Sequence[Record]) -> Sending:
         """Put records in line. They keep their order, also that to those of the next call."""
-        request = Sending(len(records), asyncio.get_running_loop())
+        request = Sending(len(records), asyncio.get_running_loop(), self.tally)
         producer = self._current()
         produce = producer.produce
         delivered = request.delivered

@@ -4,6 +4,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
+from millstream.http.metrics import Page
 from millstream.rest import producing
 from millstream.rest.instances import Instances
 from millstream.rest.kafka import Kafka
@@ -37,6 +38,21 @@ class RestService:
     async def start(self) -> str:
         self.instances.start()
         return f"bootstrap.servers={self.settings.bootstrap}"
+
+    def add_metrics(self, page: Page) -> None:
+        """What `/metrics` shows of the proxy itself."""
+        made = self.producing.tally
+        page.one(
+            "millstream_rest_records_produced_total", "counter", "Records that Kafka took.", made.delivered
+        )
+        page.one(
+            "millstream_rest_records_refused_total", "counter", "Records that it did not take.", made.refused
+        )
+        given = self.instances.records_given
+        page.one("millstream_rest_records_consumed_total", "counter", "Records given to consumers.", given)
+        page.one("millstream_rest_consumer_instances", "gauge", "Consumer instances.", len(self.instances))
+        expired = self.instances.expired
+        page.one("millstream_rest_consumer_instances_expired_total", "counter", "Closed unused.", expired)
 
     async def stop(self) -> None:
         await self.instances.close()

@@ -1,6 +1,6 @@
 """What runs first in a service's process: it ties the process to its supervisor, then becomes the service.
 
-    python -m millstream.up.child MODULE,MODULE,... COMMAND...
+    python -m millstream.up.child MODULE,MODULE,... COMMAND...      (or the same after a fork, see forking)
 
 The supervisor holds the other end of our standard input. It writes one line when the service may begin: until then the
 modules it will need are loaded, so that services that wait for the broker are not slower for it. Then it writes nothing
@@ -42,8 +42,8 @@ def _wait_for_the_end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> int:
-    modules, command = sys.argv[1], sys.argv[2:]
+def main(words: list[str]) -> int:
+    modules, command = words[0], words[1:]
     for module in filter(None, modules.split(",")):
         with contextlib.suppress(ImportError):  # the service itself will say what is missing
             importlib.import_module(module)
@@ -57,4 +57,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

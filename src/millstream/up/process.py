@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from millstream.up import child, forking
+from millstream.up.forking import Forked
 from millstream.up.instances import ServiceState
 from millstream.up.services import Service
 
@@ -27,8 +29,9 @@ class Supervised:
         self.state = state
         self.log = log
         self.was_ready = False
-        self._command = [sys.executable, "-m", "millstream.up.child", ",".join(service.preload), *command]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._words = [",".join(service.preload), *command]
+        self._command = [sys.executable, "-m", "millstream.up.child", *self._words]
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._released = False
         self._read_to = 0
         self._unread = b""
@@ -45,14 +48,17 @@ class Supervised:
         make_room(self.log)
         with self.log.open("ab") as log:
             self._read_to = log.tell()
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                process_group=0,  # a Ctrl-C is for the supervisor, which stops the services in order
-            )
+            if self.service.forked and forking.possible():
+                self._process = Forked(f"ms-{self.service.name}", log, lambda: child.main(self._words))
+            else:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    process_group=0,  # a Ctrl-C is for the supervisor, which stops the services in order
+                )
         self._unread = b""
         self._released = False
         self._become("waiting")
@@ -75,8 +81,9 @@ class Supervised:
                 self.start()
                 return "restarted"
             return ""
-        if process.poll() is not None:
-            self._ended(process, now)
+        code = process.poll()
+        if code is not None:
+            self._ended(code, now)
             return "ended"
         if self.state.state == "starting" and self._says_ready():
             self.was_ready = True
@@ -124,9 +131,8 @@ class Supervised:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _ended(self, process: subprocess.Popen[bytes], now: float) -> None:
+    def _ended(self, code: int, now: float) -> None:
         self._hang_up()
-        code = process.returncode
         self.state.last_end = f"code {code}" if code >= 0 else f"signal {signal_name(-code)}"
         self.state.pid = None
         if self._ready_at and now - self._ready_at > STEADY:

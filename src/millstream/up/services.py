@@ -13,9 +13,12 @@ class Service:
 
     settings   `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (a folder of its own) and
                {broker}, {registry}, ... (addresses of the others, also of those that do not run here) are filled in.
+               {metrics} is a list of where the services of this `up` tell their metrics.
     offset     its place behind --port-base; `port` is the one that users expect, without --port-base.
+    aside      port and offset of a listener of its own for metrics, {aside}; the others tell them on `port`.
     needs      services that have to be ready before it may begin. It is loaded into memory meanwhile: `preload`.
     ready      what it prints when it can be used.
+    forked     made by fork where that can be, after the supervisor has loaded SHARED.
     module     must be there, else the service cannot run (an extra of the package is missing); empty: always there.
     """
 
@@ -25,17 +28,37 @@ class Service:
     offset: int
     settings: Mapping[str, str]
     scheme: str = ""
+    aside: tuple[int, int] | None = None
     needs: Sequence[str] = ()
     preload: Sequence[str] = ()
+    forked: bool = False
     module: str = ""
     ready: re.Pattern[bytes] = READY
     default: bool = True
     extra: Sequence[str] = field(default=())  # more words of its command
+    title: str = ""  # what sentences call it, where its name would be misread
+
+    @property
+    def called(self) -> str:
+        return self.title or self.name
 
     def address(self, host: str, port: int) -> str:
         shown = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{shown}:{port}" if self.scheme else f"{shown}:{port}"
 
+
+SHARED = (  # what the HTTP services have in common: most of what they load
+    "uvloop",
+    "uvicorn",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.lifespan.off",
+    "fastapi",
+    "millstream.client",
+    "millstream.http.users",
+    "millstream.http.metrics",
+    "millstream.http.tls",
+    "millstream.serdes",
+)
 
 BROKER = Service(
     name="broker",
@@ -46,8 +69,10 @@ BROKER = Service(
         "log.dirs": "{data}",
         "listeners": "PLAINTEXT://{host}:{port}",
         "advertised.listeners": "PLAINTEXT://{advertised}:{port}",
+        "millstream.metrics.listener": "{host}:{aside}",
         "group.initial.rebalance.delay.ms": "0",  # on one machine nobody gains from waiting for more members
     },
+    aside=(9404, 4),
 )
 
 REGISTRY = Service(
@@ -58,17 +83,14 @@ REGISTRY = Service(
     settings={"listeners": "http://{host}:{port}", "kafkastore.bootstrap.servers": "{broker}"},
     scheme="http",
     needs=("broker",),
-    preload=(
-        "uvicorn",
-        "millstream.registry.api.app",
-        "millstream.registry.service",
-        "millstream.registry.tls",
-    ),
+    preload=("millstream.registry.api.app", "millstream.registry.tls"),
+    forked=True,
     module="fastapi",
 )
 
 REST = Service(
     name="rest",
+    title="REST proxy",
     what="REST Proxy, Confluent's API",
     port=8082,
     offset=2,
@@ -79,7 +101,8 @@ REST = Service(
     },
     scheme="http",
     needs=("broker",),
-    preload=("uvicorn", "millstream.rest.api.app", "millstream.rest.service", "millstream.http.tls"),
+    preload=("millstream.rest.api.app",),
+    forked=True,
     module="fastapi",
 )
 
@@ -92,10 +115,12 @@ CONSOLE = Service(
         "listeners": "http://{host}:{port}",
         "bootstrap.servers": "{broker}",
         "schema.registry.url": "{registry}",
+        "metrics.urls": "{metrics}",
     },
     scheme="http",
     needs=("broker",),
-    preload=("uvicorn", "millstream.console.app", "millstream.console.context", "millstream.http.tls"),
+    preload=("millstream.console.app",),
+    forked=True,
     module="fastapi",
 )
 

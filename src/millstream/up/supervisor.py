@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Any
 
 from millstream import __version__
-from millstream.up import ports
+from millstream.up import forking, ports
 from millstream.up.instances import Home, Instance, ServiceState
 from millstream.up.process import Supervised
-from millstream.up.services import SERVICES, Service
+from millstream.up.services import SERVICES, SHARED, Service
 
 BUSY_LOOK = 0.02
 QUIET_LOOK = 1.0
@@ -68,6 +68,7 @@ class Supervisor:
         self._home = home
         self._tell = tell
         self._stopping = 0
+        self._loaded = False
         self._kept: list[socket.socket] = []
         self._cut_at = time.monotonic() + LOG_LOOK
         self._slow: set[str] = set()
@@ -77,9 +78,15 @@ class Supervisor:
         shown_host = "127.0.0.1" if everywhere else host
         advertised = socket.gethostname() if everywhere else bracketed(host)  # what other machines know us by
         places = {s.name: s.address(shown_host, numbers[s.name]) for s in SERVICES.values()}
+        asides = self._take_asides(host, port_base, chosen)
+        metrics = {
+            service.name: f"http://{bracketed(shown_host)}:{asides.get(service.name, numbers[service.name])}/metrics"
+            for service in chosen
+        }
         self.supervised: list[Supervised] = []
         for service in chosen:
-            state = ServiceState(service.name, service.what, places[service.name])
+            what = f"{service.what}; {metrics[service.name]}" if service.aside else service.what
+            state = ServiceState(service.name, what, places[service.name])
             self.instance.services.append(state)
             own = home.path / service.name
             fill = {
@@ -87,6 +94,8 @@ class Supervisor:
                 "host": bracketed(host),
                 "advertised": advertised,
                 "port": numbers[service.name],
+                "aside": asides.get(service.name, 0),
+                "metrics": ",".join(f"{name}={url}" for name, url in metrics.items() if name != service.name),
                 "data": own,
             }
             wanted = {name: text.format_map(fill) for name, text in service.settings.items()}
@@ -100,8 +109,11 @@ class Supervisor:
         """Start all, call `ready` once, look after them until a signal comes. Returns the exit code."""
         with self._signals() as wait:
             try:
-                for one in self.supervised:
-                    one.start()
+                for one in sorted(self.supervised, key=lambda one: one.service.forked):
+                    if one.service.forked:
+                        self._load_shared()
+                    if not self._stopping:
+                        one.start()
                 self._home.publish(self.instance)
                 self._home.announce()
                 while not self._stopping:
@@ -111,6 +123,12 @@ class Supervisor:
                 return 0
             finally:
                 self._stop(wait)
+
+    def _load_shared(self) -> None:
+        """Once, before the first fork. The broker, which is not forked, starts meanwhile."""
+        if forking.possible() and not self._loaded:
+            self._loaded = True
+            forking.load(SHARED, lambda: bool(self._stopping))
 
     # --- one round ---------------------------------------------------------------------------------------------------
 
@@ -126,14 +144,14 @@ class Supervisor:
             if event == "ended":
                 if not one.was_ready:
                     raise CannotStart(
-                        f"the {one.service.name} ended with {one.state.last_end} before it was ready",
+                        f"the {one.service.called} ended with {one.state.last_end} before it was ready",
                         one.service.name,
                     )
                 self._tell(
-                    f"the {one.service.name} ended with {one.state.last_end}; starting it again in {one.pause:g} s"
+                    f"the {one.service.called} ended with {one.state.last_end}; starting it again in {one.pause:g} s"
                 )
             elif event == "ready" and self.instance.ready:
-                self._tell(f"the {one.service.name} is ready again")
+                self._tell(f"the {one.service.called} is ready again")
             self._notice_slow_start(one)
         if changed:
             if not self.instance.ready and all(one.state.state == "ready" for one in self.supervised):
@@ -159,7 +177,7 @@ class Supervisor:
         late = one.state.state == "starting" and time.time() - one.state.since > SLOW_START
         if late and name not in self._slow:
             self._slow.add(name)
-            self._tell(f"the {name} is not ready after {SLOW_START:g} s; its log is {one.log}")
+            self._tell(f"the {one.service.called} is not ready after {SLOW_START:g} s; its log is {one.log}")
 
     # --- ports -------------------------------------------------------------------------------------------------------
 
@@ -170,7 +188,7 @@ class Supervisor:
         for service in SERVICES.values():
             wanted = service.port if base is None else base + service.offset if base else 0
             if wanted > PORTS:
-                raise CannotStart(f"port {wanted} for the {service.name}: ports end at {PORTS}")
+                raise CannotStart(f"port {wanted} for the {service.called}: ports end at {PORTS}")
             if service.name not in chosen:
                 found[service.name] = wanted or service.port
                 continue
@@ -179,10 +197,26 @@ class Supervisor:
                 if kept is not None:
                     self._kept.append(kept)
             except ports.PortTaken as error:
-                problems.append(f"the {service.name} cannot have its port: {error}")
+                problems.append(f"the {service.called} cannot have its port: {error}")
         if problems:
             self._release_ports()
             raise CannotStart("\n".join(problems))
+        return found
+
+    def _take_asides(self, host: str, base: int | None, chosen: Sequence[Service]) -> dict[str, int]:
+        """Ports for metrics alone. Nobody has to know them by heart, so one that is taken is replaced by any other."""
+        found: dict[str, int] = {}
+        for service in chosen:
+            if service.aside is None:
+                continue
+            port, offset = service.aside
+            wanted = port if base is None else base + offset if base else 0
+            try:
+                found[service.name], kept = ports.reserve(host, wanted if wanted <= PORTS else 0)
+            except ports.PortTaken:
+                found[service.name], kept = ports.reserve(host, 0)
+            if kept is not None:
+                self._kept.append(kept)
         return found
 
     def _release_ports(self) -> None:
@@ -205,7 +239,7 @@ class Supervisor:
                 if time.monotonic() > deadline or self._stopping > 1:
                     for one in group:
                         if not one.ended_by_now():
-                            self._tell(f"the {one.service.name} does not stop: killing it")
+                            self._tell(f"the {one.service.called} does not stop: killing it")
                             one.kill()
                 wait(BUSY_LOOK)
         self._release_ports()

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from millstream import __version__
 from millstream.console.context import Console, console_of, draw
-from millstream.console.metrics import render
+from millstream.http.metrics import MEDIA_TYPE, merged
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 
 router = APIRouter()
@@ -58,28 +59,47 @@ async def _registry(console: Console) -> dict[str, Any]:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    return PlainTextResponse(
-        render(console_of(request)), media_type="text/plain; version=0.0.4; charset=utf-8"
+    """The console's own, and the cluster as it sees it."""
+    return PlainTextResponse(console_of(request).metrics.render(), media_type=MEDIA_TYPE)
+
+
+@router.get("/metrics/all")
+async def all_metrics(request: Request) -> Response:
+    """Those of all services on one page, each sample with its service: one address to scrape. One that is away is left
+    out and has `millstream_service_up` 0."""
+    pages = await _pages(console_of(request))
+    up = [
+        f'millstream_service_up{{service="{name}"}} {int(not error)}' for name, (_, error, _) in pages.items()
+    ]
+    head = (
+        "# HELP millstream_service_up 1 if the service told its metrics.",
+        "# TYPE millstream_service_up gauge",
     )
+    text = "\n".join((*head, *up)) + "\n" + merged({name: text for name, (text, _, _) in pages.items()})
+    return PlainTextResponse(text, media_type=MEDIA_TYPE)
+
+
+async def _pages(console: Console) -> dict[str, tuple[str, str, float]]:
+    """Text, error, seconds of each service. Only addresses that the settings name are asked."""
+    urls = console.settings.metrics_urls
+    found = await asyncio.gather(*map(_ask, urls.values()))
+    return {"console": (console.metrics.render(), "", 0.0), **dict(zip(urls, found, strict=True))}
 
 
 @router.get("/services")
 async def services(request: Request, service: str = "console", q: str = "") -> Response:
-    """What each service says about itself. Only addresses that the settings name are asked."""
+    """What each service says about itself."""
     console = console_of(request)
     urls = console.settings.metrics_urls
-    found = await asyncio.gather(*(_ask(url) for url in urls.values()))
-    pages: dict[str, tuple[str, str, float]] = {"console": (render(console), "", 0.0)}
-    for name, answer in zip(urls, found, strict=True):
-        pages[name] = answer
+    pages = await _pages(console)
     rows = [
         {
             "name": name,
-            "url": urls.get(name, "/metrics"),
+            "url": _without_password(urls.get(name, "/metrics")),
             "error": error,
             "took": took,
             "samples": sum(not line.startswith("#") and bool(line) for line in text.splitlines()),
-            "memory": _value(text, "process_resident_memory_bytes", "process_max_resident_memory_bytes"),
+            "memory": _value(text, "process_resident_memory_bytes"),
             "cpu": _value(text, "process_cpu_seconds_total"),
             "started": _value(text, "process_start_time_seconds"),
         }
@@ -98,12 +118,18 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
         q=q,
         samples=[(name, value) for name, _, value in matching[:300]],
         count=len(matching),
-        registry=await _registry(console) if console.registry is not None and not part else None,
+        registry=await _registry(console)
+        if console.registry and "registry" not in pages and not part
+        else None,
     )
 
 
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 async def _ask(url: str) -> tuple[str, str, float]:
-    """Text, error, seconds."""
     import httpx
 
     began = time.perf_counter()

@@ -15,6 +15,7 @@ from millstream.console.reading import topic_of
 from millstream.console.search import Search, forget_old
 from millstream.console.search_worker import PARTS
 from millstream.console.security import Refused, form_of, session_of
+from millstream.console.settings import CLIENT
 from millstream.filters import BadTime, FilterError, compile_filter, parse_time
 
 router = APIRouter()
@@ -92,6 +93,7 @@ def _task(request: Request, console: Console, name: str, form: dict[str, str]) -
     unmasked = session_of(request).unmasked
     return {
         "bootstrap": console.settings.bootstrap,
+        "client": console.settings.with_prefix(CLIENT),
         "registry": console.settings.value("schema.registry.url"),
         "masks": "" if unmasked else console.masks.text,
         "secret": console.masks.secret.hex(),

@@ -132,6 +132,9 @@
     if (timed && (document.hidden || source.contains(document.activeElement))) event.preventDefault();
   });
   document.addEventListener("htmx:afterSwap", (event) => ready(event.detail.target));
-  document.addEventListener("DOMContentLoaded", () => ready(document));
+  document.addEventListener("DOMContentLoaded", () => {
+    ready(document);
+    all(".tabs [aria-current]").forEach((tab) => tab.scrollIntoView({ block: "nearest", inline: "center" }));
+  });
   window.millstream = { ready, all };
 })();

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from millstream import __version__
 from millstream.http.bodies import TooMuch
+from millstream.http.metrics import Metrics, counted, with_page
 from millstream.http.users import protected
 from millstream.registry.api import compatibility, contexts, schemas, settings, subjects
 from millstream.registry.api.answers import MEDIA_TYPE, answer
@@ -19,6 +20,7 @@ from millstream.registry.api.documents import document
 from millstream.registry.api.leading import LeaderClient
 from millstream.registry.api.users import reads_only
 from millstream.registry.errors import RegistryError
+from millstream.registry.metrics import add_own
 from millstream.registry.service import RegistryService
 from millstream.registry.settings import RegistrySettings
 
@@ -51,8 +53,9 @@ def make_app(service: RegistryService, options: RegistrySettings, client: Leader
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _failed)
     document(app)
+    metrics = Metrics("registry", lambda page: add_own(service, page))
     wrapped: ASGIApp = Around(Cache(app, service.state), largest_body=options.value("max.request.size"))
-    return protected(wrapped, options, reads_only, MEDIA_TYPE)
+    return counted(protected(with_page(wrapped, metrics), options, reads_only, MEDIA_TYPE), metrics)
 
 
 async def _refused(request: Request, error: Any) -> Response:

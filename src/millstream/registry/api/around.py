@@ -41,7 +41,7 @@ class Around:
             await refuse(send, 406, "HTTP 406 Not Acceptable", MEDIA_TYPE)
             return
         if scope["path"].startswith("/contexts/"):
-            scope = in_context(scope)
+            into_context(scope)
         if wanted != MEDIA_TYPE:
             send = with_type(send, wanted)
         await limited(self._app, scope, receive, send, self._largest, MEDIA_TYPE)
@@ -70,13 +70,14 @@ def choose_type(accept: str) -> str | None:
     return best
 
 
-def in_context(scope: Scope) -> Scope:
-    """/contexts/c/subjects/s means the subject :.c:s, and so on for all resources."""
+def into_context(scope: Scope) -> None:
+    """/contexts/c/subjects/s means the subject :.c:s, and so on for all resources. The scope itself is changed, so that
+    whoever passed it in learns its route."""
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     _, _, context, *rest = raw.decode("ascii", "replace").split("/")
     prefix = contexts.Subject(contexts.with_dot(unquote(context)), "").prefix
     if not rest or rest == [""]:
-        return scope
+        return
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if rest[0] in ("config", "mode"):
         rest[1:] = [_prefixed(prefix, "/".join(rest[1:]))]
@@ -89,12 +90,9 @@ def in_context(scope: Scope) -> Scope:
     elif rest[0] in ("subjects", "schemas"):
         query = _with_prefix(query, "subjectPrefix", prefix)
     path = "/" + "/".join(rest)
-    return {
-        **scope,
-        "path": unquote(path),
-        "raw_path": path.encode("ascii", "replace"),
-        "query_string": urlencode(query).encode("ascii"),
-    }
+    scope["path"] = unquote(path)
+    scope["raw_path"] = path.encode("ascii", "replace")
+    scope["query_string"] = urlencode(query).encode("ascii")
 
 
 def _prefixed(prefix: str, encoded: str) -> str:

@@ -1,6 +1,7 @@
 """Answers to GET requests, kept until the next change of the state."""
 
 from collections import OrderedDict
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,7 +20,7 @@ class Cache:
         self._state = state
         self._changes = -1
         self._size = 0
-        self._kept: OrderedDict[tuple[str, bytes, bool], tuple[Message, Message]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bytes, bool], tuple[Message, Message, Any]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(OPEN):
@@ -32,6 +33,7 @@ class Cache:
         key = (scope["path"], scope["query_string"], ALL in scope["headers"])
         kept = self._kept.get(key)
         if kept is not None:
+            scope["route"] = kept[2]
             await send(kept[0])
             await send(kept[1])
             return
@@ -47,7 +49,7 @@ class Cache:
             return
         size = len(messages[1].get("body", b"")) + EACH
         if size <= LARGEST and not messages[1].get("more_body") and key not in self._kept:
-            self._kept[key] = (messages[0], messages[1])
+            self._kept[key] = (messages[0], messages[1], scope.get("route"))
             self._size += size
             while self._size > ALL_TOGETHER:
                 _, oldest = self._kept.popitem(last=False)

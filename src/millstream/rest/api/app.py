@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from millstream import __version__
 from millstream.http.bodies import TooMuch
+from millstream.http.metrics import Metrics, counted, with_page
 from millstream.http.users import protected
 from millstream.rest.api import (
     v2_consumers,
@@ -64,7 +65,8 @@ def make_app(service: RestService) -> ASGIApp:
         v2=settings.value("api.v2.enable"),
         v3=settings.value("api.v3.enable"),
     )
-    return protected(around, settings, _reads_only, V2)
+    metrics = Metrics("rest", service.add_metrics)
+    return counted(protected(with_page(around, metrics), settings, _reads_only, V2), metrics)
 
 
 def _reads_only(method: str, path: str) -> bool:

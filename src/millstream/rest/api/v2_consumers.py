@@ -214,10 +214,13 @@ async def records(group: str, instance: str, request: Request) -> Response:
 
     async def render(messages: list[Message]) -> tuple[bytes, int]:
         if found.options.form == "JSON":
-            return await _render(messages, decode_json)
-        if found.options.form == "BINARY":
-            return await _render(messages, decode_binary)
-        return await _render_by_schema(messages, schemas)
+            body, count = await _render(messages, decode_json)
+        elif found.options.form == "BINARY":
+            body, count = await _render(messages, decode_binary)
+        else:
+            body, count = await _render_by_schema(messages, schemas)
+        service.instances.records_given += count
+        return body, count
 
     body = await found.read(wait, limit, render)
     return Response(body, media_type=media_type)

@@ -1,0 +1,89 @@
+"""The metrics page that all HTTP services share."""
+
+import asyncio
+from typing import Any
+
+from millstream.http.metrics import BOUNDS, MEDIA_TYPE, Metrics, Page, counted, merged, with_page
+
+
+def own(page: Page) -> None:
+    page.add("things", "gauge", "Things.", [({"name": 'a "b"\\\n'}, 1), ({"name": "c"}, 2)])
+
+
+def samples(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_a_histogram_adds_up() -> None:
+    metrics = Metrics("toy", own)
+    for seconds in (0.001, 0.005, 0.006, 99.0):
+        metrics.count("GET", "/a/{b}", 200, seconds)
+    metrics.count("GET", "/a/{b}", 404, 0.2)
+    found = samples(metrics.render())
+    where = 'service="toy",method="GET",route="/a/{b}"'
+    assert found[f'millstream_http_requests_total{{{where},status="200"}}'] == 4
+    assert found[f'millstream_http_requests_total{{{where},status="404"}}'] == 1
+    name = "millstream_http_request_duration_seconds"
+    buckets = [found[f'{name}_bucket{{{where},le="{bound}"}}'] for bound in (*BOUNDS, "+Inf")]
+    assert buckets == [2, 3, 3, 4, 4, 4, 5]
+    assert found[f"{name}_count{{{where}}}"] == 5
+    assert found[f"{name}_sum{{{where}}}"] == 99.212
+    assert found["process_resident_memory_bytes"] > 1 << 20
+
+
+def test_labels_are_escaped() -> None:
+    assert 'things{name="a \\"b\\"\\\\\\n"} 1' in Metrics("toy", own).render()
+
+
+def test_pages_of_several_services_are_one() -> None:
+    one, two = Metrics("one", own), Metrics("two", own)
+    one.count("GET", "/", 200, 0.1)
+    two.count("GET", "/", 200, 0.1)
+    text = merged({"one": one.render(), "two": two.render()})
+    assert text.count("# TYPE process_cpu_seconds_total counter") == 1
+    found = samples(text)
+    assert found['things{service="two",name="c"}'] == 2
+    assert found['millstream_http_requests_total{service="one",method="GET",route="/",status="200"}'] == 1
+    foreign = '# written by hand\n# TYPE a gauge\na{} 1 1700000000\na{b="c d"} 2\n# EOF\n'
+    assert merged({"x": foreign}) == '# TYPE a gauge\na{service="x"} 1 1700000000\na{service="x",b="c d"} 2\n'
+    families = [line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(set(families)) == len(families)
+
+
+def ask(app: Any, method: str, path: str) -> list[Any]:
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    asyncio.run(app(scope, receive, send))
+    return said
+
+
+def test_the_page_is_beside_the_application() -> None:
+    class Route:
+        path_format = "/things/{name}"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/things/x":
+            scope["route"] = Route()
+        await send({"type": "http.response.start", "status": 418, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    metrics = Metrics("toy", own)
+    whole = counted(with_page(app, metrics), metrics)
+    for method, path in (("GET", "/things/x"), ("BREW", "/pot"), ("POST", "/metrics")):
+        assert ask(whole, method, path)[0]["status"] == 418
+    start, body = ask(whole, "GET", "/metrics")
+    assert start["status"] == 200
+    assert (b"content-type", MEDIA_TYPE.encode()) in start["headers"]
+    found = samples(body["body"].decode())
+    name = "millstream_http_requests_total"
+    assert found[f'{name}{{service="toy",method="GET",route="/things/{{name}}",status="418"}}'] == 1
+    assert found[f'{name}{{service="toy",method="other",route="other",status="418"}}'] == 1
+    assert ask(whole, "HEAD", "/metrics")[1]["body"] == b""

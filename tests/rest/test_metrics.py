@@ -1,0 +1,31 @@
+"""`/metrics` of the proxy."""
+
+from .running import RunningRest
+
+
+def samples(rest: RunningRest) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in rest.http.get("/metrics").text.splitlines() if line[0] != "#"]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_records_and_instances(rest: RunningRest, topic: str, group: str) -> None:
+    before = samples(rest)
+    assert rest.produce(topic, "json", [{"value": n} for n in range(5)]).status_code == 200
+    assert rest.produce(topic, "json", [{"value": 1, "partition": 99}]).status_code in (200, 404, 422)
+    consumer = rest.consumer(group)
+    consumer.subscribe(topic)
+    consumer.read(5)
+    after = samples(rest)
+
+    def more(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert more("millstream_rest_records_produced_total") == 5
+    assert more("millstream_rest_records_consumed_total") == 5
+    assert more("millstream_rest_consumer_instances") == 1
+    route = 'service="rest",method="POST",route="/topics/{topic}",status="200"'
+    assert more(f"millstream_http_requests_total{{{route}}}") >= 1
+    assert not any(topic in name or group in name for name in after)
+    consumer.delete()
+    assert samples(rest)["millstream_rest_consumer_instances"] == before["millstream_rest_consumer_instances"]
+    assert "/metrics" not in rest.http.get("/openapi.json").json()["paths"]
