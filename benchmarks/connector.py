@@ -1,6 +1,7 @@
 """Spark's own Kafka connector (spark-sql-kafka-0-10), for comparison: its jars, by Maven, once.
 
 jars()        comma-separated, for Spark's setting `spark.jars`
+class_path()  the same way for any other pom
 available()   None, or why it cannot be had
 """
 
@@ -15,12 +16,17 @@ POM = Path(__file__).resolve().parent / "connector_pom.xml"
 
 
 def jars() -> str:
+    return class_path(POM, "spark-kafka").replace(":", ",")
+
+
+def class_path(pom: Path, name: str) -> str:
+    """The jars of a pom; `name` is what they are kept under."""
     folder = cache_folder()
-    kept = folder / f"spark-kafka-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}.txt"
-    with _one_at_a_time(folder / "spark-kafka.lock"):
+    kept = folder / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.txt"
+    with _one_at_a_time(folder / f"{name}.lock"):
         if not (kept.is_file() and _usable(kept.read_text().strip())):
-            _ask_maven(kept)
-    return kept.read_text().strip().replace(":", ",")
+            _ask_maven(pom, kept)
+    return kept.read_text().strip()
 
 
 def available() -> str | None:
@@ -31,12 +37,12 @@ def available() -> str | None:
         return str(reason)
 
 
-def _ask_maven(kept: Path) -> None:
+def _ask_maven(pom: Path, kept: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("no mvn found on PATH, and no jars in the cache")
     fresh = kept.with_suffix(".new")
-    command = [maven, "-B", "-q", "-f", str(POM), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    command = [maven, "-B", "-q", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     except (OSError, subprocess.TimeoutExpired) as reason:
@@ -44,7 +50,7 @@ def _ask_maven(kept: Path) -> None:
     if done.returncode != 0 or not fresh.is_file():
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
         raise Unavailable(
-            f"Maven cannot resolve {POM.name}: {lines[0] if lines else f'exit {done.returncode}'}"
+            f"Maven cannot resolve {pom.name}: {lines[0] if lines else f'exit {done.returncode}'}"
         )
     fresh.replace(kept)
 

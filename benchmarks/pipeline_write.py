@@ -61,6 +61,7 @@ LOADS = (
     Load("batch 100 B", 100, 2_000_000),
     Load("batch 1 KB", 1000, 400_000),
     Load("stream 100 B", 100, 400_000, stream=True),
+    Load("stream 1 KB", 1000, 100_000, stream=True),
 )
 
 

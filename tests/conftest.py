@@ -1,5 +1,5 @@
-"""For all tests: `--against` says which broker those talk to that can talk to any; the last line counts what was skipped
-and why; in CI nothing may be skipped."""
+"""For all tests: `--against` says which broker those talk to that can talk to any; `slow` ones run only when `-m` is given;
+the last line counts what was skipped and why; in CI nothing may be skipped."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="millstream|kafka|HOST:PORT",
         help="the broker that tests of clients talk to",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: runs of minutes: `make faults` and `make examples` run them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("-m"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,12 @@ from millstream.wire.errors import KafkaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# One partition keeps the internal topics cheap; all else is the default.
-SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "2"}
+# One partition keeps the internal topics cheap, and records with timestamps of 1970 are not deleted as old; all else is the default.
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "log.retention.ms": "-1",
+}
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +46,16 @@ def broker(against: str) -> Iterator[str]:
             yield kafka.bootstrap
     else:
         yield against
+
+
+@pytest.fixture(scope="session")
+def registry(broker: str) -> Iterator[str]:
+    """The address of a registry beside the broker."""
+    from tests.registry.running import RunningRegistry
+
+    with RunningRegistry(broker) as running:
+        running.wait_until_leading()
+        yield running.url
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from millstream.client.errors import Unreachable
 from millstream.wire.errors import KafkaError
 
 Given = ParamSpec("Given")
@@ -51,7 +52,8 @@ def plainly() -> Iterator[None]:
         raise
     except KafkaError as error:
         _without_traceback()
-        raise PipelineError(error.message) from None
+        where = " (option 'kafka.bootstrap.servers')" if isinstance(error, Unreachable) else ""
+        raise PipelineError(f"{error.message}{where}") from None
 
 
 def _without_traceback() -> None:

@@ -16,12 +16,13 @@ from millstream.pipeline.errors import OptionError
 
 KAFKA = "kafka."
 SERVERS = "kafka.bootstrap.servers"
+CONNECTOR = "connector"
 EVERYWHERE = (
     "path",
     "checkpointLocation",
     "queryName",
-    "connector",
-)  # what Spark itself or the runner hands on
+    CONNECTOR,
+)  # what Spark itself hands on, and who reads
 
 # Properties of Kafka's consumer, producer and admin client. Those without a meaning here are accepted, as Kafka's own
 # clients accept each other's: a job that is ported keeps its options.
@@ -79,6 +80,11 @@ class Options:
                     f"unknown option '{name}' of format(\"millstream\") for {use}ing{_near(name, spelling)}"
                 )
             self.given[proper] = str(value)
+        if self.choice(CONNECTOR, ("python", "jvm"), "python") == "jvm":
+            raise OptionError(
+                f"option '{CONNECTOR}': Spark's own connector is another format: use format(\"kafka\") with the setting "
+                "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 and the same options"
+            )
         if SERVERS not in self.given:
             raise OptionError(f"option '{SERVERS}' is missing: where are the brokers? (host:port,...)")
 

@@ -10,12 +10,23 @@ One SparkContext per process; `spark(name, settings)` gives each pipeline a sess
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER_VARIABLE = "MILLSTREAM_SPARK_MASTER"
+LOG_VARIABLE = "MILLSTREAM_SPARK_LOG"  # a level of log4j
+# These log, with Java's stack, what a query, a task or a write has failed with; its user gets that as an exception anyway.
+_TELL_TWICE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.v2.AppendDataExec",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.util.Utils",
+)
 
 # Why each is here: `docs/pipelines.md`. All of them can be overridden by the caller.
 CONTEXT_SETTINGS = {
@@ -57,10 +68,19 @@ def spark(
         for key, value in {**CONTEXT_SETTINGS, **SQL_SETTINGS, **wanted}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-        session.sparkContext.setLogLevel(os.environ.get("MILLSTREAM_SPARK_LOG", "ERROR"))
+        _quieten(session, os.environ.get(LOG_VARIABLE))
         return session
     session = running.newSession()
     for key, value in {**SQL_SETTINGS, **wanted}.items():
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def _quieten(session: "SparkSession", level: str | None) -> None:
+    """Only errors, and each once, unless a level was asked for."""
+    session.sparkContext.setLogLevel(level or "ERROR")
+    if level is None:
+        log4j: Any = session.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+        for name in _TELL_TWICE:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

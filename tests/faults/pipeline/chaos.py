@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 from millstream.testing import Broker
 from tests.faults.pipeline.driver import Driver
@@ -13,6 +14,9 @@ PATIENCE = 20.0  # seconds that a pipeline gets to finish a batch before it is k
 
 class PipelineChaos:
     """Breaks things until the wanted number of kills is reached. Everything runs again after each `once`."""
+
+    acts: ClassVar[dict[str, Callable[[Any], None]]]
+    weighted: ClassVar[tuple[str, ...]]
 
     def __init__(self, broker: Broker, driver: Driver, seed: int, between: float = 0.7) -> None:
         self.broker, self.driver, self.between = broker, driver, between
@@ -26,7 +30,7 @@ class PipelineChaos:
         return self.kills.total()
 
     def once(self, kinds: "tuple[str, ...] | None" = None) -> None:
-        kind = self.random.choice(kinds or WEIGHTED)
+        kind = self.random.choice(kinds or self.weighted)
         moment = self.random.uniform(0, self.between)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not (
@@ -34,7 +38,7 @@ class PipelineChaos:
         ):
             time.sleep(0.005)
         time.sleep(moment)
-        ACTS[kind](self)
+        self.acts[kind](self)
         self._after = self.driver.batches
 
     def worker(self) -> None:
@@ -79,7 +83,7 @@ class PipelineChaos:
         self.driver.start()
 
 
-ACTS: dict[str, Callable[[PipelineChaos], None]] = {
+PipelineChaos.acts = {
     "worker": PipelineChaos.worker,
     "broker": PipelineChaos.restart_broker,
     "jvm": PipelineChaos.jvm,
@@ -87,4 +91,4 @@ ACTS: dict[str, Callable[[PipelineChaos], None]] = {
     "power cut": PipelineChaos.everything,
     "lost commit": PipelineChaos.after_commit,
 }
-WEIGHTED = ("worker",) * 18 + ("broker",) * 14 + ("jvm", "driver", "power cut", "lost commit")
+PipelineChaos.weighted = ("worker",) * 18 + ("broker",) * 14 + ("jvm", "driver", "power cut", "lost commit")

@@ -23,12 +23,17 @@ class Driver:
     ) -> None:
         self.checkpoint = checkpoint
         self.log = log
-        self._command = [sys.executable, "-m", "tests.faults.pipeline.app"]
-        self._command += ["--servers", servers, "--source", source, "--target", target]
-        self._command += ["--checkpoint", str(checkpoint), "--shape", shape]
+        self._command = self.command(servers, source, target, shape)
+        self._source = source
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, psutil.Process] = {}
         log.touch()
+
+    def command(self, servers: str, source: str, target: str, shape: str) -> list[str]:
+        """How to start the driver."""
+        command = [sys.executable, "-m", "tests.faults.pipeline.app", "--servers", servers]
+        command += ["--source", source, "--target", target]
+        return [*command, "--checkpoint", str(self.checkpoint), "--shape", shape]
 
     def start(self) -> None:
         """Start, and wait until the query runs."""
@@ -69,7 +74,7 @@ class Driver:
         newest = self._newest("offsets")
         try:
             told = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
-            return sum(offset for partitions in told["offsets"].values() for offset in partitions.values())
+            return sum(told["offsets"][self._source].values())
         except (OSError, ValueError, LookupError):
             return 0
 

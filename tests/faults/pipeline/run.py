@@ -28,7 +28,7 @@ SETTINGS = {
     "log.flush.interval.messages": "9223372036854775807",
 }
 SHAPES = ("map", "shuffle")
-PATIENCE = 90.0
+PATIENCE = 180.0  # seconds without a new row in the output, then it stands still
 
 
 def run(
@@ -60,7 +60,10 @@ def run(
                         f"{chaos.total} kills, {driver.batches} batches, {deadline - time.monotonic():.0f} s left"
                     )
             tell("catching up")
-            wait_until_caught_up(servers, "input", "output", PATIENCE)
+            if not wait_until_caught_up(servers, "input", "output", PATIENCE):
+                tell(
+                    f"no progress for {PATIENCE:.0f} s; the driver's last words:\n{driver.log.read_text()[-2000:]}"
+                )
             return chaos, driver, judge(servers, "input", "output")
         finally:
             driver.stop()

@@ -1,9 +1,14 @@
-"""Speculative execution by Spark itself: needs executors of their own, since Spark does not speculate in local mode."""
+"""Speculative execution by Spark itself. It needs executors on two hosts: Spark does not speculate in local mode, and never
+puts the second attempt of a task on the host of the first. Here the hosts are two addresses of this machine."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +28,13 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 from millstream.pipeline.session import spark
 
-servers, topic, folder, notes = sys.argv[1:5]
+servers, topic, folder, notes, master = sys.argv[1:6]
 session = spark("speculation", {
     "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.4", "spark.speculation.minTaskRuntime": "200ms", "spark.executor.memory": "512m",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
-}, master="local-cluster[2,2,700]")
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.speculation.efficiency.enabled": "false",
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+}, master=master)
 
 def slow_at_first(value):
     context = TaskContext.get()
@@ -51,11 +57,49 @@ sys.exit(str(problem) if problem else 0)
 """
 
 
+@contextlib.contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """A Spark cluster of two hosts with two cores each. Yields its address."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    master = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for host in ("127.0.0.2", "127.0.0.3"):
+        options = ["--host", host, "-c", "2", "-m", "700m", "--webui-port", "0"]
+        commands.append([f"{deploy}.worker.Worker", *options, "-d", str(folder / host), master])
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        with (folder / "spark.log").open("ab") as log:
+            for command in commands:
+                program = [str(home / "bin" / "spark-class"), *command]
+                running.append(subprocess.Popen(program, env=environment, stdout=log, stderr=log))
+        deadline = time.monotonic() + 120
+        while (folder / "spark.log").read_text(errors="replace").count("Registering worker") < 2:
+            assert time.monotonic() < deadline, (folder / "spark.log").read_text()[-3000:]
+            time.sleep(0.2)
+        yield master
+    finally:
+        for process in reversed(running):  # spark-class replaces itself by Java: this is the process itself
+            process.terminate()
+        for process in running:
+            process.wait(30)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_speculative_attempts_write_once(tmp_path):
     notes = tmp_path / "notes"
-    with Broker() as broker, Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster:
+    with (
+        Broker() as broker,
+        standalone(tmp_path) as master,
+        Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster,
+    ):
         Admin(cluster).create_topics([NewTopic("out", 2, 1)])
         command = [
             sys.executable,
@@ -65,6 +109,7 @@ def test_speculative_attempts_write_once(tmp_path):
             "out",
             str(tmp_path / "checkpoint"),
             str(notes),
+            master,
         ]
         done = subprocess.run(
             command,

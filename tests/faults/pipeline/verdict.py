@@ -93,9 +93,15 @@ def judge(servers: str, source: str, target: str) -> Verdict:
     )
 
 
-def wait_until_caught_up(servers: str, source: str, target: str, patience: float) -> None:
-    """Until the output has as many rows as the input, or no patience is left; `judge` says which."""
+def wait_until_caught_up(servers: str, source: str, target: str, patience: float) -> bool:
+    """Until the output has as many rows as the input. False if for `patience` seconds no row was added: the pipeline
+    stands still. A slow machine only takes longer."""
     wanted = len(inputs_of(servers, source))
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline and effects_of(servers, target).total() < wanted:
+    seen, since = -1, time.monotonic()
+    while (now := effects_of(servers, target).total()) < wanted:
+        if now > seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > patience:
+            return False
         time.sleep(0.5)
+    return True

@@ -132,6 +132,8 @@ def test_mistakes_are_one_line_before_the_query(registry: str, client: SchemaReg
         from_registry("value", "localhost", topic=name)
     with pytest.raises(OptionError, match="needs topic"):
         from_registry("value", registry)
+    with pytest.raises(PipelineError, match="the reader's schema cannot be read: it is not JSON"):
+        from_registry("value", registry, reader="{not json")
     tree = json.dumps({"type": "record", "name": "T", "fields": [{"name": "t", "type": ["null", "T"]}]})
     client.register(f"{name}-value", tree)
     with pytest.raises(PipelineError, match=f"subject '{name}-value' cannot be a column: .*contains itself"):

@@ -214,6 +214,9 @@ def test_missing_topics_and_brokers(broker: str, cluster: Cluster, new_topic: Ne
         read(broker, subscribe=f"{topic},{name}")
     with pytest.raises(OptionError, match=f"partition {topic}-5 of option 'assign' does not exist"):
         read(broker, assign=json.dumps({topic: [0, 5]}))
-    with pytest.raises(PipelineError, match=r"cannot reach a broker at .*: connection refused"):
+    with pytest.raises(
+        PipelineError,
+        match=r"cannot reach a broker at .*: connection refused \(option 'kafka.bootstrap.servers'\)",
+    ):
         read("127.0.0.1:1", subscribe=topic)
     assert read(broker, subscribe=topic) == []

@@ -19,6 +19,7 @@ GOOD = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
         (GOOD | {"startingoffset": "latest"}, "did you mean 'startingOffsets'?"),
         (GOOD | {"kafka.isolation.levels": "x"}, "did you mean 'kafka.isolation.level'?"),
         (GOOD | {"qqq": "x"}, "unknown option 'qqq'"),
+        (GOOD | {"connector": "jvm"}, 'use format("kafka")'),
         (GOOD | {"subscribe": " , "}, "'subscribe' names no topic"),
         (
             GOOD | {"startingoffsets": "soon"},

@@ -5,6 +5,7 @@ that does not answer, a subject that does not exist or a schema that cannot be a
 """
 
 from collections.abc import Callable
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
 from millstream.pipeline.columns.decoding import Access, Reader, Reading, column_type, decode_batch
@@ -209,5 +210,7 @@ def _spark_type(what: str, make: Callable[[], Any]) -> Any:
         return from_arrow_type(make(), prefer_timestamp_ntz=True)
     except InvalidSchema as error:
         raise PipelineError(f"{what} cannot be read: {error}") from None
+    except JSONDecodeError as error:
+        raise PipelineError(f"{what} cannot be read: it is not JSON ({error})") from None
     except (ValueError, KeyError, TypeError) as error:
         raise PipelineError(f"{what} cannot be a column: {error}") from None

@@ -152,8 +152,7 @@ class Queries:
         try:
             self.start()
         except PipelineError as error:
-            self.status.last_error = error.message
-            self._tell(FAILED)
+            self._failed(error)
 
     def stop(self, grace: float) -> None:
         """Let the batches under way end, then stop."""

@@ -133,8 +133,9 @@ class _Process:
     # --- starting ------------------------------------------------------------------------------------------------------------
 
     def _sessions(self, log: Path) -> dict[str, Any]:
-        from millstream.pipeline.session import spark
+        from millstream.pipeline.session import LOG_VARIABLE, spark
 
+        os.environ.setdefault(LOG_VARIABLE, "ERROR")  # into a file: with Java's stacks
         try:
             with _quiet(log):  # the JVM keeps the error stream that it is born with
                 return {name: spark(name, self._options.spark, self._options.master) for name in self._apps}

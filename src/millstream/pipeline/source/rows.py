@@ -20,8 +20,8 @@ ARROW_TYPES = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-SMALL = 4096  # rows; smaller chunks are put together
-MOST_TOGETHER = 32768
+SMALL, SMALL_BYTES = 4096, 1 << 18  # rows, bytes; chunks that are smaller in both are put together
+MOST_TOGETHER, MOST_TOGETHER_BYTES = 32768, 4 << 20
 
 _constants: dict[tuple[str, object], pa.Array] = {}
 
@@ -42,17 +42,20 @@ class Rows:
     def batches(self, chunks: Iterable[tuple[str, int, Chunk]]) -> Iterator[pa.RecordBatch]:
         """One record batch per chunk; small ones together, since each costs Spark the same."""
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for topic, partition, chunk in chunks:
             batch = self.batch(topic, partition, chunk)
-            if waiting and (chunk.rows > SMALL or rows + chunk.rows > MOST_TOGETHER):
+            more = batch.nbytes
+            large = chunk.rows > SMALL or more > SMALL_BYTES
+            if waiting and (large or rows + chunk.rows > MOST_TOGETHER or size + more > MOST_TOGETHER_BYTES):
                 yield _together(waiting)
-                waiting, rows = [], 0
-            if chunk.rows > SMALL:
+                waiting, rows, size = [], 0, 0
+            if large:
                 yield batch
             else:
                 waiting.append(batch)
                 rows += chunk.rows
+                size += more
         if waiting:
             yield _together(waiting)
 
