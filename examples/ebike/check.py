@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
-from plant import ALERTS, AUDIT, CRITICAL_PARTITION, DEAD, PARTITIONS, TRENDS, Sensors
+from plant import ALERTS, AUDIT, BY_STAGE, CRITICAL_PARTITION, DEAD, PARTITIONS, STAGES, TRENDS, Sensors
 
 from millstream.client import LATEST, ClientConfig, Cluster, Fetcher, list_offsets, visible_batches
 from millstream.client.fetch import next_offset
@@ -29,6 +30,39 @@ def read_topic(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
                 found[answer.partition] += records
             positions[place] = next_offset(answer, positions[place])
     return found
+
+
+def newest_of(cluster: Cluster, topic: str) -> dict[bytes | None, dict[str, Any]]:
+    """The newest value of each key."""
+    return {r.key: json.loads(r.value or b"{}") for rows in read_topic(cluster, topic).values() for r in rows}
+
+
+def compare_windows(
+    spark: dict[bytes | None, dict[str, Any]],
+    streams: dict[bytes | None, dict[str, Any]],
+    right: list[str],
+    wrong: list[str],
+) -> None:
+    """Spark's own windows and those of the Streams application: the same counts, and there with the stages' names."""
+    differ = [
+        key
+        for key in spark.keys() | streams.keys()
+        if any(
+            spark.get(key, {}).get(name) != streams.get(key, {}).get(name) for name in ("alerts", "critical")
+        )
+    ]
+    unnamed = [
+        key
+        for key, row in streams.items()
+        if row["stage"] != STAGES.get((key or b"").split(b"@")[0].decode(), {}).get("name")
+    ]
+    if differ or unnamed:
+        wrong.append(
+            f"of {len(spark)} windows of Spark and {len(streams)} of Streams {len(differ)} differ, "
+            f"and {len(unnamed)} have the wrong name"
+        )
+    else:
+        right.append(f"{len(streams)} windows of Streams, joined with the table of stages, are the same")
 
 
 def account(servers: str, registry: str, sensors: Sensors) -> tuple[list[str], list[str]]:
@@ -64,9 +98,7 @@ def account(servers: str, registry: str, sensors: Sensors) -> tuple[list[str], l
             Counter(map(repr, sensors.rubbish)),
             Counter(map(repr, dead)),
         )
-        newest = {
-            r.key: json.loads(r.value or b"{}") for rows in read_topic(cluster, TRENDS).values() for r in rows
-        }
+        newest = newest_of(cluster, TRENDS)
         counted = sum(one["alerts"] for one in newest.values())
         if counted == critical.total() + warnings.total():
             right.append(f"{counted:,} alerts counted in {len(newest)} windows of the stages")
@@ -74,4 +106,5 @@ def account(servers: str, registry: str, sensors: Sensors) -> tuple[list[str], l
             wrong.append(
                 f"the windows count {counted:,} alerts, there were {critical.total() + warnings.total():,}"
             )
+        compare_windows(newest, newest_of(cluster, BY_STAGE), right, wrong)
     return right, wrong

@@ -1,9 +1,10 @@
 """The e-bike plant at work: broker, registry, sensors and a Spark pipeline; the broker is killed in the middle.
 
 Everything runs from this package: a broker and a registry on free ports, sensors that write Avro events, and
-`millstream pipeline run examples/ebike/pipeline.py`. Half way through the broker is killed (kill -9) and started again on its
+`millstream pipeline run examples/ebike/pipeline.py`: an audit trail and windows as Spark DataFrames, and the same windows as a Streams
+application that joins the events with a table of stages. Half way through the broker is killed (kill -9) and started again on its
 folder. At the end every acknowledged event must be in the audit trail exactly once, every critical alert in its own
-partition, and the windows must add up; or the demo fails.
+partition, and both kinds of windows must add up and agree; or the demo fails.
 
     python examples/ebike/demo.py [--seconds 30] [--rate 1000]
 """
@@ -27,13 +28,15 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from check import account  # noqa: E402
-from plant import TRENDS, Sensors, create_topics  # noqa: E402
+from plant import BY_STAGE, Sensors, create_topics  # noqa: E402
+from stages import application  # noqa: E402
 
 from millstream.client import ClientConfig, Cluster, Fetcher, visible_batches  # noqa: E402
 from millstream.client.fetch import next_offset  # noqa: E402
 from millstream.pipeline.runner.book import Book  # noqa: E402
 from millstream.pipeline.runner.java import java_problem  # noqa: E402
 from millstream.pipeline.runner.records import ENDED, FAILED, RUNNING, Status  # noqa: E402
+from millstream.pipeline.streams.runtime import Streams  # noqa: E402
 from millstream.testing import Broker  # noqa: E402
 from millstream.wire.errors import KafkaError  # noqa: E402
 from millstream.wire.records import iter_records  # noqa: E402
@@ -69,8 +72,9 @@ class Watch(threading.Thread):
         super().__init__(name="watch", daemon=True)
         self._config = ClientConfig.of(servers)
         self._end = threading.Event()
+        self._at = 0
         self.status: Status | None = None
-        self.windows: dict[str, dict[str, Any]] = {}
+        self.windows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def run(self) -> None:
         while not self._end.is_set():
@@ -81,17 +85,18 @@ class Watch(threading.Thread):
 
     def _follow(self) -> None:
         with Book(self._config) as book, Cluster(self._config) as cluster:
-            at = 0
             self.status = book.read_all().get(NAME, self.status)
             while not self._end.is_set():
                 for about in book.follow(300):
                     if isinstance(about, Status) and about.pipeline == NAME:
                         self.status = about
-                for answer in Fetcher(cluster).poll({(TRENDS, 0): at}, 50):
-                    for _, batch in visible_batches(answer, at):
+                for answer in Fetcher(cluster).poll({(BY_STAGE, 0): self._at}, 50):
+                    for _, batch in visible_batches(answer, self._at):
                         for record in iter_records(batch):
-                            self.windows[(record.key or b"").decode()] = json.loads(record.value or b"{}")
-                    at = next_offset(answer, at)
+                            stage, window = (record.key or b"").decode().split("@")
+                            row = json.loads(record.value or b"{}")
+                            self.windows[stage, window] = {**row, "window": window.split(" ")[1]}
+                    self._at = next_offset(answer, self._at)
 
     def finish(self) -> None:
         self._end.set()
@@ -107,13 +112,13 @@ def figures(sensors: Sensors, watch: Watch, began: float) -> str:
     parts = [f"{time.monotonic() - began:5.1f} s  {len(sensors.levels):>6,} events sent"]
     for query in watch.status.queries if watch.status else []:
         lag = "?" if query.lag is None else f"{query.lag:,}"
-        parts.append(
-            f"{query.name}: {query.process_rate:,.0f} rows/s, lag {lag}, {query.batch_ms:,} ms a batch"
-        )
+        parts.append(f"{query.name}: lag {lag}, {query.batch_ms:,} ms a batch")
     if watch.windows:
         newest = max(one["window"] for one in watch.windows.values())
         stages = sorted(
-            one["stage"] + f" {one['alerts']}" for one in watch.windows.values() if one["window"] == newest
+            f"{one['stage']} {one['alerts']}{' (too many)' * one['too_many']}"
+            for one in watch.windows.values()
+            if one["window"] == newest
         )
         parts.append(f"alerts since {newest}: {', '.join(stages)}")
     return "  |  ".join(parts)
@@ -133,8 +138,8 @@ def wait_for_pipeline(watch: Watch, child: Child, log: Path) -> None:
     raise RuntimeError(f"the pipeline did not start: {error}\n{log.read_text()[-3000:]}")
 
 
-def wait_until_caught_up(sensors: Sensors, watch: Watch, child: Child, log: Path) -> None:
-    """Until both queries have read all that was sent."""
+def wait_until_caught_up(sensors: Sensors, watch: Watch, child: Child, log: Path, plant: Streams) -> None:
+    """Until all queries have read all that was sent, and Streams has also done what it sent to itself."""
     deadline = time.monotonic() + PATIENCE
     sent = len(sensors.levels) + len(sensors.rubbish)
     while time.monotonic() < deadline:
@@ -144,7 +149,7 @@ def wait_until_caught_up(sensors: Sensors, watch: Watch, child: Child, log: Path
         done = [
             sum(offset for parts in query.offsets.values() for offset in parts.values()) for query in queries
         ]
-        if done and min(done) >= sent:
+        if done and min(done) >= sent and plant.lag() == 0:
             return
         time.sleep(0.1)
     raise RuntimeError(f"the pipeline did not catch up:\n{log.read_text()[-3000:]}")
@@ -207,7 +212,7 @@ def run(seconds: float, rate: int, folder: Path) -> int:
             if sensors.failure is not None:
                 raise RuntimeError(f"the sensors failed: {sensors.failure!r}")
             say(f"Sensors stopped after {len(sensors.levels):,} acknowledged events.")
-            wait_until_caught_up(sensors, watch, child, log)
+            wait_until_caught_up(sensors, watch, child, log, application(servers, url, str(folder)))
             stop = Child(
                 ["pipeline", "stop", NAME, "--bootstrap-server", servers], (folder / "stop.log").open("wb")
             )

@@ -4,6 +4,7 @@ audit    every event goes to plant.audit, exactly once, whatever is killed meanw
          plant.alerts, the critical ones to a partition of their own, and records that are no events to plant.dead.
 trends   how many alerts each stage had in each ten seconds, to plant.trends: one key per stage and window, so that
          a compacted topic keeps the newest count of each.
+stages   the same windows as a Streams application, with the names of the stages joined from a table: see stages.py.
 
 millstream pipeline run examples/ebike/pipeline.py --registry http://127.0.0.1:8081
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
+from stages import application
 
 from millstream.pipeline.columns import from_registry
 
@@ -36,6 +38,9 @@ def pipeline(spark: SparkSession, settings: Settings) -> dict[str, Any]:
     return {
         "audit": audit(events(spark, settings, "audit"), settings),
         "trends": trends(events(spark, settings, "trends"), settings),
+        "stages": application(settings.bootstrap_servers, settings.registry, settings.checkpoint).query(
+            spark
+        ),
     }
 
 

@@ -23,10 +23,17 @@ EVENTS, AUDIT, ALERTS, TRENDS, DEAD = (
     "plant.trends",
     "plant.dead",
 )
-PARTITIONS = {EVENTS: 4, AUDIT: 2, ALERTS: 3, TRENDS: 1, DEAD: 1}
+STAGE_TABLE, BY_STAGE = "plant.stages", "plant.by-stage"
+PARTITIONS = {EVENTS: 4, AUDIT: 2, ALERTS: 3, TRENDS: 1, DEAD: 1, STAGE_TABLE: 2, BY_STAGE: 1}
 CRITICAL_PARTITION = 0  # of ALERTS: critical alerts are alone there
 
-STAGES = ("frame", "motor", "battery", "wheels", "test-ride")
+STAGES = {  # what is in the table: how each is called, and how many alerts in ten seconds are fine
+    "frame": {"name": "Frame welding", "limit": 250},
+    "motor": {"name": "Motor mounting", "limit": 250},
+    "battery": {"name": "Battery assembly", "limit": 250},
+    "wheels": {"name": "Wheels and brakes", "limit": 250},
+    "test_ride": {"name": "Test ride", "limit": 240},
+}
 LEVELS = ("info", "warning", "critical")
 WEIGHTS = (88, 10, 2)
 
@@ -40,7 +47,7 @@ EVENT = json.dumps(
             {"name": "bike", "type": "string"},
             {
                 "name": "stage",
-                "type": {"type": "enum", "name": "Stage", "symbols": [s.replace("-", "_") for s in STAGES]},
+                "type": {"type": "enum", "name": "Stage", "symbols": list(STAGES)},
             },
             {"name": "level", "type": {"type": "enum", "name": "Level", "symbols": list(LEVELS)}},
             {"name": "reading", "type": "double"},
@@ -51,12 +58,23 @@ EVENT = json.dumps(
 
 
 def create_topics(servers: str) -> None:
-    compacted = {TRENDS: {"cleanup.policy": "compact"}}
-    topics = [NewTopic(name, count, 1, compacted.get(name, {})) for name, count in PARTITIONS.items()]
+    """All topics, and the table of stages."""
+    compacted = (TRENDS, STAGE_TABLE, BY_STAGE)
+    topics = [
+        NewTopic(name, count, 1, {"cleanup.policy": "compact"} if name in compacted else {})
+        for name, count in PARTITIONS.items()
+    ]
     with Cluster(ClientConfig.of(servers)) as cluster:
         for outcome in Admin(cluster).create_topics(topics).values():
             if isinstance(outcome, Exception):
                 raise outcome
+        now = round(time.time() * 1000)
+        rows: dict[tuple[str, int], list[Record]] = {}
+        for stage, row in STAGES.items():
+            place = (STAGE_TABLE, partition_for(stage.encode(), PARTITIONS[STAGE_TABLE]))
+            record = Record(0, now, stage.encode(), json.dumps(row).encode())
+            rows.setdefault(place, []).append(record)
+        Producer(cluster).send_batches({place: encode_batch(records) for place, records in rows.items()})
 
 
 class Sensors(threading.Thread):
@@ -118,7 +136,7 @@ class Sensors(threading.Thread):
         return {
             "id": f"event-{number:08}",
             "bike": f"bike-{pick.randrange(200):03}",
-            "stage": pick.choice(STAGES).replace("-", "_"),
+            "stage": pick.choice(list(STAGES)),
             "level": pick.choices(LEVELS, WEIGHTS)[0],
             "reading": round(pick.gauss(50, 10), 2),
             "at": round(time.time() * 1000),

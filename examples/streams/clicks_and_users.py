@@ -6,6 +6,14 @@ python examples/streams/clicks_and_users.py     feeds some records through the t
 from millstream.pipeline.streams import JoinWindows, StreamsBuilder, Topology, seconds
 from millstream.testing.topology import TopologyTestDriver
 
+RECORDS = [
+    ("users", "a", "Alice", 0),
+    ("shown", "a", "shoes", 1_000),
+    ("clicks", "a", "x", 4_000),
+    ("shown", "b", "hats", 5_000),
+    ("shown", "a", "books", 60_000),
+]
+
 
 def build() -> Topology:
     builder = StreamsBuilder()
@@ -23,12 +31,8 @@ def build() -> Topology:
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    shown, clicks = driver.input_topic("shown"), driver.input_topic("clicks")
-    driver.input_topic("users").pipe("a", "Alice", 0)
-    shown.pipe("a", "shoes", 1_000)
-    clicks.pipe("a", "x", 4_000)
-    shown.pipe("b", "hats", 5_000)
-    shown.pipe("a", "books", 60_000)
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
     for outcome in driver.output_topic("outcomes").read_values():
         print(outcome)
 

@@ -1,13 +1,16 @@
-"""A small order service: event sourcing with a view to read from (CQRS).
+"""A small order service: a warehouse that decides orders one after the other, and invoices for those it accepts.
 
-    commands   key: order, value: {"do": "place" | "pay" | "cancel", ...}     what users want
-    events     key: order, value: {"was": "placed" | "paid" | "cancelled" | "refused", ...}     what happened: the truth
-    orders     key: order, value: the order as it is now: the view, which can be rebuilt from the events at any time
-    revenue    key: customer, value: what they have paid for and not cancelled
+    products     key: product, value: {"name": ..., "price": ...}; whole in every task
+    deliveries   key: product, value: {"quantity": ...}: goods that come in
+    orders       key: order, value: {"product": ..., "quantity": ..., "customer": ...}
+    decisions    key: order, value: the order with "accepted": true or false
+    invoices     key: customer, value: what is to be paid for which order
+    stock        key: product, value: how many there are now
 
-The service decides a command by the state of its order and writes an event; the views follow from the events alone.
+Orders go by product to the task that knows this product's stock, so two orders can never be given the same bike. The stock is a store:
+it can be asked for over HTTP (`serve_queries`), and comes back from its changelog wherever the task runs next.
 
-python examples/streams/orders.py     feeds some commands through the test driver and prints what comes out
+python examples/streams/orders.py     feeds some orders through the test driver and prints what comes out
 """
 
 from typing import Any
@@ -23,63 +26,71 @@ from millstream.pipeline.streams import (
 )
 from millstream.testing.topology import TopologyTestDriver
 
-ALLOWED = {("place", None): "placed", ("pay", "placed"): "paid", ("cancel", "placed"): "cancelled"}
-ALLOWED |= {("cancel", "paid"): "cancelled"}
+RECORDS = [
+    ("products", "city", {"name": "City bike", "price": 2_400}, 0),
+    ("products", "cargo", {"name": "Cargo bike", "price": 5_100}, 0),
+    ("deliveries", "city", {"quantity": 3}, 1_000),
+    ("orders", "o1", {"product": "city", "quantity": 2, "customer": "ute"}, 2_000),
+    ("orders", "o2", {"product": "city", "quantity": 2, "customer": "max"}, 3_000),
+    ("orders", "o3", {"product": "cargo", "quantity": 1, "customer": "ute"}, 4_000),
+]
 
 
-class Service(Processor):
-    """Knows the state of every order, and nothing else."""
+class Warehouse(Processor):
+    """Knows how many of each product there are. A delivery adds, an order takes or is refused."""
 
     def init(self, context: Context) -> None:
-        self.states = context.store("states")
+        self.stock = context.store("stock")
 
     def process(self, record: Record) -> None:
-        command = dict(record.value)
-        wanted = command.pop("do")
-        happened = ALLOWED.get((wanted, self.states.get(record.key)))
-        if happened is None:
-            self.context.forward(record.with_value({"was": "refused", "command": wanted}))
+        product, wanted = record.key, record.value["quantity"]
+        there = self.stock.get(product) or 0
+        if "order" not in record.value:
+            self.stock.put(product, there + wanted)
         else:
-            self.states.put(record.key, happened)
-            self.context.forward(record.with_value({"was": happened, **command}))
-
-
-def apply(_order: str, event: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """An order after an event."""
-    return state if event["was"] == "refused" else {**state, **event}
+            accepted = wanted <= there
+            if accepted:
+                self.stock.put(product, there - wanted)
+            decision = {**record.value, "product": product, "accepted": accepted}
+            self.context.forward(Record(decision.pop("order"), decision, record.timestamp))
+        self.context.forward(record.with_value({"left": self.stock.get(product) or 0}))
 
 
 def build() -> Topology:
     builder = StreamsBuilder(value=serdes.JSON)
-    builder.add_store(key_value_store("states"))
-    events = builder.stream("commands").process_values(Service, stores=["states"]).through("events")
-    orders = events.group_by_key().aggregate(dict, apply, materialized="orders")
-    orders.to_stream().to("orders")
+    builder.add_store(key_value_store("stock", value=serdes.LONG))
+    products = builder.global_table("products")
+    orders = builder.stream("orders").map(lambda order, what: (what["product"], {**what, "order": order}))
+    work = builder.stream("deliveries").merge(orders.repartition()).process(Warehouse, stores=["stock"])
+    levels = work.filter(lambda _, what: "left" in what).map_values(lambda what: what["left"])
+    levels.to("stock", value=serdes.LONG)
+    decisions = work.filter(lambda _, what: "accepted" in what)
+    decisions.to("decisions")
     (
-        orders.filter(lambda _, order: order.get("was") == "paid")
-        .group_by(lambda _, order: (order["customer"], order["amount"]), value=serdes.LONG)
-        .reduce(lambda total, amount: total + amount, lambda total, amount: total - amount)
-        .to_stream()
-        .to("revenue", value=serdes.LONG)
+        decisions.filter(lambda _, decision: decision["accepted"])
+        .join(products, _invoice, key=lambda _, decision: decision["product"])
+        .select_key(lambda _, invoice: invoice["customer"])
+        .to("invoices")
     )
     return builder.build()
 
 
+def _invoice(decision: dict[str, Any], product: dict[str, Any]) -> dict[str, Any]:
+    quantity = decision["quantity"]
+    what = f"{quantity} x {product['name']}"
+    return {"customer": decision["customer"], "for": what, "total": quantity * product["price"]}
+
+
 def main() -> None:
     driver = TopologyTestDriver(build())
-    commands = driver.input_topic("commands")
-    commands.pipe("o1", {"do": "place", "customer": "ute", "amount": 30})
-    commands.pipe("o2", {"do": "place", "customer": "ute", "amount": 12})
-    commands.pipe("o1", {"do": "pay"})
-    commands.pipe("o2", {"do": "pay"})
-    commands.pipe("o2", {"do": "pay"})
-    commands.pipe("o1", {"do": "cancel"})
-    for order, event in driver.output_topic("events").read_key_values():
-        print("event  ", order, event["was"])
-    for order, state in driver.output_topic("orders").read_table().items():
-        print("order  ", order, state["was"], state["customer"], state["amount"])
-    for customer, revenue in driver.output_topic("revenue", value=serdes.LONG).read_key_values():
-        print("revenue", customer, revenue)
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
+    for order, decision in driver.output_topic("decisions").read_key_values():
+        print("order  ", order, "accepted" if decision["accepted"] else "refused")
+    for customer, invoice in driver.output_topic("invoices").read_key_values():
+        print("invoice", customer, invoice["for"], invoice["total"])
+    for product, left in driver.output_topic("stock").read_table().items():
+        print("stock  ", product, left)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,13 @@ from millstream.pipeline.streams import (
 )
 from millstream.testing.topology import TopologyTestDriver
 
+VIEWS = [(1, "alice"), (20, "bob"), (59, "alice"), (70, "alice"), (140, "carol")]  # second, user
+RECORDS = [
+    ("users", "alice", {"region": "europe"}, 0),
+    ("users", "bob", {"region": "asia"}, 0),
+    *(("pageviews", user, {"page": "/"}, second * 1000) for second, user in VIEWS),
+]
+
 
 def build() -> Topology:
     builder = StreamsBuilder()
@@ -34,13 +41,9 @@ def build() -> Topology:
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    users = driver.input_topic("users", value=serdes.JSON)
-    views = driver.input_topic("pageviews", value=serdes.JSON)
-    users.pipe("alice", {"region": "europe"}, 0)
-    users.pipe("bob", {"region": "asia"}, 0)
-    for second, user in ((1, "alice"), (20, "bob"), (59, "alice"), (70, "alice"), (140, "carol")):
-        views.pipe(user, {"page": "/"}, second * 1000)
-    for region, count in driver.output_topic("views-by-region", value=serdes.LONG).read_key_values():
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
+    for region, count in driver.output_topic("views-by-region").read_key_values():
         print(f"{region:15} {count}")
 
 

@@ -22,6 +22,18 @@ from millstream.pipeline.streams import (
 )
 from millstream.testing.topology import TopologyTestDriver
 
+RECORDS = [
+    ("stages", "frame", {"name": "Frame welding", "limit": 2}, 0),
+    ("stages", "battery", {"name": "Battery assembly", "limit": 2}, 0),
+    *(
+        ("events", "frame", {"level": "warning", "text": f"{80 + second} degrees"}, second * 1000)
+        for second in (1, 10, 20)
+    ),
+    ("events", "battery", {"level": "warning", "text": "slow"}, 30_000),
+    ("events", "battery", {"level": "error", "text": "no cells left"}, 40_000),
+    ("events", "frame", {"level": "warning", "text": "next shift"}, 120_000),
+]
+
 
 def build() -> Topology:
     builder = StreamsBuilder(value=serdes.JSON)
@@ -58,16 +70,10 @@ def _count(_stage: str, event: dict[str, Any], so_far: dict[str, Any]) -> dict[s
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    stages, events = driver.input_topic("stages"), driver.input_topic("events")
-    stages.pipe("frame", {"name": "Frame welding", "limit": 2}, 0)
-    stages.pipe("battery", {"name": "Battery assembly", "limit": 2}, 0)
-    for second in (1, 10, 20):
-        events.pipe("frame", {"level": "warning", "text": f"{80 + second} degrees"}, second * 1000)
-    events.pipe("battery", {"level": "warning", "text": "slow"}, 30_000)
-    events.pipe("battery", {"level": "error", "text": "no cells left"}, 40_000)
-    events.pipe("frame", {"level": "warning", "text": "next shift"}, 120_000)
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
     for topic in ("alerts-error", "alerts-warning", "trends"):
-        for key, value in driver.output_topic(topic, value=serdes.STRING).read_key_values():
+        for key, value in driver.output_topic(topic).read_key_values():
             print(f"{topic:15} {key:8} {value}")
 
 

@@ -1,41 +1,160 @@
-"""Runs one of the examples beside this file on Spark, against a cluster.
+"""Runs one of the examples beside this file on Spark.
 
-python examples/streams/run.py word_count --bootstrap localhost:9092 [--state FOLDER] [--delivery at_least_once]
+    python examples/streams/run.py word_count                              starts a broker of its own for it
+    python examples/streams/run.py word_count --bootstrap localhost:9092   on a cluster
 
-Its topics have to be there. It runs until it is stopped with Ctrl-C, and goes on from there when it is started again.
+Makes the topics that are missing, sends the example's records, prints what the application writes, and ends when all of it is
+processed. `--forever` goes on until Ctrl-C instead, `--no-feed` leaves the records to you. Started again on the same cluster and state
+folder, the application goes on from where it was.
 """
 
-import argparse
-import runpy
-from pathlib import Path
+from __future__ import annotations
 
+import argparse
+import contextlib
+import runpy
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from millstream.client import (
+    LATEST,
+    Admin,
+    ClientConfig,
+    Cluster,
+    Fetcher,
+    NewTopic,
+    Producer,
+    list_offsets,
+    visible_batches,
+)
+from millstream.client.fetch import next_offset
+from millstream.pipeline.streams import Topology
+from millstream.pipeline.streams.operators.joins import EMIT_EVERY
 from millstream.pipeline.streams.runtime import Streams
+from millstream.testing import Broker
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.murmur2 import partition_for
+from millstream.wire.records import Record, encode_batch, iter_records
 
 FOLDER = Path(__file__).parent
 
 
-def main() -> None:
-    names = sorted(file.stem for file in FOLDER.glob("*.py") if file != Path(__file__))
-    arguments = argparse.ArgumentParser(description="Runs an example on Spark, against a cluster.")
-    arguments.add_argument("example", choices=names)
-    arguments.add_argument("--bootstrap", default="localhost:9092")
-    arguments.add_argument("--state", default="streams-state")
-    arguments.add_argument("--delivery", default="exactly_once", choices=["exactly_once", "at_least_once"])
-    given = arguments.parse_args()
-    topology = runpy.run_path(str(FOLDER / f"{given.example}.py"))["build"]()
-    print(topology.describe())
+def topics_of(topology: Topology, kind: str) -> list[str]:
+    """The topics that are read ("source") or written ("sink"), but for the application's own internal ones."""
+    found = [topic for node in topology.nodes.values() if node.kind == kind for topic in node.topics]
+    return [topic for topic in dict.fromkeys(found) if topic not in topology.internal]
+
+
+def make_topics(cluster: Cluster, names: list[str], partitions: int) -> None:
+    for outcome in Admin(cluster).create_topics([NewTopic(name, partitions, -1) for name in names]).values():
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.topic_already_exists:
+            raise outcome
+
+
+def feed(cluster: Cluster, topology: Topology, records: list[tuple[str, Any, Any, int]]) -> None:
+    """Every record to the partition of its key."""
+    batches: dict[tuple[str, int], list[Record]] = {}
+    for topic, key, value, timestamp in records:
+        key_serde, value_serde = topology.serdes_of(topic)
+        raw = key_serde.write(topic, key)
+        partition = partition_for(raw, len(cluster.topic(topic, create=True).partitions)) if raw else 0
+        record = Record(0, timestamp, raw, value_serde.write(topic, value))
+        batches.setdefault((topic, partition), []).append(record)
+    Producer(cluster).send_batches({place: encode_batch(rows) for place, rows in batches.items()})
+
+
+class Outputs:
+    """What is written to some topics from now on, committed records only."""
+
+    def __init__(self, cluster: Cluster, topology: Topology, topics: list[str]) -> None:
+        self._topology, self._fetcher = topology, Fetcher(cluster, read_committed=True)
+        places = [
+            (topic, number) for topic in topics for number in cluster.topic(topic, create=True).partitions
+        ]
+        self._at = {
+            place: found.offset
+            for place, found in list_offsets(cluster, dict.fromkeys(places, LATEST)).items()
+        }
+        self._cluster = cluster
+
+    def new(self) -> Iterator[tuple[str, Any, Any]]:
+        latest = list_offsets(self._cluster, dict.fromkeys(self._at, LATEST), read_committed=True)
+        while left := {place: at for place, at in self._at.items() if at < latest[place].offset}:
+            for answer in self._fetcher.poll(left, 500):
+                place = (answer.topic, answer.partition)
+                key_serde, value_serde = self._topology.serdes_of(answer.topic)
+                for _, batch in visible_batches(answer, self._at[place], read_committed=True):
+                    for record in iter_records(batch):
+                        if record.offset >= self._at[place]:
+                            key = key_serde.reader(answer.topic)(record.key)
+                            yield answer.topic, key, value_serde.reader(answer.topic)(record.value)
+                self._at[place] = next_offset(answer, self._at[place])
+
+
+def run(example: str, servers: str, given: argparse.Namespace) -> None:
+    content = runpy.run_path(str(FOLDER / f"{example}.py"))
+    topology: Topology = content["build"]()
+    print(topology.describe(), flush=True)
     application = Streams(
         topology,
-        given.example.replace("_", "-"),
-        bootstrap_servers=given.bootstrap,
+        example.replace("_", "-"),
+        bootstrap_servers=servers,
         state=given.state,
         delivery=given.delivery,
+        config={
+            EMIT_EVERY: 0
+        },  # lonely records of joins leave with the next record, not up to a second later
     )
-    query = application.start()
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
+    written = topics_of(topology, "sink")
+    with Cluster(ClientConfig.of(servers)) as cluster:
+        make_topics(
+            cluster, list(dict.fromkeys([*topics_of(topology, "source"), *written])), given.partitions
+        )
+        outputs = Outputs(cluster, topology, written)
+        if given.feed:
+            feed(cluster, topology, content["RECORDS"])
+        query = application.start()
+        try:
+            while query.isActive:
+                done = application.lag() == 0
+                for topic, key, value in outputs.new():
+                    print(topic, key, value, flush=True)
+                if done and not given.forever:
+                    break
+                time.sleep(0.2)
+            if (failure := query.exception()) is not None:
+                raise failure
+        except KeyboardInterrupt:
+            pass
+        finally:
+            query.stop()
+
+
+def main() -> None:
+    names = sorted(file.stem for file in FOLDER.glob("*.py") if file.name != Path(__file__).name)
+    arguments = argparse.ArgumentParser(description="Runs an example on Spark.")
+    arguments.add_argument("example", choices=names)
+    arguments.add_argument(
+        "--bootstrap", help="a cluster (default: starts a broker, which ends with the example)"
+    )
+    arguments.add_argument("--state", help="folder for stores and checkpoint (default: a temporary one)")
+    arguments.add_argument("--delivery", default="exactly_once", choices=["exactly_once", "at_least_once"])
+    arguments.add_argument(
+        "--partitions", type=int, default=1, help="of the topics that are made (default 1)"
+    )
+    arguments.add_argument("--forever", action="store_true", help="go on until Ctrl-C")
+    arguments.add_argument(
+        "--no-feed", dest="feed", action="store_false", help="send nothing: the records come from elsewhere"
+    )
+    given = arguments.parse_args()
+    with contextlib.ExitStack() as stack:
+        if given.state is None:
+            given.state = stack.enter_context(tempfile.TemporaryDirectory(prefix="millstream-streams-"))
+        servers = given.bootstrap or stack.enter_context(Broker()).bootstrap_servers
+        run(given.example, servers, given)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ python examples/streams/sum_six_or_five.py     feeds the records through the tes
 from millstream.pipeline.streams import Materialized, StreamsBuilder, Topology, serdes
 from millstream.testing.topology import TopologyTestDriver
 
-RECORDS = [("a", 1), ("b", 2), ("a", 3)]
+RECORDS = [("numbers", "a", 1, 0), ("numbers", "b", 2, 1), ("numbers", "a", 3, 2)]
 
 
 def build() -> Topology:
@@ -33,7 +33,8 @@ def build() -> Topology:
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    driver.input_topic("numbers").pipe_all(RECORDS)
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
     print("as a stream:", driver.output_topic("stream-sum").read_values()[-1])
     print("as a table: ", driver.output_topic("table-sum").read_values()[-1])
 

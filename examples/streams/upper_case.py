@@ -6,6 +6,8 @@ python examples/streams/upper_case.py     feeds two records through the test dri
 from millstream.pipeline.streams import StreamsBuilder, Topology
 from millstream.testing.topology import TopologyTestDriver
 
+RECORDS = [("text", "1", "hello", 0), ("text", "2", "mill", 1)]
+
 
 def build() -> Topology:
     builder = StreamsBuilder()
@@ -15,7 +17,8 @@ def build() -> Topology:
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    driver.input_topic("text").pipe_all([("1", "hello"), ("2", "mill")])
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
     for key, value in driver.output_topic("upper-case").read_key_values():
         print(key, value)
 

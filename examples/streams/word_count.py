@@ -3,8 +3,10 @@
 python examples/streams/word_count.py     feeds a few lines through the test driver and prints what comes out
 """
 
-from millstream.pipeline.streams import StreamsBuilder, Topology, serdes
+from millstream.pipeline.streams import StreamsBuilder, Topology
 from millstream.testing.topology import TopologyTestDriver
+
+RECORDS = [("lines", None, "all streams lead to Kafka", 0), ("lines", None, "join all streams", 1)]
 
 
 def build() -> Topology:
@@ -22,10 +24,9 @@ def build() -> Topology:
 
 def main() -> None:
     driver = TopologyTestDriver(build())
-    lines = driver.input_topic("lines")
-    lines.pipe(None, "all streams lead to Kafka")
-    lines.pipe(None, "join all streams")
-    for word, count in driver.output_topic("word-counts", value=serdes.LONG).read_table().items():
+    for topic, key, value, timestamp in RECORDS:
+        driver.input_topic(topic).pipe(key, value, timestamp)
+    for word, count in driver.output_topic("word-counts").read_table().items():
         print(f"{word:10} {count}")
 
 

@@ -20,7 +20,17 @@ sys.path.insert(0, str(EXAMPLE))
 def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None:
     from check import account, read_topic  # type: ignore[import-not-found]
     from demo import start_registry  # type: ignore[import-not-found]
-    from plant import ALERTS, AUDIT, DEAD, EVENTS, TRENDS, Sensors, create_topics  # type: ignore[import-not-found]
+    from plant import (  # type: ignore[import-not-found]
+        ALERTS,
+        AUDIT,
+        BY_STAGE,
+        DEAD,
+        EVENTS,
+        STAGES,
+        TRENDS,
+        Sensors,
+        create_topics,
+    )
 
     with Broker({"group.initial.rebalance.delay.ms": 0}) as broker:
         servers = broker.bootstrap_servers
@@ -49,10 +59,10 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
                         if event["level"] != "info":
                             out.setdefault((ALERTS, 0 if event["level"] == "critical" else 1), []).append(row)
                             counts[event["stage"]] = counts.get(event["stage"], 0) + 1
-                out[TRENDS, 0] = [
-                    Record(0, 0, stage.encode(), json.dumps({"alerts": count}).encode())
-                    for stage, count in counts.items()
-                ]
+                for stage, count in counts.items():
+                    row, key = {"stage": STAGES[stage]["name"], "alerts": count}, f"{stage}@now".encode()
+                    for topic in (TRENDS, BY_STAGE):
+                        out.setdefault((topic, 0), []).append(Record(0, 0, key, json.dumps(row).encode()))
                 left_out = out[AUDIT, 0].pop()
                 producer = Producer(cluster)
                 producer.send_batches({place: encode_batch(rows) for place, rows in out.items()})
@@ -61,12 +71,14 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
                 ]
                 producer.send(AUDIT, 0, [left_out])
                 right, wrong = account(servers, url, sensors)
-                assert (len(right), wrong) == (5, [])
+                assert (len(right), wrong) == (6, [])
                 producer.send(AUDIT, 1, [left_out])
-                producer.send(TRENDS, 0, [Record(0, 0, b"frame", b'{"alerts": 0}')])
+                producer.send(TRENDS, 0, [Record(0, 0, b"frame@now", b'{"alerts": 0}')])
+                producer.send(BY_STAGE, 0, [Record(0, 0, b"motor@now", b'{"stage": "?"}')])
                 wrong = account(servers, url, sensors)[1]
                 assert wrong[0] == "events in the audit trail: 0 missing, 1 too many"
                 assert wrong[1].startswith("the windows count")
+                assert wrong[2].endswith("2 differ, and 1 have the wrong name")
         finally:
             registry.stop()
 

@@ -269,23 +269,12 @@ class Groups:
 
         return self._coordinators.ask(group_id, ask)
 
-    def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError | None]:
-        """Commit for a group without members. The broker refuses a group that has some."""
-        topics = [
-            {
-                "name": name,
-                "partitions": [
-                    {
-                        "partition_index": number,
-                        "committed_offset": offsets[name, number],
-                        "committed_leader_epoch": -1,
-                        "committed_metadata": "",
-                    }
-                    for number in numbers
-                ],
-            }
-            for name, numbers in places_by_topic(offsets).items()
-        ]
+    def commit(
+        self, group_id: str, offsets: Mapping[Place, int], metadata: Mapping[Place, str] | None = None
+    ) -> dict[Place, KafkaError | None]:
+        """Commit for a group without members, with the texts that go with some of the offsets. The broker refuses a group
+        that has members."""
+        topics = offsets_by_topic(offsets, metadata or {})
 
         def ask(connection: Connection) -> dict[Place, KafkaError | None]:
             answer = connection.request(
@@ -336,6 +325,25 @@ def _per_partition(answer: Any, subject: str) -> dict[Place, KafkaError | None]:
                 error = KafkaError(p.error_code, describe(p.error_code))
             found[str(t.name), int(p.partition_index)] = error
     return found
+
+
+def offsets_by_topic(offsets: Mapping[Place, int], metadata: Mapping[Place, str]) -> list[dict[str, Any]]:
+    """Offsets to commit, as requests have them."""
+    return [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "committed_offset": offsets[name, number],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": metadata.get((name, number), ""),
+                }
+                for number in numbers
+            ],
+        }
+        for name, numbers in places_by_topic(offsets).items()
+    ]
 
 
 def places_by_topic(places: Iterable[Place]) -> dict[str, list[int]]:

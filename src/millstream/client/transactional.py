@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
-from millstream.client.groups import TRANSACTION, Coordinators, places_by_topic
+from millstream.client.groups import GROUP, TRANSACTION, Coordinators, offsets_by_topic, places_by_topic
 from millstream.client.messages import exchange
 from millstream.client.producer import Batch, Place, Producer, Sending
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 BUSY_PAUSE = 0.01  # the coordinator still writes the end of the last transaction, which takes milliseconds
 
 # Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every cluster has.
-_INIT, _ADD, _END, _PRODUCE = 4, 3, 4, 11
+_INIT, _ADD, _END, _PRODUCE, _ADD_OFFSETS, _COMMIT_OFFSETS = 4, 3, 4, 11, 3, 3
 
 _FENCED = frozenset(
     {
@@ -70,6 +70,7 @@ class TransactionalProducer(Producer):
         self.transactional_id: str = transactional_id
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(cluster, TRANSACTION)
+        self._groups = Coordinators(cluster, GROUP)
         self._announced: set[Place] = set()
 
     @classmethod
@@ -136,6 +137,45 @@ class TransactionalProducer(Producer):
 
         self._patiently(ask)
         self._announced.update(new)
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[Place, int], metadata: Mapping[Place, str] | None = None
+    ) -> None:
+        """Make a group's offsets, and the texts that go with some of them, part of the transaction: they are there with its
+        records, or neither is. For a group without members."""
+
+        def announce(connection: Connection) -> None:
+            answer = connection.request(
+                "add_offsets_to_txn",
+                up_to=_ADD_OFFSETS,
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                group_id=group,
+            )
+            check(answer.error_code, subject=f"group {group} in {self.transactional_id}")
+
+        self._patiently(announce)
+        topics = offsets_by_topic(offsets, metadata or {})
+
+        def commit(connection: Connection) -> None:
+            answer = connection.request(
+                "txn_offset_commit",
+                up_to=_COMMIT_OFFSETS,
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=topics,
+            )
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    check(part.error_code, subject=f"offset of {topic.name}-{part.partition_index}")
+
+        self._groups.ask(group, commit)
 
     def commit(self) -> None:
         self._end(True)

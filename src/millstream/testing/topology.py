@@ -115,16 +115,19 @@ class TopologyTestDriver:
         start: int | None = None,
         advance: Span = 0,
     ) -> TestInputTopic:
-        """A topic to write to. Records without a timestamp get `start` (default: the wall clock), each `advance` later."""
-        serdes = (key or self.topology.key, value or self.topology.value)
-        return TestInputTopic(
-            self, topic, *serdes, self._now if start is None else start, milliseconds(advance)
-        )
+        """A topic to write to, with the serdes that it is read with unless others are given. Records without a timestamp
+        get `start` (default: the wall clock), each `advance` later."""
+        key_serde, value_serde = self.topology.serdes_of(topic)
+        first = self._now if start is None else start
+        serdes = (key or key_serde, value or value_serde)
+        return TestInputTopic(self, topic, *serdes, first, milliseconds(advance))
 
     def output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
-        return TestOutputTopic(self, topic, key or self.topology.key, value or self.topology.value)
+        """A topic to read, with the serdes that it is written with unless others are given."""
+        key_serde, value_serde = self.topology.serdes_of(topic)
+        return TestOutputTopic(self, topic, key or key_serde, value or value_serde)
 
     def advance_wall_clock(self, span: Span) -> None:
         """Lets time pass; timers by the wall clock fire once if they are due."""

@@ -9,7 +9,6 @@ import pytest
 
 from millstream.pipeline.streams import StreamsBuilder, serdes
 from millstream.pipeline.streams.stores import StoreSpec
-from millstream.pipeline.streams.stores.base import LogRecord
 from millstream.pipeline.streams.stores.lmdb import StoreFolder
 from millstream.pipeline.streams.task import in_memory
 from millstream.testing.topology import TopologyTestDriver
@@ -71,7 +70,7 @@ def test_a_changelog_brings_a_store_back(name: str, tmp_path: Path) -> None:
         if not store.spec.logged:
             continue
         changelog = [
-            LogRecord(raw.key or b"", raw.value, raw.timestamp)
+            (raw.key or b"", raw.value, raw.timestamp)
             for raw in driver.read_raw(store.spec.changelog("vectors"))
         ]
         again, on_disk = in_memory(store.spec, "vectors"), folder.open(store.spec, "vectors")
@@ -98,7 +97,7 @@ def test_a_folder_holds_what_was_committed(tmp_path: Path) -> None:
     assert store.get(b"a") == (1, 10)
     assert store.get(b"b") is None
     store.put(b"c", 3, 13)
-    assert [record.key for record in store.drain()] == [b"c"]
+    assert [key for key, _, _ in store.drain()] == [b"c"]
     folder.commit(b"second")
     store.put(b"d", 4, 14)
     folder.close()

@@ -20,6 +20,7 @@ against a cluster.
     dsl         streams and tables as objects            graph      the plan they draw
     topology    nodes and stores by name                 describe   a topology as Kafka Streams prints it
     operators   what nodes do, as functions              stores     what they remember
+    expressions instead of functions                     columns    operators on whole blocks of records
     task        a topology made ready to run             runtime    running it on Spark
     serdes, windows, errors
 """
@@ -44,6 +45,7 @@ from millstream.pipeline.streams.errors import (
     StreamsError,
     TopologyError,
 )
+from millstream.pipeline.streams.expressions import Expression, col, fields, lit
 from millstream.pipeline.streams.operators.processors import (
     STREAM_TIME,
     WALL_CLOCK,
@@ -74,6 +76,7 @@ __all__ = [
     "CogroupedKStream",
     "Context",
     "Errors",
+    "Expression",
     "GlobalKTable",
     "JoinWindows",
     "KGroupedStream",
@@ -97,8 +100,11 @@ __all__ = [
     "TopologyError",
     "Window",
     "Windowed",
+    "col",
+    "fields",
     "hours",
     "key_value_store",
+    "lit",
     "minutes",
     "seconds",
     "serdes",

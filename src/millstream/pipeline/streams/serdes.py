@@ -43,6 +43,8 @@ class Serde:
     plain_read: Callable[[bytes], Any] | None = None
     made: tuple[Any, ...] | None = None
     """The function that made it and its arguments: that is what goes to another process."""
+    window_bytes: int = 0
+    """How many bytes behind a key are its window: the key alone decides the partition."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.made is not None:
@@ -141,7 +143,8 @@ def time_windowed(key: Serde, size: int) -> Serde:
         (start,) = _TIME.unpack(data[-8:])
         return Windowed(key.read(topic, data[:-8]), Window(start, start + size))
 
-    return Serde(f"time-windowed {key.name}", write, read, key.shared, made=(time_windowed, key, size))
+    made = (time_windowed, key, size)
+    return Serde(f"time-windowed {key.name}", write, read, key.shared, made=made, window_bytes=_TIME.size)
 
 
 def session_windowed(key: Serde) -> Serde:
@@ -158,7 +161,8 @@ def session_windowed(key: Serde) -> Serde:
         end, start = _TIMES.unpack(data[-16:])
         return Windowed(key.read(topic, data[:-16]), Window(start, end))
 
-    return Serde(f"session-windowed {key.name}", write, read, key.shared, made=(session_windowed, key))
+    made = (session_windowed, key)
+    return Serde(f"session-windowed {key.name}", write, read, key.shared, made=made, window_bytes=_TIMES.size)
 
 
 def _length(size: int) -> bytes:
@@ -217,7 +221,7 @@ def changes(value: Serde) -> Serde:
 def _by_registry(kind: str, registry: SchemaRegistry, schema: str | None, is_key: bool, more: Any) -> Serde:
     from millstream.serdes import Decoder, Encoder  # brings every schema language: only for those who use one
 
-    encoder = Encoder(registry, schema, kind, **more)
+    encoder = Encoder(registry, schema, kind, **{"use_latest": schema is None, **more})
     decoder = Decoder(registry, reader=schema if kind == "AVRO" else None)
     return Serde(
         kind.lower(),
@@ -228,7 +232,8 @@ def _by_registry(kind: str, registry: SchemaRegistry, schema: str | None, is_key
 
 
 def avro(registry: SchemaRegistry, schema: str | None = None, *, is_key: bool = False, **more: Any) -> Serde:
-    """Avro by a registry. `more` goes to `millstream.serdes.Encoder` (use_latest, strategy, ...)."""
+    """Avro by a registry; without a schema records are written with the newest one of their subject. `more` goes to
+    `millstream.serdes.Encoder` (use_latest, strategy, ...)."""
     return _by_registry("AVRO", registry, schema, is_key, more)
 
 

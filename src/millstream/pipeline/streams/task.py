@@ -1,7 +1,8 @@
 """A task: one or more sub-topologies made ready to run, with their stores and timers.
 
 `deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it through to the end;
-`deliver_batch` takes many of one topic. What sinks write goes to `collect`. The runtime on Spark and the test driver both run this.
+`deliver_batch` takes many of one topic, on columns where it can (`columns`). What sinks write goes to `collect`. The runtime on Spark and
+the test driver both run this.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from millstream.pipeline.streams.errors import ProcessingFailed, SerdeMissing, StreamsError
-from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, nothing
-from millstream.pipeline.streams.operators.processors import STREAM_TIME
+from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, Times, nothing
+from millstream.pipeline.streams.operators.processors import STREAM_TIME, WALL_CLOCK
 from millstream.pipeline.streams.stores import StoreSpec
 from millstream.pipeline.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
 from millstream.pipeline.streams.stores.memory import (
@@ -23,6 +24,11 @@ from millstream.pipeline.streams.stores.memory import (
     MemoryWindowStore,
 )
 from millstream.pipeline.streams.topology import Node, Topology
+from millstream.wire.murmur2 import partition_for
+
+if TYPE_CHECKING:
+    from millstream.pipeline.streams.columns.blocks import Records
+    from millstream.pipeline.streams.columns.plan import CollectColumns, ColumnPlan
 
 log = logging.getLogger("millstream.streams")
 
@@ -87,6 +93,8 @@ class Task:
         config: dict[str, Any] | None = None,
         errors: Errors | None = None,
         global_stores: dict[str, Any] | None = None,
+        partitions_of: Callable[[str], int] = lambda _topic: 1,
+        collect_columns: CollectColumns | None = None,
     ) -> None:
         self.topology, self.application, self.partition = topology, application, partition
         self.stream_time = -1
@@ -96,10 +104,14 @@ class Task:
         self.shared: dict[Any, Any] = {}
         self.now = now
         self.errors = errors or Errors()
-        self._collect = collect
+        self.collect, self.collect_columns = collect, collect_columns
+        self._partitions_of = partitions_of
         self._timers: dict[str, list[_Timer]] = {}
         self.stores: dict[str, Any] = dict(global_stores or {})
         self._built: dict[str, Process] = {}
+        self.forwards: dict[str, Process] = {}
+        self._plans: dict[str, ColumnPlan | None] = {}
+        self._records: tuple[str, int, Records] | None = None
         self.sources: dict[str, _Source] = {}
         wanted = None if sub_topologies is None else set(sub_topologies)
         groups = [group for group in topology.sub_topologies() if wanted is None or group.id in wanted]
@@ -114,6 +126,9 @@ class Task:
         self._sources_by_node = {
             name: self._source(topology.nodes[name]) for group in groups for name in group.sources
         }
+        self._first_timers = [
+            timer for kind in (STREAM_TIME, WALL_CLOCK) for timer in self._timers.get(kind, ())
+        ]
 
     # For operators -------------------------------------------------------------------------------------------------------
 
@@ -187,10 +202,12 @@ class Task:
         self,
         topic: str,
         partition: int,
-        records: Iterable[tuple[int, bytes | None, bytes | None, int, Headers]],
+        records: Records | Iterable[tuple[int, bytes | None, bytes | None, int, Headers]],
     ) -> None:
-        """Many records of one topic: (offset, key, value, timestamp, headers), in order."""
+        """Many records of one topic: (offset, key, value, timestamp, headers), in order; or `columns.blocks.Records`."""
         source = self.source(topic)
+        if hasattr(records, "offsets") and self._deliver_columns(topic, partition, cast("Records", records)):
+            return
         if source.timestamps is not None or STREAM_TIME in self._timers:
             for offset, key, value, timestamp, headers in records:
                 self.deliver(topic, partition, offset, key, value, timestamp, headers)
@@ -215,14 +232,80 @@ class Task:
                 self._failed(stage, error, key, value, timestamp)
         self._place = None
 
+    def _deliver_columns(self, topic: str, partition: int, records: Records) -> bool:
+        """Whether all of it could be done on columns; else nothing was done."""
+        if STREAM_TIME in self._timers or not len(records):
+            return False
+        name = self.topology.source_of(self._short(topic)) or topic
+        if name not in self._plans:
+            from millstream.pipeline.streams.columns.plan import ColumnPlan
+
+            self._plans[name] = ColumnPlan.for_source(self, name)
+        plan = self._plans[name]
+        if plan is None:
+            return False
+        self._records = (topic, partition, records)
+        done = plan.run(records)
+        if done:
+            self.stream_time = max(self.stream_time, int(records.stamps.max()))
+        self._records = self._place = None
+        return done
+
+    def forward_rows(
+        self, forward: Process, keys: list[Any], values: list[Any], stamps: list[int], rows: list[int]
+    ) -> None:
+        """Results of a block one by one; `rows` are the records of it that they came from."""
+        assert self._records is not None
+        topic, partition, records = self._records
+        offsets, times = records.offsets, records.stamps
+        last = 0
+        for key, value, stamp, row in zip(keys, values, stamps, rows, strict=True):
+            self.stream_time = max(self.stream_time, *times[last : row + 1].tolist())
+            last = row
+            self._place = (topic, partition, int(offsets[row]))
+            try:
+                forward(key, value, stamp, ())
+            except Exception as error:
+                raw = (records.keys[row].as_py(), records.values[row].as_py(), int(times[row]))
+                self._failed("processing", error, *raw)
+
     def punctuate_stream_time(self) -> bool:
         """Timers by stream time that are due."""
         return self._punctuate(STREAM_TIME, self.stream_time)
 
     def punctuate_wall_clock(self) -> bool:
-        from millstream.pipeline.streams.operators.processors import WALL_CLOCK
-
         return self._punctuate(WALL_CLOCK, self.now())
+
+    @property
+    def next_timer(self) -> int | None:
+        """When the next timer by the wall clock is due."""
+        return min(
+            (timer.next for timer in self._timers.get(WALL_CLOCK, ()) if not timer.ended), default=None
+        )
+
+    @property
+    def memory(self) -> list[list[int]]:
+        """Times that are to be known when the task goes on in another process: its own, those of the timers that it began
+        with, and those of its operators. Rows are in the stores."""
+        timers = [-1 if timer.ended else timer.next for timer in self._first_timers]
+        known = [value for value in self.shared.values() if isinstance(value, Times)]
+        return [
+            [self.stream_time],
+            timers,
+            *([getattr(one, name) for name in type(one).__slots__] for one in known),
+        ]
+
+    def recall(self, memory: list[list[int]]) -> None:
+        """What `memory` told in another process. That of another topology is left alone."""
+        if [len(part) for part in memory] != [len(part) for part in self.memory]:
+            return
+        (self.stream_time,), timers, *times = memory
+        for timer, due in zip(self._first_timers, timers, strict=True):
+            timer.next, timer.ended = due, due < 0
+        known = [value for value in self.shared.values() if isinstance(value, Times)]
+        for one, numbers in zip(known, times, strict=True):
+            for name, number in zip(type(one).__slots__, numbers, strict=True):
+                setattr(one, name, number)
 
     def close(self) -> None:
         for processor in self.shared.get("processors", []):
@@ -237,13 +320,23 @@ class Task:
         for timer in sorted((timer for timer in timers if timer.next <= now), key=lambda timer: timer.next):
             if timer.ended:
                 continue
-            timer.punctuate(now)
+            self._fire(timer, now)
             fired = True
             timer.next += timer.every
             if timer.next <= now:
                 timer.next = now - (now - timer.next) % timer.every + timer.every
         self._timers[kind] = [timer for timer in timers if not timer.ended]
         return fired
+
+    def _fire(self, timer: _Timer, now: int) -> None:
+        try:
+            timer.punctuate(now)
+        except Exception as error:
+            if self.errors.processing == "fail":
+                if isinstance(error, StreamsError):
+                    raise
+                raise ProcessingFailed(f"a timer at {now}: {type(error).__name__}: {error}") from error
+            log.warning("a timer at %d failed: %s: %s", now, type(error).__name__, error)
 
     def _failed(
         self, stage: str, error: Exception, key: bytes | None, value: bytes | None, timestamp: int
@@ -261,7 +354,7 @@ class Task:
                 ("__streams.errors.partition", str(origin.partition).encode()),
                 ("__streams.errors.offset", str(origin.offset).encode()),
             )
-            self._collect(letters, key, value, timestamp, headers, None)
+            self.collect(letters, key, value, timestamp, headers, None)
         if getattr(self.errors, stage) == "fail":
             if isinstance(error, StreamsError):
                 raise error
@@ -285,7 +378,8 @@ class Task:
                 found = self._sink(node)
             else:
                 ways = {child: self._function(child) for child in node.children}
-                out = Out(_fan_out([ways[child] for child in node.children]), ways)
+                self.forwards[name] = _fan_out([ways[child] for child in node.children])
+                out = Out(self.forwards[name], ways)
                 found = out.forward if node.operator is None else node.operator.build(self, out)
             self._built[name] = found
         return found
@@ -299,12 +393,12 @@ class Task:
     def _sink(self, node: Node) -> Process:
         topology, collect, partitioner, choose = (
             self.topology,
-            self._collect,
+            self.collect,
             node.partitioner,
             node.topic_choice,
         )
         key_serde, value_serde = node.key or topology.key, node.value or topology.value
-        if choose is None and partitioner is None:
+        if choose is None and partitioner is None and not key_serde.window_bytes:
             topic = topology.internal_name(node.topics[0], self.application)
             write_key, write_value = key_serde.writer(topic), value_serde.writer(topic)
 
@@ -320,14 +414,16 @@ class Task:
         def write_there(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             topic = node.topics[0] if choose is None else choose(key, value, headers)
             topic = topology.internal_name(topic, self.application)
-            partition = None
-            if partitioner is not None:
-                partition = partitioner(topic, key, value, int(self.config.get(f"partitions.{topic}", 1)))
             try:
                 key_bytes = None if key is None else key_serde.write(topic, key)
                 value_bytes = None if value is None else value_serde.write(topic, value)
             except Exception as error:
                 raise _unwritable(node, key, value, error) from error
+            partition, count = None, self._partitions_of(topic)
+            if partitioner is not None:
+                partition = partitioner(topic, key, value, count)
+            elif key_serde.window_bytes and key_bytes is not None and count > 1:
+                partition = partition_for(key_bytes[: -key_serde.window_bytes], count)
             collect(topic, key_bytes, value_bytes, timestamp, headers, partition)
 
         return write_there

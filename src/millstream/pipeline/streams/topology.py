@@ -196,6 +196,14 @@ class Topology:
                 return node.name
         return None
 
+    def serdes_of(self, topic: str) -> tuple[Serde, Serde]:
+        """How keys and values of a topic are read here, or else written."""
+        for kind in ("source", "sink"):
+            for node in self.nodes.values():
+                if node.kind == kind and topic in node.topics:
+                    return node.key or self.key, node.value or self.value
+        return self.key, self.value
+
     def internal_name(self, topic: str, application: str) -> str:
         return f"{application}-{topic}" if topic in self.internal else topic
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millstream.pipeline.streams.expressions import Expression
 from millstream.pipeline.streams.serdes import Serde
 from millstream.pipeline.streams.windows import Span, milliseconds
 
@@ -102,6 +103,8 @@ class Suppressed:
 
 def positional(function: Callable[..., Any], default: int) -> int:
     """How many positional arguments a function needs; `default` where Python cannot tell (some built-ins)."""
+    if isinstance(function, Expression):
+        return 2  # key and value
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

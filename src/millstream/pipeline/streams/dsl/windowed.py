@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from millstream.pipeline.streams.dsl.grouped import KGroupedStream
 from millstream.pipeline.streams.dsl.options import Materialized
 from millstream.pipeline.streams.dsl.table import KTable
-from millstream.pipeline.streams.operators.aggregates import SessionAggregate, WindowAggregate
+from millstream.pipeline.streams.operators.aggregates import SessionAggregate, WindowAggregate, count_one
 from millstream.pipeline.streams.operators.sliding import SlidingAggregate
 from millstream.pipeline.streams.serdes import LONG, Serde, session_windowed, time_windowed
 from millstream.pipeline.streams.stores import StoreSpec
@@ -206,10 +206,6 @@ class SessionWindowedKStream(Generic[K, V]):
         spec = session_spec(self._grouped, self._windows, store, kept, value)
         operator = SessionAggregate(self._windows, store, initializer, aggregator, merger, self._final)
         return self._grouped._to_table(name, operator, spec, session_windowed(spec.key))
-
-
-def count_one(_key: Any, _value: Any, count: int) -> int:
-    return count + 1
 
 
 def add_counts(_key: Any, one: int, other: int) -> int:

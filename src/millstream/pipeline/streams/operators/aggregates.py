@@ -10,12 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.pipeline.streams.operators.base import Get, Getter, Headers, Out, Process, Row, Task
+from millstream.pipeline.streams.operators.base import (
+    Clock,
+    Get,
+    Getter,
+    Headers,
+    Out,
+    Process,
+    Row,
+    Task,
+    clock_of,
+)
 from millstream.pipeline.streams.operators.tables import StoredRows
 from millstream.pipeline.streams.windows import SessionWindows, TimeWindows, Window, Windowed
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
+
+
+def count_one(_key: Any, _value: Any, count: int) -> int:
+    return count + 1
+
 
 EMIT_EVERY = "millstream.emit.interval.ms"
 """Setting: how often (wall clock) closed windows are looked for."""
@@ -158,17 +173,16 @@ class WindowAggregate:
         initializer, aggregator, send_old = self.initializer, self.aggregator, self.send_old
         starts, size, advance = self.windows.starts, self.windows.size, self.windows.advance
         grace, final, tumbling = self.windows.grace_ms, self.final, size == advance
-        emit = _ClosedWindows(task, store, self.windows, forward) if final else None
-        seen = -1
+        clock = clock_of(task, self)
+        emit = _ClosedWindows(task, store, self.windows, forward, clock) if final else None
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            nonlocal seen
             if key is None:
                 task.dropped += 1
                 return
-            if timestamp > seen:
-                seen = timestamp
-            closed = seen - grace
+            if timestamp > clock.seen:
+                clock.seen = timestamp
+            closed = clock.seen - grace
             place = encode(key)
             for start in (timestamp // advance * advance,) if tumbling else starts(timestamp):
                 end = start + size
@@ -196,33 +210,34 @@ class WindowAggregate:
 class _ClosedWindows:
     """Sends windows when they have closed, looking for them at most once per interval of wall-clock time."""
 
-    def __init__(self, task: Task, store: Any, windows: TimeWindows, forward: Process) -> None:
+    def __init__(self, task: Task, store: Any, windows: TimeWindows, forward: Process, clock: Clock) -> None:
         self._task, self._store, self._windows, self._forward = task, store, windows, forward
         self._every = int(task.config.get(EMIT_EVERY, 1000))
         self._next = 0
-        self._last: int | None = None
+        self._clock = clock
 
     def __call__(self, closed: int, headers: Headers) -> None:
         now = self._task.now()
         if now < self._next:
             return
         self._next = now + self._every
-        if self._last is not None and self._last >= closed:
+        sent = self._clock.sent
+        if sent >= max(closed, 0):
             return
         size = self._windows.size
         last = closed - size
         if last < 0:
             return
         first = 0
-        if self._last is not None:
-            first = max(0, self._last - size) + 1
+        if sent >= 0:
+            first = max(0, sent - size) + 1
             # Nothing new can have closed when both ends lie in the same windows.
             if list(self._windows.starts(last)) == list(self._windows.starts(first - 1)):
                 return
         for place, start, (value, timestamp) in self._store.fetch_all(first, last):
             key = Windowed(self._store.decode(place), Window(start, start + size))
             self._forward(key, (value, None), timestamp, headers)
-        self._last = closed
+        self._clock.sent = closed
 
 
 @dataclass(slots=True)
@@ -271,17 +286,16 @@ class SessionAggregate:
         find, put, encode, forward = store.find, store.put, store.encode, out.forward
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
         gap, kept, final, send_old = self.windows.gap, self.grace, self.final, self.send_old
-        emit = _ClosedSessions(task, store, forward) if final else None
-        seen = -1
+        clock = clock_of(task, self)
+        emit = _ClosedSessions(task, store, forward, clock) if final else None
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            nonlocal seen
             if key is None:
                 task.dropped += 1
                 return
-            if timestamp > seen:
-                seen = timestamp
-            closed = seen - kept
+            if timestamp > clock.seen:
+                clock.seen = timestamp
+            closed = clock.seen - kept
             place = encode(key)
             start = end = timestamp
             aggregate = initializer()
@@ -309,23 +323,22 @@ class SessionAggregate:
 
 
 class _ClosedSessions:
-    def __init__(self, task: Task, store: Any, forward: Process) -> None:
-        self._task, self._store, self._forward = task, store, forward
+    def __init__(self, task: Task, store: Any, forward: Process, clock: Clock) -> None:
+        self._task, self._store, self._forward, self._clock = task, store, forward, clock
         self._every = int(task.config.get(EMIT_EVERY, 1000))
         self._next = 0
-        self._last = -1
 
     def __call__(self, closed: int, headers: Headers) -> None:
         now = self._task.now()
         if now < self._next:
             return
         self._next = now + self._every
-        if self._last >= closed:
+        if self._clock.sent >= closed:
             return
-        first, last = max(0, self._last), closed - 1
+        first, last = max(0, self._clock.sent), closed - 1
         if last < 0 or last < first:
             return
         for place, start, end, value in self._store.find_all(first, last):
             key = Windowed(self._store.decode(place), Window(start, end))
             self._forward(key, (value, None), end, headers)
-        self._last = closed
+        self._clock.sent = closed

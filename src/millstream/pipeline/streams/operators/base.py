@@ -29,6 +29,22 @@ class Origin(NamedTuple):
     offset: int
 
 
+class Times:
+    """What an operator knows of time, in `Task.shared`. The numbers that `__slots__` names go with the task, from one process to
+    the next."""
+
+    __slots__: tuple[str, ...] = ()
+
+
+class Clock(Times):
+    """The newest timestamp that the windows of an operator have seen, and up to where closed ones were sent; -1: none yet."""
+
+    __slots__ = ("seen", "sent")
+
+    def __init__(self) -> None:
+        self.seen = self.sent = -1
+
+
 class Task(Protocol):
     """What an operator may know of the task that it runs in."""
 
@@ -48,6 +64,12 @@ class Task(Protocol):
 
     def schedule(self, every: int, kind: str, punctuate: Callable[[int], None]) -> Callable[[], None]:
         """Calls back by "stream time" or "wall clock"; gives a function that ends it."""
+
+
+def clock_of(task: Task, operator: Any) -> Clock:
+    """The clock of an operator in a task, however it is run."""
+    clock: Clock = task.shared.setdefault(("clock", id(operator)), Clock())
+    return clock
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.pipeline.streams.operators.base import Getter, Headers, Out, Process, Task
+from millstream.pipeline.streams.operators.base import Getter, Headers, Out, Process, Task, Times
 from millstream.pipeline.streams.windows import JoinWindows
 
 Joiner = Callable[[Any, Any, Any], Any]
@@ -40,7 +40,7 @@ class KeepForJoin:
         return process
 
 
-class Tracker:
+class Tracker(Times):
     """What both sides of one join know of time, per task."""
 
     __slots__ = ("least", "next_emit", "seen")

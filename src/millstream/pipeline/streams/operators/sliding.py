@@ -19,7 +19,7 @@ from millstream.pipeline.streams.operators.aggregates import (
     Initializer,
     WindowRows,
 )
-from millstream.pipeline.streams.operators.base import Getter, Headers, Out, Process, Row, Task
+from millstream.pipeline.streams.operators.base import Getter, Headers, Out, Process, Row, Task, clock_of
 from millstream.pipeline.streams.windows import SlidingWindows, Window, Windowed
 
 
@@ -54,18 +54,17 @@ class _Sliding:
         self._difference, self._grace = spec.windows.difference, spec.windows.grace_ms
         self._initializer, self._aggregator = spec.initializer, spec.aggregator
         self._final, self._send_old = spec.final, spec.send_old
-        self._seen = -1
+        self._clock = clock_of(task, spec)
         self._every = int(task.config.get(EMIT_EVERY, 1000))
         self._next = 0
-        self._last: int | None = None
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         if key is None or value is None:
             self._task.dropped += 1
             return
-        if timestamp > self._seen:
-            self._seen = timestamp
-        closed = self._seen - self._grace
+        if timestamp > self._clock.seen:
+            self._clock.seen = timestamp
+        closed = self._clock.seen - self._grace
         if timestamp + self._difference < closed:
             self._task.dropped += 1
             return
@@ -164,16 +163,17 @@ class _Sliding:
         if now < self._next:
             return
         self._next = now + self._every
-        if self._last is not None and self._last >= closed:
+        sent = self._clock.sent
+        if sent >= max(closed, 0):
             return
         last = closed - self._difference - 1
         if last < 0:
             return
-        first = 0 if self._last is None else max(0, self._last - self._difference)
+        first = max(0, sent - self._difference)
         for place, start, (value, timestamp) in self._store.fetch_all(first, last):
             key = Windowed(self._store.decode(place), Window(start, start + self._difference))
             self._forward(key, (value, None), timestamp, headers)
-        self._last = closed
+        self._clock.sent = closed
 
 
 class _Record:

@@ -15,6 +15,7 @@ from millstream.pipeline.streams.operators.base import (
     Row,
     TableOperator,
     Task,
+    clock_of,
 )
 
 
@@ -68,7 +69,7 @@ class Suppress:
         buffer, forward, wait, by_window = task.store(self.buffer), out.forward, self.wait, self.by_window
         records, size, stop_when_full = self.records, self.size, self.stop_when_full
         put, encode, least_time = buffer.put, buffer.encode, buffer.least_time
-        seen = -1
+        clock = clock_of(task, self)
 
         def send_first() -> None:
             row = buffer.pop()
@@ -86,9 +87,8 @@ class Suppress:
             )
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            nonlocal seen
-            if timestamp > seen:
-                seen = timestamp
+            if timestamp > clock.seen:
+                clock.seen = timestamp
             put(
                 key.window.end if by_window else timestamp,
                 encode(key),
@@ -97,7 +97,7 @@ class Suppress:
                 headers,
                 task.origin,
             )
-            expired = seen - wait
+            expired = clock.seen - wait
             least = least_time()
             while least is not None and least <= expired:
                 send_first()

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import Admin, ClientConfig, Cluster, NewTopic
+from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
 from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.runtime.topics import internal_partitions
-from millstream.pipeline.streams.runtime.worker import Settings
-from millstream.pipeline.streams.task import Errors
-from millstream.pipeline.streams.topology import Topology
+from millstream.pipeline.streams.runtime.work import Settings
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from millstream.pipeline.streams.task import Errors
+    from millstream.pipeline.streams.topology import Topology
 
 
 class Streams:
-    """state       the folder for stores and Spark's checkpoint; a folder per application is made in it
+    """client      properties of Kafka clients that say how to reach the cluster: security.protocol, ssl..., sasl...
+    state       the folder for stores and Spark's checkpoint; a folder per application is made in it
     delivery    "exactly_once" or "at_least_once"
+    most        records of a partition that a task takes in one batch, one transaction
+    config      settings that processors can read
     """
 
     def __init__(
@@ -31,21 +37,26 @@ class Streams:
         application: str,
         *,
         bootstrap_servers: str = "localhost:9092",
+        client: Mapping[str, str] | None = None,
         state: str | Path = "millstream-state",
         delivery: str = "exactly_once",
         errors: Errors | None = None,
+        most: int = 100_000,
         config: dict[str, Any] | None = None,
     ) -> None:
+        from millstream.pipeline.streams.task import Errors
+
         if delivery not in ("exactly_once", "at_least_once"):
             raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
         self.topology = topology
+        self._most = most
         self._folder = Path(state).absolute() / application
         self.settings = Settings(
             application,
-            ClientConfig.of(bootstrap_servers),
+            ClientConfig.of(bootstrap_servers, client),
             str(self._folder / "stores"),
-            delivery == "exactly_once",
             errors or Errors(),
+            delivery == "exactly_once",
             dict(config or {}),
         )
 
@@ -100,27 +111,57 @@ class Streams:
                     raise error
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def lag(self) -> int:
+        """How many records of its inputs and repartition topics the application has not processed yet (markers of
+        transactions count as records). 0 means that it is done, as long as nobody writes more."""
+        name, topology = self.settings.application, self.topology
+        with Cluster(self.settings.client) as cluster:
+            topics = {
+                topology.internal_name(topic, name)
+                for group in topology.sub_topologies()
+                if not group.is_global
+                for source in group.sources
+                for topic in topology.nodes[source].topics
+            }
+            places = [(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
+            # First what is done, then what there is: what a task wrote while it finished is not overlooked.
+            done = Groups(cluster).committed(name, places)
+            ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+            begins = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+        found = 0
+        for place, end in ends.items():
+            committed = done.get(place)
+            if isinstance(committed, KafkaError):
+                raise committed
+            begin = begins[place].offset
+            found += max(end.offset - max(begin if committed is None else committed.offset, begin), 0)
+        return found
+
     def serve_queries(self, host: str = "127.0.0.1", port: int = 7070) -> None:
         """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a process of its own."""
         from millstream.pipeline.streams.runtime.queries import serve
 
         serve(self.topology, self.settings.application, self.settings.client, host, port)
 
-    def start(self, spark: SparkSession | None = None) -> StreamingQuery:
-        """Makes the internal topics and starts the query. It runs until it is stopped."""
-        from millstream.pipeline.session import spark as session_for
+    def query(self, spark: SparkSession) -> DataStreamWriter:
+        """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which names it and gives it
+        its checkpoint folder."""
         from millstream.pipeline.streams.runtime.reader import NAME, StreamsSource, packed
 
         self.make_topics()
-        session = spark if spark is not None else session_for(self.settings.application)
-        session.dataSource.register(StreamsSource)
+        spark.dataSource.register(StreamsSource)
         frame = (
-            session.readStream.format(NAME).option("application", packed(self.settings, self.topology)).load()
+            spark.readStream.format(NAME)
+            .option("application", packed(self.settings, self.topology))
+            .option("maxRecordsPerTask", str(self._most))
+            .load()
         )
-        return (
-            frame.writeStream.format("noop")
-            .queryName(self.settings.application)
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
+        return frame.writeStream.format("noop").trigger(processingTime="0 seconds")
+
+    def start(self, spark: SparkSession | None = None) -> StreamingQuery:
+        """Makes the internal topics and starts the query. It runs until it is stopped."""
+        from millstream.pipeline.session import spark as session_for
+
+        name = self.settings.application
+        writer = self.query(spark if spark is not None else session_for(name))
+        return writer.queryName(name).option("checkpointLocation", str(self._folder / "checkpoint")).start()

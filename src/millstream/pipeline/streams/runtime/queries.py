@@ -23,7 +23,6 @@ from millstream.client.producer import Place
 from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.runtime.worker import read_ranges
 from millstream.pipeline.streams.stores import StoreSpec
-from millstream.pipeline.streams.stores.base import LogRecord
 from millstream.pipeline.streams.task import in_memory
 from millstream.pipeline.streams.topology import Topology
 from millstream.serdes.plain import to_json
@@ -84,7 +83,7 @@ class View:
         latest = list_offsets(self._cluster, dict.fromkeys(places, LATEST), read_committed=True)
         until = {place: found.offset for place, found in latest.items()}
         for _, reads in read_ranges(self._cluster, self._positions, until):
-            self.store.restore(LogRecord(key or b"", value, at) for _, key, value, at, _ in reads)
+            self.store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
         self._positions.update(until)
 
 

@@ -9,63 +9,34 @@ rebuilt from its changelog.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import groupby, repeat
+from collections import defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millstream.client import ClientConfig, Cluster, Producer
+from millstream.client import Cluster, Producer
 from millstream.client.fetch import Fetcher
 from millstream.client.groups import Groups
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
 from millstream.client.producer import Place
+from millstream.client.transactional import TransactionalProducer
+from millstream.pipeline.streams.columns.blocks import Records, by_time
 from millstream.pipeline.streams.operators.base import Headers
-from millstream.pipeline.streams.runtime.transaction import OffsetsTransaction
+from millstream.pipeline.streams.runtime.work import Done, Memory, Settings, Work
 from millstream.pipeline.streams.runtime.written import Written
-from millstream.pipeline.streams.stores.base import LogRecord
 from millstream.pipeline.streams.stores.lmdb import StoreFolder
-from millstream.pipeline.streams.task import Errors, Task
+from millstream.pipeline.streams.task import Task
 from millstream.pipeline.streams.topology import Topology
-from millstream.wire.arrow import Answer, Chunk, Columns
+from millstream.wire.arrow import Answer, Columns
 from millstream.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("millstream.streams")
 
-Read = tuple[int, bytes | None, bytes | None, int, Headers]
-"""(offset, key, value, timestamp, headers)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What every task of an application knows. Goes to Spark's workers by value."""
-
-    application: str
-    client: ClientConfig
-    folder: str
-    exactly_once: bool = True
-    errors: Errors = field(default_factory=Errors)
-    config: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """[first, until) of each topic, on one partition number."""
-
-    sub_topology: int
-    partition: int
-    ranges: tuple[tuple[str, int, int], ...]
-
-
-@dataclass(slots=True)
-class Done:
-    read: int
-    written: int
+_FETCH_BYTES = 4 << 20
+"""Of a partition at a time. More would not stay in the processor's cache; less is more calls than work."""
 
 
 class TaskRunner:
@@ -77,7 +48,7 @@ class TaskRunner:
         self._groups = Groups(self._cluster)
         name = f"{sub_topology}_{partition}"
         self._folder = StoreFolder(Path(settings.folder) / name)
-        self._written: dict[str, Written] = {}
+        self._written: defaultdict[str, Written] = defaultdict(Written)
         self._turn = 0
         self._global = _global_task(settings, topology, self._cluster)
         self._task = Task(
@@ -91,13 +62,16 @@ class TaskRunner:
             config=settings.config,
             errors=settings.errors,
             global_stores=self._global.stores if self._global is not None else None,
+            partitions_of=lambda topic: len(self._cluster.topic(topic).partitions),
+            collect_columns=self._collect_columns,
         )
         self._folder.commit()  # the databases of new stores; ends the transaction
         self._position = self._folder.position
+        self._memory = ""
         transactional_id = f"{settings.application}-{name}"
         self._producer: Producer
         if settings.exactly_once:
-            self._producer = OffsetsTransaction(self._cluster, transactional_id, settings.application)
+            self._producer = TransactionalProducer(self._cluster, transactional_id, create_topics=False)
         else:
             self._producer = Producer(self._cluster, create_topics=False)
 
@@ -109,30 +83,39 @@ class TaskRunner:
     def run(self, work: Work) -> Done:
         """All of the range that is not done yet. After an error this object is of no use any more."""
         producer = self._producer
-        if isinstance(producer, OffsetsTransaction):
+        if isinstance(producer, TransactionalProducer):
             producer.begin()
-        begin = self._committed(work)
-        wanted = {(topic, self._partition): until for topic, _, until in work.ranges}
-        if all(begin[place] >= until for place, until in wanted.items()):
+        begin, memory = self._committed(work)
+        end = {
+            (topic, self._partition): max(until, begin[topic, self._partition])
+            for topic, _, until in work.ranges
+        }
+        if begin == end and not work.timers:
             return Done(0, 0)
-        if self._position != _position(begin):
+        if self._position != _position(begin, memory):
             self._restore()
+        if self._memory != memory:
+            self._task.recall(Memory.read(memory).times)
         if self._global is not None:
             self._global.catch_up()
-        read = self._process(begin, wanted)
+        read = self._process(begin, end)
         self._task.punctuate_wall_clock()
         for store in self._task.stores.values():
             if store.spec.logged:
-                self._log(store.spec.changelog(self._settings.application), store.drain())
+                changelog = store.spec.changelog(self._settings.application)
+                self._written[changelog].add_changes(store.drain(), self._partition)
         written = sum(len(records) for records in self._written.values())
         self._send()
-        end = begin | wanted
-        if isinstance(producer, OffsetsTransaction):
-            producer.commit_offsets(end)
+        self._memory = Memory(self._task.next_timer, self._task.memory).written()
+        kept = {min(end): self._memory}
+        if isinstance(producer, TransactionalProducer):
+            producer.commit_offsets(self._settings.application, end, kept)
             producer.commit()
         else:
-            self._groups.commit(self._settings.application, end)
-        self._position = _position(end)
+            for error in self._groups.commit(self._settings.application, end, kept).values():
+                if error is not None:
+                    raise error
+        self._position = _position(end, self._memory)
         self._folder.commit(self._position)
         return Done(read, written)
 
@@ -142,38 +125,41 @@ class TaskRunner:
 
     def give_up(self) -> None:
         """After an error: readers need not wait for the open transaction to run into its timeout."""
-        if isinstance(self._producer, OffsetsTransaction) and self._producer.producer_id >= 0:
+        if isinstance(self._producer, TransactionalProducer) and self._producer.producer_id >= 0:
             with contextlib.suppress(KafkaError, OSError):
                 self._producer.abort()
         self.close()
 
     # Reading -------------------------------------------------------------------------------------------------------------
 
-    def _committed(self, work: Work) -> dict[Place, int]:
+    def _committed(self, work: Work) -> tuple[dict[Place, int], str]:
+        """How far each topic was processed, and what was to be remembered then."""
         places = [(topic, self._partition) for topic, _, _ in work.ranges]
         found = self._groups.committed(self._settings.application, places)
-        begin = {}
+        begin, memory = {}, ""
         for topic, first, _ in work.ranges:
             committed = found.get((topic, self._partition))
             if isinstance(committed, KafkaError):
                 raise committed
             begin[topic, self._partition] = first if committed is None else committed.offset
-        return begin
+            if committed is not None and (topic, self._partition) == min(places):
+                memory = committed.metadata
+        return begin, memory
 
     def _process(self, begin: dict[Place, int], until: dict[Place, int]) -> int:
         """In the order of timestamps across topics, as far as each topic's own order allows."""
-        queues: dict[str, list[tuple[int, str, Read]]] = {topic: [] for topic, _ in begin}
+        wanted = [topic for (topic, number), first in begin.items() if first < until[topic, number]]
+        kept: dict[str, list[Records]] = {topic: [] for topic in wanted}
         count = 0
-        for (topic, _), reads in read_ranges(self._cluster, begin, until):
-            count += len(reads)
-            if len(queues) == 1:
-                self._task.deliver_batch(topic, self._partition, reads)
+        for (topic, _), records in read_ranges(self._cluster, begin, until):
+            count += len(records)
+            if len(wanted) == 1:
+                self._task.deliver_batch(topic, self._partition, records)
             else:
-                queues[topic].extend((read[3], topic, read) for read in reads)
-        if len(queues) > 1:
-            merged = heapq.merge(*queues.values(), key=lambda entry: entry[0])
-            for topic, run in groupby(merged, key=lambda entry: entry[1]):
-                self._task.deliver_batch(topic, self._partition, [read for _, _, read in run])
+                kept[topic].append(records)
+        if len(wanted) > 1:
+            for topic, records in by_time(kept):
+                self._task.deliver_batch(topic, self._partition, records)
         return count
 
     def _restore(self) -> int:
@@ -187,7 +173,7 @@ class TaskRunner:
             start = {place: list_offsets(self._cluster, {place: EARLIEST})[place].offset}
             end = {place: list_offsets(self._cluster, {place: LATEST}, read_committed=True)[place].offset}
             for _, reads in read_ranges(self._cluster, start, end):
-                store.restore(LogRecord(key or b"", value, at) for _, key, value, at, _ in reads)
+                store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
                 count += len(reads)
         if count:
             seconds = time.monotonic() - began
@@ -205,14 +191,10 @@ class TaskRunner:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        written = self._written.get(topic)
-        if written is None:
-            written = self._written[topic] = Written()
-        written.add(key, value, timestamp, headers, partition)
+        self._written[topic].add(key, value, timestamp, headers, partition)
 
-    def _log(self, topic: str, changes: Iterable[LogRecord]) -> None:
-        for key, value, timestamp in changes:
-            self._collect(topic, key, value, max(timestamp, 0), (), self._partition)
+    def _collect_columns(self, topic: str, keys: Any, values: Any, stamps: Any, window_bytes: int) -> None:
+        self._written[topic].add_columns(keys, values, stamps, window_bytes)
 
     def _send(self) -> None:
         """One batch per partition at a time."""
@@ -252,19 +234,23 @@ def run_work(settings: Settings, topology: Topology, work: Work) -> Done:
     return done
 
 
-def _position(offsets: dict[Place, int]) -> bytes:
-    return json.dumps(sorted((*place, offset) for place, offset in offsets.items())).encode()
+def _position(offsets: dict[Place, int], memory: str) -> bytes:
+    return json.dumps([sorted((*place, offset) for place, offset in offsets.items()), memory]).encode()
 
 
 def read_ranges(
     cluster: Cluster, begin: dict[Place, int], until: dict[Place, int]
-) -> Iterator[tuple[Place, list[Read]]]:
-    """The committed records of [begin, until) of each partition, in each one's order, some thousands at a time."""
-    fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=8 << 20)
+) -> Iterator[tuple[Place, Records]]:
+    """The committed records of [begin, until) of each partition, in each one's order, some thousands at a time. What has been
+    deleted from the beginning of a partition meanwhile is passed over."""
+    fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_FETCH_BYTES)
     left = {place: offset for place, offset in begin.items() if offset < until.get(place, offset)}
     while left:
         for fetched in fetcher.poll(left):
             place = (fetched.topic, fetched.partition)
+            if fetched.error is ErrorCode.offset_out_of_range:
+                _pass_over_deleted(cluster, place, left, until)
+                continue
             if fetched.error is not ErrorCode.none:
                 raise KafkaError(fetched.error, f"{fetched.topic}-{fetched.partition} cannot be read")
             if place not in left:
@@ -272,10 +258,15 @@ def read_ranges(
             start, end = left[place], until[place]
             answer = Answer(fetched.records)
             chunks = answer.chunks(
-                start, end, read_committed=True, aborted=fetched.aborted, columns=Columns(headers=True)
+                start,
+                end,
+                read_committed=True,
+                aborted=fetched.aborted,
+                columns=Columns(headers=True),
+                chunk_bytes=_FETCH_BYTES,
             )
             for chunk in chunks:
-                yield place, _rows(chunk)
+                yield place, Records.of(chunk)
             after = answer.next_offset
             if after is not None and after >= end:
                 del left[place]
@@ -283,18 +274,20 @@ def read_ranges(
                 left[place] = after
 
 
-def _rows(chunk: Chunk) -> list[Read]:
-    assert chunk.key is not None and chunk.value is not None and chunk.headers is not None
-    stamps = (chunk.timestamp.cast("int64").to_numpy() // 1000).tolist()
-    if chunk.headers.null_count == len(chunk.headers) or not len(chunk.headers.flatten()):
-        headers: Iterable[Headers] = repeat(())
-    else:
-        headers = [
-            tuple((header["key"], header["value"]) for header in found or ())
-            for found in chunk.headers.to_pylist()
-        ]
-    columns = (chunk.offset.to_pylist(), chunk.key.to_pylist(), chunk.value.to_pylist(), stamps, headers)
-    return list(zip(*columns, strict=False))
+def _pass_over_deleted(
+    cluster: Cluster, place: Place, left: dict[Place, int], until: dict[Place, int]
+) -> None:
+    """To the first record that is left, as consumers do that begin at the earliest one."""
+    first = list_offsets(cluster, {place: EARLIEST})[place].offset
+    if first <= left[place]:
+        text = f"{place[0]}-{place[1]} ends before offset {left[place]}"
+        raise KafkaError(ErrorCode.offset_out_of_range, text)
+    log.warning(
+        "records %d to %d of %s-%d were deleted before they were read", left[place], first - 1, *place
+    )
+    left[place] = first
+    if first >= until[place]:
+        del left[place]
 
 
 class _GlobalTask:

@@ -1,19 +1,23 @@
 """What a task has written, on its way to record batches.
 
-Records are collected in lists, one per topic; at the end of a range they become columns and then batches, by compiled loops: which
+Records are collected in lists, one per topic, or come as columns; at the end of a range they become batches, by compiled loops: which
 partition a key belongs to, and the records with their timestamps. Records with headers, which are rare, go the slower way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
+import pyarrow as pa
 
 from millstream.client.producer import Place
+from millstream.pipeline.streams.columns.blocks import buffers
 from millstream.pipeline.streams.operators.base import Headers
+from millstream.pipeline.streams.stores.base import LogRecord
+from millstream.wire.arrow.encode_loops import murmur2
 from millstream.wire.batch import (
     HEADER,
     HEADER_SIZE,
@@ -27,6 +31,9 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
 
 _BATCH_BYTES = 512 * 1024
+_NOTHING = np.zeros(1, np.uint8)
+_NOTHING.flags.writeable = False
+Column = tuple[Any, Any, Any]
 _OVERHEAD = 48  # most bytes of a record besides key and value
 _LONGS: Any = nb.types.Array(nb.int64, 1, "C")
 _BYTES: Any = nb.types.Array(nb.uint8, 1, "C", readonly=True)
@@ -36,36 +43,14 @@ _TWO = _types.UniTuple(nb.int64, 2)
 _settings: dict[str, Any] = {"cache": True, "nogil": True}
 
 
-@nb.njit(nb.uint32(_BYTES, nb.int64, nb.int64), **_settings)
-def _murmur2(data: Any, at: Any, end: Any) -> Any:
-    """The hash by which Kafka's clients choose a partition."""
-    m = np.uint32(0x5BD1E995)
-    h = np.uint32(0x9747B28C) ^ np.uint32(end - at)
-    while end - at >= 4:
-        k = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
-        k |= np.uint32(data[at + 2]) << np.uint32(16) | np.uint32(data[at + 3]) << np.uint32(24)
-        k = np.uint32(k * m)
-        k = np.uint32((k ^ (k >> np.uint32(24))) * m)
-        h = np.uint32(h * m) ^ k
-        at += 4
-    if end > at:
-        k = np.uint32(data[at])
-        if end > at + 1:
-            k |= np.uint32(data[at + 1]) << np.uint32(8)
-        if end > at + 2:
-            k |= np.uint32(data[at + 2]) << np.uint32(16)
-        h = np.uint32((h ^ k) * m)
-    h = np.uint32((h ^ (h >> np.uint32(13))) * m)
-    return np.uint32(h ^ (h >> np.uint32(15)))
-
-
-@nb.njit(nb.void(_LONGS, _LONGS, _BYTES, nb.int64), **_settings)
-def _route(partitions: Any, ends: Any, data: Any, count: Any) -> None:
-    """The partition of every key whose row names none (-1)."""
+@nb.njit(nb.void(_LONGS, _LONGS, _BYTES, nb.int64, nb.int64), **_settings)
+def _route(partitions: Any, ends: Any, data: Any, count: Any, window_bytes: Any) -> None:
+    """The partition of every key whose row names none (-1), by all of it but its window."""
     at = np.int64(0)
     for row in range(partitions.shape[0]):
         if partitions[row] == -1:
-            partitions[row] = np.int64(_murmur2(data, at, ends[row]) & np.uint32(0x7FFFFFFF)) % count
+            hashed = murmur2(data, at, ends[row] - window_bytes)
+            partitions[row] = np.int64(hashed & np.uint32(0x7FFFFFFF)) % count
         at = ends[row]
 
 
@@ -167,20 +152,46 @@ def _pack(
     return count, at
 
 
-def _column(values: list[bytes | None]) -> tuple[Any, Any, Any]:
+def _column(values: list[bytes | None]) -> Column:
     """(where each ends, the bytes of all, which are null)."""
     nulls = np.array([value is None for value in values], np.uint8)
-    whole = [value or b"" for value in values]
-    ends = np.cumsum(np.fromiter(map(len, whole), np.int64, len(whole)))
-    return ends, np.frombuffer(b"".join(whole) or b"\0", np.uint8), nulls
+    whole = [value or b"" for value in values] if nulls.any() else values
+    ends = np.cumsum(np.fromiter(map(len, whole), np.int64, len(whole)))  # type: ignore[arg-type]
+    return ends, np.frombuffer(b"".join(whole) or b"\0", np.uint8), nulls  # type: ignore[arg-type]
+
+
+def _arrow_column(values: pa.Array) -> Column:
+    """The same of an Arrow array of bytes or text."""
+    ends, data = buffers(values)
+    first = int(ends[0])
+    nulls = np.zeros(len(values), np.uint8)
+    if values.null_count:
+        nulls = values.is_null().to_numpy(zero_copy_only=False).astype(np.uint8)
+    return ends[1:].astype(np.int64) - first, data[first : int(ends[-1])] if len(data) else _NOTHING, nulls
+
+
+class _Part(NamedTuple):
+    """Records that came together."""
+
+    key: Column
+    value: Column
+    stamps: Any
+    headers: list[Headers] | None
+    partitions: Sequence[int | None] | None
+    window_bytes: int = 0
 
 
 class Written:
     """The records of one topic, in order."""
 
-    __slots__ = ("headers", "keys", "partitions", "stamps", "values")
+    __slots__ = ("_count", "_parts", "headers", "keys", "partitions", "stamps", "values")
 
     def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._count = 0
+        self._start()
+
+    def _start(self) -> None:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.stamps: list[int] = []
@@ -188,7 +199,7 @@ class Written:
         self.partitions: list[int | None] | None = None
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return self._count + len(self.keys)
 
     def add(
         self, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers, partition: int | None
@@ -205,59 +216,100 @@ class Written:
         if self.partitions is not None:
             self.partitions.append(partition)
 
+    def add_columns(self, keys: pa.Array, values: pa.Array, stamps: Any, window_bytes: int) -> None:
+        """Many records without headers: Arrow arrays of bytes (or text), and their timestamps."""
+        self._close()
+        columns = _arrow_column(keys), _arrow_column(values)
+        self._parts.append(_Part(*columns, stamps, None, None, window_bytes))
+        self._count += len(stamps)
+
+    def add_changes(self, changes: Sequence[LogRecord], partition: int) -> None:
+        """Many records for a changelog."""
+        if changes:
+            self._close()
+            keys: list[bytes | None] = [change[0] for change in changes]
+            values = [change[1] for change in changes]
+            times = np.maximum(np.array([change[2] for change in changes], np.int64), 0)
+            numbers = [partition] * len(times)
+            self._parts.append(_Part(_column(keys), _column(values), times, None, numbers))
+            self._count += len(times)
+
+    def _close(self) -> None:
+        if self.keys:
+            stamps = np.array(self.stamps, np.int64)
+            columns = _column(self.keys), _column(self.values)
+            self._parts.append(_Part(*columns, stamps, self.headers, self.partitions))
+            self._count += len(self.keys)
+            self._start()
+
     def batches(
         self, topic: str, count: int, turn: int, transactional: bool
     ) -> Iterator[tuple[Place, bytearray | memoryview]]:
         """Finished batches and where each goes; records without key and partition begin at partition `turn`."""
-        key, value = _column(self.keys), _column(self.values)
-        stamps = np.array(self.stamps, np.int64)
-        numbers = self._numbers(key, count, turn)
-        if numbers.max(initial=0) >= count or numbers.min(initial=0) < 0:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{topic} has {count} partitions only")
-        size = key[1].size + value[1].size + _OVERHEAD * len(self.keys)
-        out = np.empty(size + HEADER_SIZE * (count + 2 * (size // _BATCH_BYTES + 1)), np.uint8)
-        view, at = memoryview(out.data), 0
-        for number in range(count):
-            rows = np.flatnonzero(numbers == number)
-            if not len(rows):
-                continue
-            if self.headers is not None:
-                yield from self._slowly((topic, number), rows.tolist(), transactional)
-                continue
-            mine = stamps[rows]
-            base, newest, first = int(mine[0]), int(mine.max()), 0
-            while first < len(rows):
-                begin = at + HEADER_SIZE
-                packed, stop = _pack(rows, stamps, base, first, *key, *value, out, begin, _BATCH_BYTES)
-                _put_header(view[at:stop], packed, base, newest, transactional)
-                yield (topic, number), view[at:stop]
-                at, first = stop, first + packed
+        self._close()
+        for part in self._parts:
+            yield from _batches(part, topic, count, turn, transactional)
 
-    def _numbers(self, key: tuple[Any, Any, Any], count: int, turn: int) -> Any:
-        """The partition of each record: the one it names, else by its key, else all of this range to the same."""
-        ends, data, nulls = key
-        numbers = np.where(nulls != 0, np.int64(turn % count), np.int64(-1))
-        if self.partitions is not None:
-            named = np.array([-1 if given is None else given for given in self.partitions], np.int64)
-            numbers = np.where(named >= 0, named, numbers)
-        _route(numbers, ends, data, count)
-        return numbers
 
-    def _slowly(
-        self, place: Place, rows: list[int], transactional: bool
-    ) -> Iterator[tuple[Place, bytearray]]:
-        assert self.headers is not None
-        size = 0
-        chunk: list[Record] = []
-        for row in rows:
-            key, value, headers = self.keys[row], self.values[row], self.headers[row]
-            chunk.append(Record(len(chunk), self.stamps[row], key, value, headers))
-            size += len(key or b"") + len(value or b"") + _OVERHEAD
-            if size > _BATCH_BYTES:
-                yield place, encode_batch(chunk, transactional=transactional)
-                size, chunk = 0, []
-        if chunk:
+def _batches(
+    part: _Part, topic: str, count: int, turn: int, transactional: bool
+) -> Iterator[tuple[Place, bytearray | memoryview]]:
+    key, value, stamps = part.key, part.value, part.stamps
+    numbers = _numbers(part, count, turn)
+    if numbers.max(initial=0) >= count or numbers.min(initial=0) < 0:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{topic} has {count} partitions only")
+    size = key[1].size + value[1].size + _OVERHEAD * len(stamps)
+    out = np.empty(size + HEADER_SIZE * (count + 2 * (size // _BATCH_BYTES + 1)), np.uint8)
+    view, at = memoryview(out.data), 0
+    for number in range(count):
+        rows = np.flatnonzero(numbers == number)
+        if not len(rows):
+            continue
+        if part.headers is not None:
+            yield from _slowly(part, part.headers, (topic, number), rows.tolist(), transactional)
+            continue
+        mine = stamps[rows]
+        base, newest, first = int(mine[0]), int(mine.max()), 0
+        while first < len(rows):
+            begin = at + HEADER_SIZE
+            packed, stop = _pack(rows, stamps, base, first, *key, *value, out, begin, _BATCH_BYTES)
+            _put_header(view[at:stop], packed, base, newest, transactional)
+            yield (topic, number), view[at:stop]
+            at, first = stop, first + packed
+
+
+def _numbers(part: _Part, count: int, turn: int) -> Any:
+    """The partition of each record: the one it names, else by its key, else all of this range to the same."""
+    ends, data, nulls = part.key
+    numbers = np.where(nulls != 0, np.int64(turn % count), np.int64(-1))
+    if part.partitions is not None:
+        named = np.array([-1 if given is None else given for given in part.partitions], np.int64)
+        numbers = np.where(named >= 0, named, numbers)
+    _route(numbers, ends, data, count, part.window_bytes)
+    return numbers
+
+
+def _slowly(
+    part: _Part, headers: list[Headers], place: Place, rows: list[int], transactional: bool
+) -> Iterator[tuple[Place, bytearray]]:
+    size = 0
+    chunk: list[Record] = []
+    for row in rows:
+        key, value = _item(part.key, row), _item(part.value, row)
+        chunk.append(Record(len(chunk), int(part.stamps[row]), key, value, headers[row]))
+        size += len(key or b"") + len(value or b"") + _OVERHEAD
+        if size > _BATCH_BYTES:
             yield place, encode_batch(chunk, transactional=transactional)
+            size, chunk = 0, []
+    if chunk:
+        yield place, encode_batch(chunk, transactional=transactional)
+
+
+def _item(column: Column, row: int) -> bytes | None:
+    ends, data, nulls = column
+    if nulls[row]:
+        return None
+    return bytes(data[ends[row - 1] if row else 0 : ends[row]])
 
 
 def _put_header(batch: memoryview, count: int, base: int, newest: int, transactional: bool) -> None:

@@ -44,12 +44,8 @@ class StoreSpec:
         return f"{application}-{self.name}-changelog"
 
 
-class LogRecord(NamedTuple):
-    """One record for a changelog topic; no value is a tombstone."""
-
-    key: bytes
-    value: bytes | None
-    timestamp: int
+LogRecord = tuple[bytes, bytes | None, int]
+"""(key, value, timestamp): one record for a changelog topic; no value is a tombstone."""
 
 
 class Store(Protocol):
@@ -58,14 +54,22 @@ class Store(Protocol):
     """A key's bytes."""
     decode: Callable[[bytes], Any]
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         """What changed since the last time, for the changelog."""
 
     def restore(self, records: Iterable[LogRecord]) -> None:
         """What a changelog holds, in its order."""
 
 
-class KeyValueStore(Store, Protocol):
+class RowStore(Store, Protocol):
+    """Rows by their bytes, many at once. A place is the key of a row in the changelog, a row its timestamp and its value."""
+
+    def read_rows(self, places: list[bytes]) -> list[bytes | None]: ...
+
+    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None: ...
+
+
+class KeyValueStore(RowStore, Protocol):
     def get(self, key: bytes) -> Row | None: ...
 
     def put(self, key: bytes, value: Any, timestamp: int) -> None:
@@ -77,7 +81,13 @@ class KeyValueStore(Store, Protocol):
     def __len__(self) -> int: ...
 
 
-class WindowStore(Store, Protocol):
+class WindowStore(RowStore, Protocol):
+    oldest: int
+    """The first start that has not expired."""
+
+    def saw(self, newest: int) -> None:
+        """After `write_rows`: the newest start among them."""
+
     def fetch_one(self, key: bytes, start: int) -> Row | None: ...
 
     def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, Row]]:

@@ -75,7 +75,7 @@ class MemorySuppressBuffer(_Memory):
             self._dirty[key] = row.timestamp
         return row._replace(new=self._read(row.new), old=self._read(row.old))
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         times = {key: time for time, key in self._order}
         found = []
         for key, timestamp in self._dirty.items():
@@ -86,12 +86,12 @@ class MemorySuppressBuffer(_Memory):
                 named = [part for name, value in row.headers for part in (name.encode(), value)]
                 numbers = _NUMBERS.pack(times[key], row.timestamp, row.size)
                 value = pack_parts([numbers, prior, row.new, row.old, *named])
-            found.append(LogRecord(key, value, timestamp))
+            found.append((key, value, timestamp))
         self._dirty.clear()
         return found
 
     def restore(self, records: Iterable[LogRecord]) -> None:
-        latest = {record.key: record.value for record in records}
+        latest = {key: value for key, value, _ in records}
         for key, value in latest.items():
             if value is not None:
                 numbers, prior, new, old, *named = split_parts(value)
@@ -138,11 +138,11 @@ class MemoryOuterJoinStore(_Memory):
             read = self._readers[is_left]
             yield timestamp, is_left, key, [read(value) for value in self._rows[place]]
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         found = []
         for place, timestamp in self._dirty.items():
             held = self._rows.get(place)
-            found.append(LogRecord(place, None if held is None else list_of(held), timestamp))
+            found.append((place, None if held is None else list_of(held), timestamp))
         self._dirty.clear()
         return found
 

@@ -148,20 +148,35 @@ class _Rows:
     def put(self, key: bytes, value: bytes | None) -> None:
         self.pending[key] = value
 
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        pending, database = self.pending, self._database
+        missing: Any = self
+        look_up = self._folder._transaction.get
+        return [
+            look_up(_FRONT + key, None, database) if (row := pending.get(key, missing)) is missing else row
+            for key in keys
+        ]
+
     def flush(self) -> None:
         if not self.pending:
             return
         transaction, database = self._folder._transaction, self._database
-        for key in sorted(self.pending):
-            value = self.pending[key]
+        if len(max(self.pending, key=len)) > _LONGEST_KEY:
+            self._drop_long_keys()
+        pending = self.pending
+        rows = [(_FRONT + key, pending[key]) for key in sorted(pending)]
+        for key, value in rows:
             if value is None:
-                if len(key) <= _LONGEST_KEY:
-                    transaction.delete(_FRONT + key, db=database)
-                continue
-            if len(key) > _LONGEST_KEY:
-                raise StreamsError(f"a key of {len(key)} bytes is too long for store {self.name}")
-            transaction.put(_FRONT + key, value, db=database)
+                transaction.delete(key, db=database)
+        with transaction.cursor(db=database) as cursor:
+            cursor.putmulti([row for row in rows if row[1] is not None])
         self.pending.clear()
+
+    def _drop_long_keys(self) -> None:
+        """A row that cannot be there need not be deleted; one that is to be there cannot."""
+        for key in [key for key in self.pending if len(key) > _LONGEST_KEY]:
+            if self.pending.pop(key) is not None:
+                raise StreamsError(f"a key of {len(key)} bytes is too long for store {self.name}")
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list first."""
@@ -174,6 +189,12 @@ class _Rows:
                 if last is not None and plain > last:
                     return
                 yield plain, bytes(value)
+
+    def places(self) -> Iterator[bytes]:
+        self.flush()
+        with self._folder._transaction.cursor(db=self._database) as cursor:
+            for key in cursor.iternext(keys=True, values=False):
+                yield key[1:]
 
     def clear(self) -> None:
         self._folder._transaction.drop(self._database, delete=False)
@@ -193,6 +214,8 @@ class _Rows:
 
 
 class _Lmdb:
+    _front = 8  # bytes of the timestamp
+
     def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
         self.spec, self.rows = spec, rows
         topic = spec.changelog(application)
@@ -213,16 +236,26 @@ class _Lmdb:
         if self.newest is not None:
             self.newest = self.rows.newest
 
-    def drain(self) -> Iterable[LogRecord]:
-        found = [
-            LogRecord(key, None if (row := self.rows.get(key)) is None else self._body(row), timestamp)
-            for key, timestamp in self._dirty.items()
-        ]
+    def drain(self) -> list[LogRecord]:
+        front = self._front
+        bodies = [None if row is None else row[front:] for row in self.rows.get_many(self._dirty)]
+        found = list(zip(self._dirty, bodies, self._dirty.values(), strict=True))
         self._dirty.clear()
         return found
 
-    def _body(self, row: bytes) -> bytes:
-        return row[8:]
+    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+        """Many rows as bytes: the timestamp in front (not for sessions), then the value."""
+        return self.rows.get_many(places)
+
+    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+        """Many rows, each with the timestamp for its changelog record."""
+        self.rows.pending.update(zip(places, rows, strict=True))
+        cached = self.rows.cached
+        if cached:
+            for place in places:
+                cached.pop(place, None)
+        if self._logged:
+            self._dirty.update(zip(places, stamps, strict=True))
 
 
 class LmdbKeyValueStore(_Lmdb):
@@ -277,7 +310,7 @@ class LmdbWindowStore(_Lmdb):
         self._kept = spec.retention - (0 if spec.final else 1)
 
     @property
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
         return self.newest - self._kept
 
     def _row(self, raw: bytes) -> Row:
@@ -298,7 +331,7 @@ class LmdbWindowStore(_Lmdb):
         return row
 
     def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, Row]]:
-        first = max(first, self._oldest, 0)
+        first = max(first, self.oldest, 0)
         if first > last:
             return []
         low, high = window_key(key, first, 0), window_key(key, last, 0x7FFFFFFF)
@@ -310,7 +343,7 @@ class LmdbWindowStore(_Lmdb):
         ]
 
     def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
-        first = max(first, self._oldest)
+        first = max(first, self.oldest)
         found = []
         for place, raw in self.rows.range(None, None):
             key, start, sequence = split_window_key(place)
@@ -327,7 +360,7 @@ class LmdbWindowStore(_Lmdb):
             self.newest = start
             if start >= self._sweep_at:
                 self._sweep()
-        elif start < self._oldest:
+        elif start < self.oldest:
             return
         if duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
@@ -339,11 +372,17 @@ class LmdbWindowStore(_Lmdb):
         if self._logged:
             self._dirty[place] = start if duplicates else timestamp
 
+    def saw(self, newest: int) -> None:
+        """The newest window there is, after `write_rows`."""
+        if newest > self.newest:
+            self.newest = newest
+            if newest >= self._sweep_at:
+                self._sweep()
+
     def _sweep(self) -> None:
         self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
-        oldest = self._oldest
-        gone = [place for place, _raw in self.rows.range(None, None) if split_window_key(place)[1] < oldest]
-        for place in gone:
+        oldest = _TIME.pack(max(self.oldest, 0))  # starts are written so that they sort as bytes
+        for place in [place for place in self.rows.places() if place[-12:-4] < oldest]:
             self.rows.cached.pop(place, None)
             self.rows.put(place, None)
         self.rows.flush()
@@ -360,6 +399,7 @@ class LmdbWindowStore(_Lmdb):
 
 class LmdbSessionStore(_Lmdb):
     newest: int
+    _front = 0
 
     def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
         super().__init__(spec, application, rows)
@@ -369,9 +409,6 @@ class LmdbSessionStore(_Lmdb):
     @property
     def _oldest(self) -> int:
         return self.newest - self.spec.retention + 1
-
-    def _body(self, row: bytes) -> bytes:
-        return row
 
     def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
         earliest_end = max(earliest_end, self._oldest, 0)
@@ -427,7 +464,7 @@ class _Mirrored:
     newest: int | None = None
 
     def _stored(self) -> list[LogRecord]:
-        return [LogRecord(key, value, 0) for key, value in self.rows.range(None, None)]
+        return [(key, value, 0) for key, value in self.rows.range(None, None)]
 
     def _keep(self, records: Iterable[LogRecord]) -> list[LogRecord]:
         kept = list(records)
@@ -445,7 +482,7 @@ class LmdbOuterJoinStore(_Mirrored, MemoryOuterJoinStore):
     def restore(self, records: Iterable[LogRecord]) -> None:
         MemoryOuterJoinStore.restore(self, self._keep(records))
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         return self._keep(MemoryOuterJoinStore.drain(self))
 
     def reload(self) -> None:
@@ -465,7 +502,7 @@ class LmdbSuppressBuffer(_Mirrored, MemorySuppressBuffer):
     def restore(self, records: Iterable[LogRecord]) -> None:
         MemorySuppressBuffer.restore(self, self._keep(records))
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         return self._keep(MemorySuppressBuffer.drain(self))
 
     def reload(self) -> None:

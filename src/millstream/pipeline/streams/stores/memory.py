@@ -8,6 +8,7 @@ is later than the newest one ever put, minus the retention. Rows past that are i
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from millstream.pipeline.streams.stores.layout import (
 )
 
 _SWEEP_AT_LEAST = 60_000
+_TIME = struct.Struct(">q")
 
 
 class _Memory:
@@ -38,6 +40,9 @@ class _Memory:
         self._read = spec.value.reader(topic)
         self._dirty: dict[Any, int] = {}
         self._logged = spec.logged
+
+    def _bytes(self, row: Row) -> bytes:
+        return _TIME.pack(row[1]) + (self._write(row[0]) or b"" if self._shared else row[0])
 
 
 class MemoryKeyValueStore(_Memory):
@@ -67,6 +72,14 @@ class MemoryKeyValueStore(_Memory):
         if self._logged:
             self._dirty[key] = timestamp
 
+    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+        """Many rows as bytes: the timestamp, then the value."""
+        return [None if (row := self._rows.get(place)) is None else self._bytes(row) for place in places]
+
+    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+        for place, row, stamp in zip(places, rows, stamps, strict=True):
+            self.put(place, None if row is None else self._read(row[8:]), stamp)
+
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
         order = self._order
         if order is None:
@@ -78,12 +91,12 @@ class MemoryKeyValueStore(_Memory):
             if row is not None:
                 yield key, row[0], row[1]
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         found = []
         for key, timestamp in self._dirty.items():
             row = self._rows.get(key)
             value = None if row is None else (self._write(row[0]) if self._shared else row[0])
-            found.append(LogRecord(key, value, timestamp))
+            found.append((key, value, timestamp))
         self._dirty.clear()
         return found
 
@@ -114,7 +127,7 @@ class MemoryWindowStore(_Memory):
         return row if self._shared else (self._read(row[0]), row[1])
 
     @property
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
         return self._newest - self._kept
 
     def fetch_one(self, key: bytes, start: int) -> Row | None:
@@ -128,14 +141,14 @@ class MemoryWindowStore(_Memory):
         windows = self._rows.get(key)
         if not windows:
             return []
-        first = max(first, self._oldest)
+        first = max(first, self.oldest)
         starts = sorted(start for start in windows if first <= start <= last)
         if self._duplicates:
             return [(start, self._open(row)) for start in starts for row in windows[start]]
         return [(start, self._open(windows[start])) for start in starts]
 
     def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
-        first = max(first, self._oldest)
+        first = max(first, self.oldest)
         found = sorted(
             (start, key) for key, windows in self._rows.items() for start in windows if first <= start <= last
         )
@@ -158,7 +171,7 @@ class MemoryWindowStore(_Memory):
             if self._logged:
                 self._sequence = (self._sequence + 1) & 0x7FFFFFFF
                 logged = window_key(key, start, self._sequence)
-                self._changes.append(LogRecord(logged, self._write(value) or b"", start))
+                self._changes.append((logged, self._write(value) or b"", start))
             return
         windows = self._rows.get(key)
         if value is None:
@@ -173,9 +186,26 @@ class MemoryWindowStore(_Memory):
         if self._logged:
             self._dirty[key, start] = timestamp
 
+    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+        """As in `MemoryKeyValueStore`, by key, start and a zero as the changelog has them; also what has expired."""
+        found: list[bytes | None] = []
+        for place in places:
+            key, start, _ = split_window_key(place)
+            row = self._rows.get(key, {}).get(start)
+            found.append(None if row is None else self._bytes(row))
+        return found
+
+    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+        for place, row, stamp in zip(places, rows, stamps, strict=True):
+            key, start, _ = split_window_key(place)
+            self.put(key, start, None if row is None else self._read(row[8:]), stamp)
+
+    def saw(self, newest: int) -> None:
+        """`write_rows` has seen to it."""
+
     def _sweep(self) -> None:
         self._sweep_at = self._newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
-        oldest = self._oldest
+        oldest = self.oldest
         for key in list(self._rows):
             windows = self._rows[key]
             for start in [start for start in windows if start < oldest]:
@@ -183,12 +213,12 @@ class MemoryWindowStore(_Memory):
             if not windows:
                 del self._rows[key]
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         found, self._changes = self._changes, []
         for (key, start), timestamp in self._dirty.items():
             row = self._rows.get(key, {}).get(start)
             value = None if row is None else (self._write(row[0]) if self._shared else row[0])
-            found.append(LogRecord(window_key(key, start, 0), value, timestamp))
+            found.append((window_key(key, start, 0), value, timestamp))
         self._dirty.clear()
         return found
 
@@ -262,12 +292,12 @@ class MemorySessionStore(_Memory):
             if not sessions:
                 del self._rows[key]
 
-    def drain(self) -> Iterable[LogRecord]:
+    def drain(self) -> list[LogRecord]:
         found = []
         for (key, start, end), timestamp in self._dirty.items():
             kept = self._rows.get(key, {}).get((end, start))
             value = None if kept is None else (self._write(kept) if self._shared else kept)
-            found.append(LogRecord(session_key(key, start, end), value, timestamp))
+            found.append((session_key(key, start, end), value, timestamp))
         self._dirty.clear()
         return found
 

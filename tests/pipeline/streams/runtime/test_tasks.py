@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing import get_context
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.client import EARLIEST, LATEST, Admin, Cluster, Producer, list_offsets
+from millstream.client import LATEST, Admin, Cluster, list_offsets
 from millstream.client.groups import Groups
 from millstream.pipeline.streams import (
     JoinWindows,
@@ -27,85 +26,11 @@ from millstream.pipeline.streams.runtime import Streams, worker
 from millstream.pipeline.streams.runtime.queries import query_app
 from millstream.pipeline.streams.runtime.reader import StreamsReader, packed
 from millstream.pipeline.streams.runtime.topics import internal_partitions
-from millstream.wire.records import Record
+from millstream.wire.murmur2 import partition_for
+from tests.pipeline.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(autouse=True)
-def no_tasks_left() -> Iterator[None]:
-    yield
-    _forget_tasks()
-
-
-def _forget_tasks() -> None:
-    """As if the worker's process had ended."""
-    for runner in worker._runners.values():
-        runner.close()
-    worker._runners.clear()
-
-
-def _produce(
-    cluster: Cluster, topic: str, partition: int, *values: tuple[bytes, bytes | None], start: int = 1000
-) -> None:
-    records = [Record(number, start + number, key, value) for number, (key, value) in enumerate(values)]
-    Producer(cluster).send(topic, partition, records)
-
-
-def _read(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """All committed records."""
-    places = [(topic, number) for number in cluster.topic(topic).partitions]
-    latest = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
-    until = {place: found.offset for place, found in latest.items()}
-    earliest = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    found = worker.read_ranges(cluster, {place: found.offset for place, found in earliest.items()}, until)
-    return [(key, value) for _, reads in found for _, key, value, _, _ in reads]
-
-
-class Driver:
-    """Does what Spark does with the reader, in this process."""
-
-    def __init__(self, application: Streams) -> None:
-        application.make_topics()
-        self.packed = packed(application.settings, application.topology)
-        self._reader = StreamsReader(self.packed, 1000)
-        self._start = self._reader.initialOffset()
-        self.read = 0
-
-    def run_elsewhere(self) -> None:
-        """The same in another process."""
-        process = get_context("spawn").Process(target=_run_all, args=(self.packed, self._start))
-        process.start()
-        process.join(60)
-        assert process.exitcode == 0
-
-    def run(self, again: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Until there is nothing new; from an older offset when given. Gives where it began."""
-        began = start = again if again is not None else self._start
-        while (end := self._reader.latestOffset(start, None)) != start:
-            for partition in self._reader.partitions(start, end):
-                (batch,) = self._reader.read(partition)
-                self.read += batch.to_pydict()["read"][0]
-            start = end
-        self._start = start
-        self._reader.commit(start)
-        return began
-
-
-def _run_all(application: str, start: dict[str, Any]) -> None:
-    reader = StreamsReader(application, 1000)
-    while (end := reader.latestOffset(start, None)) != start:
-        for partition in reader.partitions(start, end):
-            list(reader.read(partition))
-        start = end
-
-
-def _word_count(words: str, counts: str) -> Topology:
-    builder = StreamsBuilder()
-    grouped = builder.stream(words).group_by(lambda _, word: word)
-    grouped.count(materialized="counts").to_stream().to(counts)
-    return builder.build()
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
@@ -114,7 +39,7 @@ def test_tasks(
 ) -> None:
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
     application = Streams(
-        _word_count(words, counts),
+        word_count(words, counts),
         f"{words}-app",
         bootstrap_servers=broker,
         state=tmp_path,
@@ -122,22 +47,22 @@ def test_tasks(
     )
     driver = Driver(application)
     for partition in (0, 1):
-        _produce(cluster, words, partition, *((b"k", b"w%d" % (number % 5)) for number in range(50)))
+        produce(cluster, words, partition, *((b"k", b"w%d" % (number % 5)) for number in range(50)))
     began = driver.run()
     assert driver.read == 200  # once as words, once more behind the repartition topic
-    newest = {key: serdes.LONG.read("", value) for key, value in _read(cluster, counts)}
+    newest = {key: serdes.LONG.read("", value) for key, value in read(cluster, counts)}
     assert newest == {b"w%d" % number: 20 for number in range(5)}
-    assert len(_read(cluster, counts)) == 100
-    assert _read(cluster, f"{words}-app-counts-repartition") == []  # cleaned: everyone is past it
+    assert len(read(cluster, counts)) == 100
+    assert read(cluster, f"{words}-app-counts-repartition") == []  # cleaned: everyone is past it
 
     driver.run(again=began)  # a batch that Spark repeats has nothing left to do
     assert driver.read == 200
 
-    _forget_tasks()
+    forget_tasks()
     shutil.rmtree(application.settings.folder)  # another machine: the stores come back from the changelog
-    _produce(cluster, words, 0, (b"k", b"w0"))
+    produce(cluster, words, 0, (b"k", b"w0"))
     driver.run()
-    newest = {key: serdes.LONG.read("", value) for key, value in _read(cluster, counts)}
+    newest = {key: serdes.LONG.read("", value) for key, value in read(cluster, counts)}
     assert newest[b"w0"] == 21
 
     committed = Groups(cluster).committed(application.settings.application)
@@ -149,18 +74,16 @@ def test_a_task_that_another_process_continued_starts_anew(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(), new_topic()
-    application = Streams(
-        _word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
-    _produce(cluster, words, 0, (b"k", b"a"), (b"k", b"a"))
+    produce(cluster, words, 0, (b"k", b"a"), (b"k", b"a"))
     driver.run()
-    _produce(cluster, words, 0, (b"k", b"a"))
+    produce(cluster, words, 0, (b"k", b"a"))
     driver.run_elsewhere()
     assert not any(runner.is_current for runner in worker._runners.values())
-    _produce(cluster, words, 0, (b"k", b"a"))
+    produce(cluster, words, 0, (b"k", b"a"))
     driver.run()
-    assert [serdes.LONG.read("", value) for _, value in _read(cluster, counts)] == [1, 2, 3, 4]
+    assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 2, 3, 4]
 
 
 def test_an_aborted_range_leaves_nothing(
@@ -180,16 +103,16 @@ def test_an_aborted_range_leaves_nothing(
     application.make_topics()
     reader = StreamsReader(packed(application.settings, application.topology), 1000)
     start = reader.initialOffset()
-    _produce(cluster, words, 0, (b"k", b"good"), (b"k", b"bad"))
+    produce(cluster, words, 0, (b"k", b"good"), (b"k", b"bad"))
     (work,) = reader.partitions(start, reader.latestOffset(start, None))
     with pytest.raises(Exception, match=r"processing a record of .* at offset 1"):
         list(reader.read(work))
-    assert _read(cluster, counts) == []
+    assert read(cluster, counts) == []
     poison.clear()
     settings = application.settings
     done = worker.run_work(settings, application.topology, work.work)  # type: ignore[attr-defined]
     assert done.read == 2
-    assert [serdes.LONG.read("", value) for _, value in _read(cluster, counts)] == [1, 2]
+    assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 2]
 
 
 def test_joins_with_tables_and_global_tables(
@@ -201,12 +124,32 @@ def test_joins_with_tables_and_global_tables(
     everywhere = builder.global_table(shops)
     stream = builder.stream(orders).join(table, lambda order, user: f"{order} by {user}")
     stream.join(everywhere, lambda order, shop: f"{order} at {shop}", key=lambda key, order: order[0]).to(out)
-    _produce(cluster, users, 0, (b"u", b"Ute"), start=0)
-    _produce(cluster, shops, 0, (b"1", b"Mill"))
-    _produce(cluster, orders, 0, (b"u", b"1 bike"), (b"v", b"1 bike"), (b"u", b"2 bikes"))
+    produce(cluster, users, 0, (b"u", b"Ute"), start=0)
+    produce(cluster, shops, 0, (b"1", b"Mill"))
+    produce(cluster, orders, 0, (b"u", b"1 bike"), (b"v", b"1 bike"), (b"u", b"2 bikes"))
     application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
     Driver(application).run()
-    assert _read(cluster, out) == [(b"u", b"1 bike by Ute at Mill")]
+    assert read(cluster, out) == [(b"u", b"1 bike by Ute at Mill")]
+
+
+@pytest.mark.parametrize("records", [3, 60])  # one by one, and as a block
+def test_windows_of_a_key_share_its_partition(
+    broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path, records: int
+) -> None:
+    views, out = new_topic(), new_topic(partitions=8)
+    builder = StreamsBuilder()
+    windows = TimeWindows.of_size(10)
+    builder.stream(views).group_by_key().windowed_by(windows).count().to_stream().to(out)
+    produce(cluster, views, 0, *((b"key %d" % (number % 3), b"v") for number in range(records)))
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
+    Driver(application).run()
+    found = {}
+    for partition in range(8):
+        latest = list_offsets(cluster, {(out, partition): LATEST}, read_committed=True)[out, partition].offset
+        for _, reads in worker.read_ranges(cluster, {(out, partition): 0}, {(out, partition): latest}):
+            for _, key, _, _, _ in reads:
+                found.setdefault(key[:-8], set()).add(partition)
+    assert found == {key: {partition_for(key, 8)} for key in (b"key 0", b"key 1", b"key 2")}
 
 
 def test_interactive_queries(
@@ -227,8 +170,8 @@ def test_interactive_queries(
     names = [store["name"] for store in client.get("/stores").json()["stores"]]
     assert names == ["counts", "by-window", "sessions"]
     assert client.get("/stores/counts/keys/a").status_code == 404
-    _produce(cluster, words, 0, (b"a", b"x"), (b"a", b"x"), (b"b", b"x"), start=400)
-    _produce(cluster, words, 1, (b"c/d", b"x"), start=600)
+    produce(cluster, words, 0, (b"a", b"x"), (b"a", b"x"), (b"b", b"x"), start=400)
+    produce(cluster, words, 1, (b"c/d", b"x"), start=600)
     driver.run()
     found = client.get("/stores/counts/keys/a").json()
     assert (found["key"], found["value"], found["timestamp"]) == ("a", 2, 401)
@@ -242,7 +185,7 @@ def test_interactive_queries(
     assert sessions == [{"start": 400, "end": 401, "value": 2}]
     assert client.get("/stores/nothing/keys/a").status_code == 404
     assert client.get("/stores/by-window/keys/a").status_code == 400
-    _produce(cluster, words, 0, (b"a", b"x"), start=402)
+    produce(cluster, words, 0, (b"a", b"x"), start=402)
     driver.run()
     later = client.get("/stores/counts/keys/a").json()
     assert later["value"] == 3
@@ -253,17 +196,15 @@ def test_reset_begins_anew(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(), new_topic()
-    application = Streams(
-        _word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path
-    )
-    _produce(cluster, words, 0, (b"k", b"a"))
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    produce(cluster, words, 0, (b"k", b"a"))
     Driver(application).run()
-    _forget_tasks()
+    forget_tasks()
     application.reset()
     assert not [name for name in Admin(cluster).topic_names() if name.startswith(f"{words}-app")]
     time.sleep(0.1)
     Driver(application).run()
-    assert [serdes.LONG.read("", value) for _, value in _read(cluster, counts)] == [1, 1]
+    assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 1]
 
 
 def test_partitions_of_internal_topics() -> None:
@@ -289,20 +230,18 @@ def test_on_spark(
 ) -> None:
     """Start, process, stop, go on: every word is counted once."""
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
-    application = Streams(
-        _word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     for number in range(2):
         for partition in (0, 1):
-            _produce(cluster, words, partition, *((b"k", b"w%d" % (each % 5)) for each in range(50)))
+            produce(cluster, words, partition, *((b"k", b"w%d" % (each % 5)) for each in range(50)))
         query = application.start(spark)
         try:
             deadline = time.monotonic() + 90
-            while len(_read(cluster, counts)) < 100 * (number + 1) and time.monotonic() < deadline:
+            while len(read(cluster, counts)) < 100 * (number + 1) and time.monotonic() < deadline:
                 assert query.exception() is None
                 time.sleep(0.2)
         finally:
             query.stop()
-    newest = {key: serdes.LONG.read("", value) for key, value in _read(cluster, counts)}
+    newest = {key: serdes.LONG.read("", value) for key, value in read(cluster, counts)}
     assert newest == {b"w%d" % number: 40 for number in range(5)}
-    assert len(_read(cluster, counts)) == 200
+    assert len(read(cluster, counts)) == 200

@@ -21,7 +21,7 @@ from millstream.client import Cluster
 from millstream.pipeline.streams import StreamsBuilder, serdes
 from millstream.pipeline.streams.runtime import Streams
 from millstream.pipeline.streams.runtime.reader import StreamsReader, packed
-from tests.pipeline.streams.test_runtime import _forget_tasks, _produce, _read
+from tests.pipeline.streams.runtime.kit import forget_tasks, produce, read
 
 WORDS, RECORDS, KILLS = 7, 1400, 4
 
@@ -48,7 +48,7 @@ def test_every_word_is_counted_once(
     application.make_topics()
     for number in range(2):
         records = ((b"k", b"w%d" % (each % WORDS)) for each in range(RECORDS // 2))
-        _produce(cluster, words, number, *records)
+        produce(cluster, words, number, *records)
     text = packed(application.settings, application.topology)
     start = StreamsReader(text, 1).initialOffset()
     chosen, context = random.Random(11), get_context("spawn")
@@ -62,10 +62,11 @@ def test_every_word_is_counted_once(
         process.join()
         if kill % 2:
             shutil.rmtree(application.settings.folder, ignore_errors=True)
-    _run(text, start)
-    _forget_tasks()
+    while application.lag():
+        _run(text, start)
+    forget_tasks()
     seen: dict[bytes | None, list[int]] = defaultdict(list)
-    for word, count in _read(cluster, counts):
+    for word, count in read(cluster, counts):
         seen[word].append(serdes.LONG.read("", count))
     assert len(seen) == WORDS
     for word, found in seen.items():

@@ -1,0 +1,56 @@
+"""Where a batch ends when a task reads several topics and there is more of them than a batch takes.
+
+Kafka Streams chooses the oldest record of all that its topics have. A task here has whole ranges of each topic; if one of them is cut,
+the records behind the cut may be older than much of what the other topics have in the same batch. So the others are cut at the
+time of the first record that is left behind: what is newer waits for the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millstream.client import Cluster, Fetcher, list_offsets, visible_batches
+from millstream.client.producer import Place
+from millstream.wire.records import iter_records
+
+_A_RECORD = 64 * 1024  # bytes to ask for when one record is wanted; brokers send at least one batch
+
+
+def aligned(
+    cluster: Cluster,
+    topics: Iterable[str],
+    begin: Mapping[Place, int],
+    end: Mapping[Place, int],
+    latest: Mapping[Place, int],
+) -> dict[Place, int]:
+    """New ends for the topics of one sub-topology. Something of the topic that is furthest behind is always taken."""
+    topics = list(topics)
+    cut = {place: offset for place, offset in end.items() if place[0] in topics and offset < latest[place]}
+    if not cut:
+        return {}
+    left_behind = _times(cluster, cut)
+    found: dict[Place, int] = {}
+    for number in {number for _, number in cut}:
+        times = {topic: left_behind[topic, number] for topic in topics if (topic, number) in left_behind}
+        if not times:
+            continue
+        first = min(times.values())
+        others = [(topic, number) for topic in topics if (topic, number) in end and times.get(topic) != first]
+        wanted = {place: first for place in others if end[place] > begin.get(place, 0)}
+        for place, at in (list_offsets(cluster, wanted) if wanted else {}).items():
+            if 0 <= at.offset < end[place]:
+                found[place] = max(at.offset, begin.get(place, 0))
+    return found
+
+
+def _times(cluster: Cluster, places: Mapping[Place, int]) -> dict[Place, int]:
+    """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left out."""
+    found: dict[Place, int] = {}
+    fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_A_RECORD)
+    for answer in fetcher.poll(dict(places), 500):
+        place = (answer.topic, answer.partition)
+        for _, batch in visible_batches(answer, places[place], read_committed=True):
+            for record in iter_records(batch):
+                if record.offset >= places[place] and place not in found:
+                    found[place] = record.timestamp
+    return found
