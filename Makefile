@@ -7,7 +7,7 @@ AGAINST ?= millstream
 KILLS   ?= 100
 SEED    ?=
 
-.PHONY: demo demo-broker test lint format bench interop faults faults-pipeline wheel docs clean help
+.PHONY: demo demo-broker test lint format bench interop faults faults-pipeline faults-streams examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,8 @@ help:
 	@echo "make interop   the slower runs with other clients (Java, Go, JavaScript) and the same tests on Apache Kafka"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
 	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
+	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
+	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
 	@echo "make lint      ruff, mypy, import contracts;  make format  rewrites"
 	@echo "make wheel     build the wheel;  make docs  renew the generated pages"
@@ -44,8 +46,9 @@ demo: $(VENV)/.installed
 demo-broker: $(VENV)/.installed
 	@$(BIN)/python examples/broker_demo.py
 
+# Most tests wait more than they work: two at a time, a file's tests together.
 test: $(VENV)/.dev lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet src tests benchmarks examples
@@ -68,6 +71,12 @@ faults: $(VENV)/.dev
 
 faults-pipeline: $(VENV)/.dev
 	@$(BIN)/python tests/faults/pipeline/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+faults-streams: $(VENV)/.dev
+	@$(BIN)/python tests/faults/streams/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+examples: $(VENV)/.dev
+	@$(BIN)/python -m pytest tests/examples/test_streams.py -m "slow or not slow"
 
 bench: $(VENV)/.dev
 	@for bench in benchmarks/[a-z]*_[a-z]*.py; do case $$bench in */apache_kafka.py) ;; *) $(BIN)/python $$bench $(BENCH) || exit 1 ;; esac; done
