@@ -46,9 +46,9 @@ demo: $(VENV)/.installed
 demo-broker: $(VENV)/.installed
 	@$(BIN)/python examples/broker_demo.py
 
-# Most tests wait more than they work: two at a time, a file's tests together.
+# Most tests wait more than they work: two at a time, a file's tests together, in the order of their names.
 test: $(VENV)/.dev lint
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet src tests benchmarks examples

@@ -131,7 +131,17 @@
     const timed = (source.getAttribute("hx-trigger") || "").startsWith("every");
     if (timed && (document.hidden || source.contains(document.activeElement))) event.preventDefault();
   });
-  document.addEventListener("htmx:afterSwap", (event) => ready(event.detail.target));
+  // A row that is chosen by the keyboard stays chosen when its table is drawn anew.
+  let chosen = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const row = document.activeElement?.closest("[data-row]");
+    chosen = row && event.detail.target.contains(row) ? row.getAttribute("href") : null;
+  });
+  document.addEventListener("htmx:afterSwap", (event) => {
+    ready(event.detail.target);
+    if (chosen) all("[data-row]").find((row) => row.getAttribute("href") === chosen)?.focus();
+    chosen = null;
+  });
   document.addEventListener("DOMContentLoaded", () => {
     ready(document);
     all(".tabs [aria-current]").forEach((tab) => tab.scrollIntoView({ block: "nearest", inline: "center" }));

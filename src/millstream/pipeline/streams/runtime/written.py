@@ -216,7 +216,7 @@ class Written:
         if self.partitions is not None:
             self.partitions.append(partition)
 
-    def add_columns(self, keys: pa.Array, values: pa.Array, stamps: Any, window_bytes: int) -> None:
+    def add_columns(self, keys: pa.Array, values: pa.Array, stamps: Any, window_bytes: int = 0) -> None:
         """Many records without headers: Arrow arrays of bytes (or text), and their timestamps."""
         self._close()
         columns = _arrow_column(keys), _arrow_column(values)
