@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,16 +27,16 @@ _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(-?\d+)\]|\[\"([^\"]*)\"\]")
 _EXACT = 1 << 53
 
 
-class Expression:
+class Expression(ABC):
     """A value of each record. Operators and methods make new ones."""
 
+    @abstractmethod
     def __call__(self, key: Any, value: Any) -> Any:
         """For one record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def column(self, keys: Callable[[], Any], values: Callable[[], Any]) -> Any:
         """For many: an Arrow array, a list of objects, or a `Literal`."""
-        raise NotImplementedError
 
     def __bool__(self) -> bool:
         raise TypeError("an expression is neither true nor false: use &, | and ~ instead of and, or and not")

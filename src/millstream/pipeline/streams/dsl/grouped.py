@@ -35,12 +35,7 @@ class KGroupedStream(Part, Generic[K, V]):
         self, *, name: str | None = None, materialized: Materialized | str | None = None
     ) -> KTable[K, int]:
         """How many records (with key and value) each key had."""
-        kept = Materialized.of(materialized)
-        if kept is not None and kept.name is None:
-            self._plan.new_store_name("KSTREAM-AGGREGATE-")
-        kept = kept or Materialized()
-        store = kept.name or self._plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = self._plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._named("KSTREAM-AGGREGATE-", name, materialized, counting=True)
         return self._to_table(name, Count(store), self._rows_spec(store, kept, self._key, LONG))
 
     def reduce(
@@ -51,9 +46,7 @@ class KGroupedStream(Part, Generic[K, V]):
         materialized: Materialized | str | None = None,
     ) -> KTable[K, V]:
         """`reducer(so far, value)`; the first value of a key is taken as it is."""
-        kept = Materialized.of(materialized) or Materialized()
-        store = kept.name or self._plan.new_store_name("KSTREAM-REDUCE-")
-        name = self._plan.name_or_new(name, "KSTREAM-REDUCE-")
+        name, store, kept = self._named("KSTREAM-REDUCE-", name, materialized)
         operator = Reduce(store, reducer=reducer)
         return self._to_table(name, operator, self._rows_spec(store, kept, self._key, self._value))
 
@@ -66,9 +59,7 @@ class KGroupedStream(Part, Generic[K, V]):
         materialized: Materialized | str | None = None,
     ) -> KTable[K, A]:
         """`aggregator(key, value, so far)`, starting from `initializer()`. Say the aggregate's serde in `materialized`."""
-        kept = Materialized.of(materialized) or Materialized()
-        store = kept.name or self._plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = self._plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._named("KSTREAM-AGGREGATE-", name, materialized)
         operator = Aggregate(store, initializer=initializer, aggregator=aggregator)
         return self._to_table(name, operator, self._rows_spec(store, kept, self._key, None))
 
@@ -92,6 +83,22 @@ class KGroupedStream(Part, Generic[K, V]):
 
         cogrouped: CogroupedKStream[K, A] = CogroupedKStream(self)
         return cogrouped.cogroup(self, aggregator)
+
+    def _named(
+        self,
+        prefix: str,
+        name: str | None,
+        materialized: Materialized | str | None,
+        *,
+        counting: bool = False,
+    ) -> tuple[str, str, Materialized]:
+        """The names of an aggregation and of its store, and how that is kept. Numbers are used up in Kafka Streams' order."""
+        kept = Materialized.of(materialized)
+        if counting and kept is not None and kept.name is None:
+            self._plan.new_store_name(prefix)  # a count takes a number there that nobody sees
+        kept = kept or Materialized()
+        store = kept.name or self._plan.new_store_name(prefix)
+        return self._plan.name_or_new(name, prefix), store, kept
 
     def _to_table(
         self, name: str, operator: Any, spec: StoreSpec, key: Serde | None = None

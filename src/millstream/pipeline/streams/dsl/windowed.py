@@ -88,13 +88,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def count(
         self, *, name: str | None = None, materialized: Materialized | str | None = None
     ) -> KTable[Windowed, int]:
-        kept = Materialized.of(materialized)
-        plan = self._grouped._plan
-        if kept is not None and kept.name is None:
-            plan.new_store_name("KSTREAM-AGGREGATE-")
-        kept = kept or Materialized()
-        store = kept.name or plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized, counting=True)
         return self._to_table(name, store, kept, LONG, int, count_one)
 
     def reduce(
@@ -104,10 +98,7 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[Windowed, V]:
-        kept = Materialized.of(materialized) or Materialized()
-        plan = self._grouped._plan
-        store = kept.name or plan.new_store_name("KSTREAM-REDUCE-")
-        name = plan.name_or_new(name, "KSTREAM-REDUCE-")
+        name, store, kept = self._grouped._named("KSTREAM-REDUCE-", name, materialized)
         return self._to_table(
             name, store, kept, self._grouped._value, nothing_yet, reducer_as_aggregator(reducer)
         )
@@ -120,10 +111,7 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[Windowed, A]:
-        kept = Materialized.of(materialized) or Materialized()
-        plan = self._grouped._plan
-        store = kept.name or plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized)
         return self._to_table(name, store, kept, None, initializer, aggregator)
 
     def _to_table(
@@ -150,13 +138,7 @@ class SessionWindowedKStream(Generic[K, V]):
     def count(
         self, *, name: str | None = None, materialized: Materialized | str | None = None
     ) -> KTable[Windowed, int]:
-        kept = Materialized.of(materialized)
-        plan = self._grouped._plan
-        if kept is not None and kept.name is None:
-            plan.new_store_name("KSTREAM-AGGREGATE-")
-        kept = kept or Materialized()
-        store = kept.name or plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized, counting=True)
         return self._to_table(name, store, kept, LONG, int, count_one, add_counts)
 
     def reduce(
@@ -166,10 +148,7 @@ class SessionWindowedKStream(Generic[K, V]):
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[Windowed, V]:
-        kept = Materialized.of(materialized) or Materialized()
-        plan = self._grouped._plan
-        store = kept.name or plan.new_store_name("KSTREAM-REDUCE-")
-        name = plan.name_or_new(name, "KSTREAM-REDUCE-")
+        name, store, kept = self._grouped._named("KSTREAM-REDUCE-", name, materialized)
         aggregator = reducer_as_aggregator(reducer)
 
         def merger(key: Any, one: Any, other: Any) -> Any:
@@ -187,10 +166,7 @@ class SessionWindowedKStream(Generic[K, V]):
         materialized: Materialized | str | None = None,
     ) -> KTable[Windowed, A]:
         """`merger(key, one, other)` makes one aggregate of two sessions that turned out to be one."""
-        kept = Materialized.of(materialized) or Materialized()
-        plan = self._grouped._plan
-        store = kept.name or plan.new_store_name("KSTREAM-AGGREGATE-")
-        name = plan.name_or_new(name, "KSTREAM-AGGREGATE-")
+        name, store, kept = self._grouped._named("KSTREAM-AGGREGATE-", name, materialized)
         return self._to_table(name, store, kept, None, initializer, aggregator, merger)
 
     def _to_table(

@@ -22,7 +22,7 @@ from millstream.pipeline.streams.operators.base import (
     clock_of,
 )
 from millstream.pipeline.streams.operators.tables import StoredRows
-from millstream.pipeline.streams.windows import SessionWindows, TimeWindows, Window, Windowed
+from millstream.pipeline.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Window, Windowed
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -146,10 +146,10 @@ class WindowRows:
 
 
 @dataclass(slots=True)
-class WindowAggregate:
-    """Tumbling and hopping windows. A value of None counts as a record here, as in Kafka Streams."""
+class InWindows:
+    """What aggregations in windows of a fixed length have in common."""
 
-    windows: TimeWindows
+    windows: TimeWindows | SlidingWindows
     store: str
     initializer: Initializer
     aggregator: Aggregator
@@ -166,6 +166,13 @@ class WindowAggregate:
 
     def getter(self) -> Getter:
         return WindowRows(self.store)
+
+
+@dataclass(slots=True)
+class WindowAggregate(InWindows):
+    """Tumbling and hopping windows. A value of None counts as a record here, as in Kafka Streams."""
+
+    windows: TimeWindows
 
     def build(self, task: Task, out: Out) -> Process:
         store = task.store(self.store)

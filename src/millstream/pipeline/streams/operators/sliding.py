@@ -15,33 +15,15 @@ from typing import Any
 
 from millstream.pipeline.streams.operators.aggregates import (
     EMIT_EVERY,
-    Aggregator,
-    Initializer,
-    WindowRows,
+    InWindows,
 )
-from millstream.pipeline.streams.operators.base import Getter, Headers, Out, Process, Row, Task, clock_of
+from millstream.pipeline.streams.operators.base import Headers, Out, Process, Row, Task, clock_of
 from millstream.pipeline.streams.windows import SlidingWindows, Window, Windowed
 
 
 @dataclass(slots=True)
-class SlidingAggregate:
+class SlidingAggregate(InWindows):
     windows: SlidingWindows
-    store: str
-    initializer: Initializer
-    aggregator: Aggregator
-    final: bool = False
-    send_old: bool = False
-
-    @property
-    def grace(self) -> int:
-        return self.windows.grace_ms
-
-    def ask_for_old(self, force: bool) -> bool:
-        self.send_old = True
-        return True
-
-    def getter(self) -> Getter:
-        return WindowRows(self.store)
 
     def build(self, task: Task, out: Out) -> Process:
         return _Sliding(self, task, out.forward).process
