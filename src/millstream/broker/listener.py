@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -150,6 +151,8 @@ class Acceptor:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if host == sock.getsockname()[0]:
+                _send_unpaced(sock)
             if self.send_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer)
             if self.receive_buffer > 0:
@@ -160,3 +163,9 @@ class Acceptor:
         admission.accepted += 1
         admission.by_address[host] += 1
         admission.open.add(Connection(sock, f"{host}:{port}", self.context, self.dispatcher, self.loop))
+
+
+def _send_unpaced(sock: socket.socket) -> None:
+    """For a peer on this machine: BBR, the default of many a server, paces what it sends by timers even there."""
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or a kernel without cubic
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

@@ -157,6 +157,10 @@ class Broker:
                 "authorizer.class.name asks for ACLs, which this release does not have yet: everybody who can connect "
                 "may do everything. Take the setting out to start all the same"
             )
+
+        def chosen(name: str, otherwise: int) -> int:
+            return number(name) if self.settings.is_set(name) else otherwise
+
         outbox = Outbox(loop)
         for listener in self.listeners.bound:
             if listener.protocol != "PLAINTEXT":
@@ -178,13 +182,10 @@ class Broker:
                     context,
                     self.dispatcher,
                     loop,
-                    number("socket.send.buffer.bytes"),
-                    number("socket.receive.buffer.bytes")
-                    if self.settings.is_set("socket.receive.buffer.bytes")
-                    else -1,
-                    number("socket.listen.backlog.size")
-                    if self.settings.is_set("socket.listen.backlog.size")
-                    else BACKLOG,
+                    # The kernel sizes buffers better than a default: docs/decisions/2026-11-16-socket-buffers.md
+                    send_buffer=chosen("socket.send.buffer.bytes", -1),
+                    receive_buffer=chosen("socket.receive.buffer.bytes", -1),
+                    backlog=chosen("socket.listen.backlog.size", BACKLOG),
                 )
             )
 
