@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
+from millstream.pipeline.daemon import keep_freed_memory
 from millstream.pipeline.streams import StreamsBuilder, TimeWindows, col, minutes
 from millstream.pipeline.streams.runtime import Streams, worker
 from millstream.pipeline.streams.runtime.work import Work
@@ -175,6 +176,7 @@ def main() -> int:
     given = arguments.parse_args()
     chosen = [case for case in CASES if given.only in case.name]
     missed = 0
+    keep_freed_memory()  # as the parent of Spark's workers does
     print(f"{'one task':44} {'records/s':>12} {'us/record':>10} {'target':>10}")
     with (
         Broker(SETTINGS) as broker,

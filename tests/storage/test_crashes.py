@@ -53,13 +53,17 @@ def every_crash(
             log = prepare(folder, flush)
             before = list(contents(log))
             recovery_point = log.recovery_point
+            opened = list(log.segments)
             with crashing(at) as disk:
                 try:
                     act(log)
                 except Crash:
                     pass
             crashed = disk.count > at
-            for segment in log.segments:
+            for segment in {
+                *opened,
+                *log.segments,
+            }:  # as the end of the process would, those it had removed too
                 segment.close_files()
             again = PartitionLog.open(folder, CONFIG, recovery_point=recovery_point)
             check(again, before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
@@ -11,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from millstream.broker.connection import BufferBudget, Connection, Outbox
+from millstream.wire.sockets import send_unpaced
 
 if TYPE_CHECKING:
     from millstream.broker.dispatch import Dispatcher
@@ -151,8 +151,7 @@ class Acceptor:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if host == sock.getsockname()[0]:
-                _send_unpaced(sock)
+            send_unpaced(sock)
             if self.send_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer)
             if self.receive_buffer > 0:
@@ -163,9 +162,3 @@ class Acceptor:
         admission.accepted += 1
         admission.by_address[host] += 1
         admission.open.add(Connection(sock, f"{host}:{port}", self.context, self.dispatcher, self.loop))
-
-
-def _send_unpaced(sock: socket.socket) -> None:
-    """For a peer on this machine: BBR, the default of many a server, paces what it sends by timers even there."""
-    with contextlib.suppress(AttributeError, OSError):  # not Linux, or a kernel without cubic
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

@@ -7,6 +7,7 @@ from typing import Protocol
 from millstream.client.config import ClientConfig
 from millstream.client.errors import TimedOut, Unreachable
 from millstream.wire.compression import Buffer
+from millstream.wire.sockets import send_unpaced
 
 
 class Transport(Protocol):
@@ -37,6 +38,7 @@ class PlainTransport:
             reason = (error.strerror or str(error)).lower()
             raise Unreachable(f"cannot reach a broker at {self.address}: {reason}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_unpaced(self._socket)
 
     def send(self, parts: list[Buffer], deadline: float) -> None:
         views = [memoryview(part) for part in parts if len(part)]

@@ -56,6 +56,7 @@ __all__ = [
     "encode_marker",
     "iter_batches",
     "iter_records",
+    "newest_timestamp",
 ]
 
 Header = tuple[str, bytes | None]
@@ -207,6 +208,30 @@ def check_records(
             tuple(keyless) if len(keyless) <= MOST_NAMED else (),
         )
     return header
+
+
+def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
+    """The newest timestamp among the records of a batch, whatever its header says. Looks at nothing else of them."""
+    header = check_batch(batch, check_crc=False)
+    data = _payload(batch, header, limit)
+    at, end = 0, len(data)
+    index = newest = 0
+    varint, varlong = _varint, _varlong
+    try:
+        for index in range(header.record_count):
+            size, at = varint(data, at)
+            stop = at + size
+            if size < _SMALLEST_RECORD - 1 or stop > end:
+                raise _invalid(index, f"a size of {size} bytes, {end - at} are left")
+            delta, _ = varlong(data, at + 1)  # + 1: attributes
+            if delta > newest or not index:
+                newest = delta
+            at = stop
+    except IndexError:
+        raise _invalid(index, "the data ends inside it") from None
+    if at != end:
+        raise _corrupt(f"{end - at} bytes are left after the last record")
+    return header.base_timestamp + newest
 
 
 def _payload(batch: Buffer, header: BatchHeader, limit: int) -> bytes:

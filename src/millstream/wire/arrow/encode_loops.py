@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numba as nb
 import numpy as np
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from millstream.wire.arrow.copying import copy_bytes
 from millstream.wire.arrow.loops import compiled
 
 ROUTED: Final = -1
@@ -28,7 +27,6 @@ BYTES = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 INTS = nb.types.Array(nb.int32, 1, "C", readonly=True)
 LONGS = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _types: Any = nb.types
-_cgutils: Any = cgutils
 COLUMN = _types.Tuple((INTS, BYTES, BYTES, nb.int64))
 ROOM = nb.types.Array(nb.uint8, 1, "C")
 SLOTS = nb.types.Array(nb.int32, 1, "C")
@@ -168,28 +166,6 @@ def _put(out: Any, at: Any, number: Any) -> Any:
     return at + 1
 
 
-def _memcpy(_context: Any, out: Any, at: Any, data: Any, start: Any, size: Any) -> Any:
-    """memcpy of data[start:start + size] to out[at:]. A loop over bytes is ten times as slow: numba must assume that an
-    index is negative, and then LLVM does not join the bytes."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        target = context.make_array(signature.args[0])(context, builder, values[0])
-        origin = context.make_array(signature.args[2])(context, builder, values[2])
-        _cgutils.raw_memcpy(
-            builder,
-            builder.gep(target.data, [values[1]]),
-            builder.gep(origin.data, [values[3]]),
-            values[4],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return _types.void(out, at, data, start, size), generate
-
-
-_copy: Any = intrinsic(_memcpy)
-
-
 @compiled(inline="always")
 def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, row: Any) -> Any:
     """Length and content of one cell; -1 for null."""
@@ -199,7 +175,7 @@ def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, r
     start = np.int64(ends[row])
     size = np.int64(ends[row + 1]) - start
     at = _put(out, at, size)
-    _copy(out, at, data, start, size)
+    copy_bytes(out, at, data, start, size)
     return at + size
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 import numba
 import numpy as np
 
+from millstream.wire.arrow.copying import copy_bytes
+
 nb: Any = numba  # its annotations come and go with its versions
 
 # Columns of the table of batches.
@@ -307,7 +309,7 @@ def read_records(
                     if key_size > keys.shape[0] - key_end:
                         problem = np.int64(NO_ROOM)
                         break
-                    keys[key_end : key_end + key_size] = data[key_at : key_at + key_size]
+                    copy_bytes(keys, key_end, data, key_at, key_size)
                     key_end += key_size
                     key_bits[row >> 3] |= np.uint8(1 << (row & 7))
                 else:
@@ -318,7 +320,7 @@ def read_records(
                     if value_size > values.shape[0] - value_end:
                         problem = np.int64(NO_ROOM)
                         break
-                    values[value_end : value_end + value_size] = data[value_at : value_at + value_size]
+                    copy_bytes(values, value_end, data, value_at, value_size)
                     value_end += value_size
                     value_bits[row >> 3] |= np.uint8(1 << (row & 7))
                 else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from millstream.wire.arrow.copying import copy_bytes
 from millstream.wire.arrow.loops import compiled, nb
 
 _LONGS: Any = nb.types.Array(nb.int64, 1, "C")
@@ -58,10 +59,10 @@ def put_windows(rows: Any, starts: Any, ends: Any, keys: Any, zeros: Any, out_en
     """The key of each row, its window's start in eight bytes, and so many zeros."""
     at = np.int64(0)
     for index in range(rows.shape[0]):
-        first, last = ends[rows[index]], ends[rows[index] + 1]
-        for place in range(first, last):
-            out[at] = keys[place]
-            at += 1
+        first = np.int64(ends[rows[index]])
+        size = np.int64(ends[rows[index] + 1]) - first
+        copy_bytes(out, at, keys, first, size)
+        at += size
         start = starts[index]
         for shift in range(56, -8, -8):
             out[at] = np.uint8((start >> shift) & 255)

@@ -17,6 +17,7 @@ from millstream.client.producer import Place
 from millstream.pipeline.streams.columns.blocks import buffers
 from millstream.pipeline.streams.operators.base import Headers
 from millstream.pipeline.streams.stores.base import LogRecord
+from millstream.wire.arrow.copying import copy_bytes
 from millstream.wire.arrow.encode_loops import murmur2
 from millstream.wire.batch import (
     HEADER,
@@ -83,8 +84,7 @@ def _put_bytes(out: Any, at: Any, ends: Any, data: Any, nulls: Any, row: Any) ->
     start = ends[row - 1] if row > 0 else np.int64(0)
     size = ends[row] - start
     at = _put(out, at, size)
-    for index in range(size):
-        out[at + index] = data[start + index]
+    copy_bytes(out, at, data, start, size)
     return at + size
 
 
