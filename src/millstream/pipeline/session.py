@@ -47,6 +47,7 @@ SQL_SETTINGS = {
     ),
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "262144",
 }
 
 
