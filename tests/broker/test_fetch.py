@@ -112,6 +112,33 @@ def test_long_poll_waits_for_min_bytes_and_ends_with_its_time(
     assert values(found) == [b"small"]
 
 
+FOREVER = 600_000  # ms, longer than the client waits for an answer
+
+
+def test_nobody_waits_for_more_than_he_may_get(wire: Wire) -> None:
+    topic = wire.create()
+    wire.produce(topic, b"x" * 100)
+    answer = wire.fetch({topic: {0: 0}}, max_wait=FOREVER, min_bytes=1 << 20, max_bytes=100)
+    (found,) = partitions(answer).values()
+    assert values(found) == [b"x" * 100]
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_a_reader_of_older_segments_gets_what_is_left_of_each_at_once(wire: Wire, isolation: int) -> None:
+    topic = wire.create(segment_bytes=str(1 << 20))
+    expected = [b"%04d" % number * 100_000 for number in range(7)]  # two in a segment
+    for value in expected:
+        wire.produce(topic, value)
+    got: list[bytes | None] = []
+    limits = {"min_bytes": 4 << 20, "partition_max": 8 << 20, "isolation": isolation}
+    while len(got) < 6:
+        (found,) = partitions(wire.fetch({topic: {0: len(got)}}, max_wait=FOREVER, **limits)).values()
+        got += values(found)
+        assert len(got) % 2 == 0
+    (found,) = partitions(wire.fetch({topic: {0: 6}}, max_wait=50, **limits)).values()
+    assert got + values(found) == expected
+
+
 def test_deleting_a_topic_ends_the_wait(
     wire: Wire, millstream_broker: Broker, connect: Callable[[Broker], Wire]
 ) -> None:
@@ -144,6 +171,17 @@ def test_a_session_answers_only_what_is_new(wire: Wire) -> None:
     assert list(partitions(again)) == [(topic, 2)]
     forgotten = [{"topic": topic, "partitions": [2]}]
     assert partitions(wire.fetch({}, session=(id, 4), forgotten=forgotten)) == {}
+
+
+def test_a_session_that_loses_its_last_partition_ends(wire: Wire) -> None:
+    topic = wire.create(partitions=2)
+    first = wire.fetch({topic: {0: 0, 1: 0}}, session=(0, 0))
+    id = first.session_id
+    one, all_of_them = ([{"topic": topic, "partitions": p}] for p in ([0], [0, 1]))
+    assert wire.fetch({}, session=(id, 1), forgotten=one).session_id == id
+    last = wire.fetch({}, session=(id, 2), forgotten=all_of_them)
+    assert (last.error_code, last.session_id, partitions(last)) == (0, 0, {})
+    assert wire.fetch({}, session=(id, 3)).error_code is ErrorCode.fetch_session_id_not_found
 
 
 def test_session_errors(wire: Wire) -> None:

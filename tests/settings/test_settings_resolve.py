@@ -117,6 +117,17 @@ def test_dynamic_values_must_fit_together() -> None:
         settings.validate_dynamic({}, {"num.partitions": "5"})
 
 
+def test_a_log_opens_whatever_its_settings_come_to_together() -> None:
+    settings = BrokerSettings().with_dynamic({"log.cleaner.min.compaction.lag.ms": "100"}, {})
+    assert settings.topic({"max.compaction.lag.ms": "50"}).min_compaction_lag_ms == 100
+    both = settings.with_dynamic(
+        {"log.cleaner.min.compaction.lag.ms": "100"}, {"log.cleaner.max.compaction.lag.ms": "50"}
+    )
+    assert both.default_log_config.max_compaction_lag_ms == 50
+    with pytest.raises(InvalidSetting, match="at least that of"):
+        settings.validate_dynamic(both.cluster_default, both.this_broker)
+
+
 def test_listener_value() -> None:
     settings = BrokerSettings({"max.connections": "10", "listener.name.external.max.connections": "3"})
     assert settings.listener_value("EXTERNAL", "max.connections") == 3

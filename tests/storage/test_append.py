@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -10,7 +11,7 @@ from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import LOG_APPEND_TIME, crc_of, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.records import iter_records
+from millstream.wire.records import Record, encode_batch, iter_records, newest_timestamp
 
 from .batches import NOW, batch, contents, fill, headers, real, sealed, small
 from .conftest import OpenLog
@@ -134,6 +135,71 @@ def test_timestamps_must_be_near(open_log: OpenLog) -> None:
     for good in (NOW + 500, NOW - 1000, -1):
         log.append_leader(batch(timestamp=good), 0, NOW)
     assert len(headers(log)) == 3
+
+
+def claiming(newest: int, times: list[int], codec: int = 0) -> memoryview:
+    """A batch of records with these times whose header says that the newest of them is another."""
+    data = encode_batch([Record(0, when, b"k", b"v") for when in times], codec)
+    struct.pack_into(">q", data, 35, newest)
+    return sealed(data)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("newest", [-1, 0, NOW - 1])
+def test_the_newest_timestamp_is_found_where_the_client_did_not_fill_it_in(
+    open_log: OpenLog, newest: int, codec: int
+) -> None:
+    log = open_log()
+    several = b"".join(claiming(newest, times, codec) for times in ([NOW, NOW + 70, NOW + 5], [NOW, NOW]))
+    log.append_leader(claiming(newest, [NOW], codec), 0, NOW)
+    log.append_leader(memoryview(several), 0, NOW)
+    assert [header.max_timestamp for header in headers(log)] == [NOW, NOW + 70, NOW]  # and checksums fit
+    log.set_high_watermark(log.end_offset)
+    found = log.offset_for_timestamp(NOW + 1)
+    assert found is not None
+    assert found[:2] == (NOW + 70, 2)
+    assert log.active.max_timestamp == NOW + 70, "what retention goes by"
+
+
+def test_the_newest_timestamp_whatever_the_size_of_the_numbers() -> None:
+    chance = random.Random(3)
+    for _ in range(300):
+        records = [
+            Record(
+                0,
+                NOW + chance.choice([0, 1, -1, 63, 64, -64, -65, 9000, -9000, 1 << 40, -(1 << 40)]),
+                None,
+                b"v" * chance.choice([0, 50, 70, 8200, 17_000]),
+            )
+            for _ in range(chance.randint(1, 6))
+        ]
+        data = encode_batch(records)
+        assert newest_timestamp(data) == max(record.timestamp for record in records)
+        for size in (0x01, 0x00, 0x0A, 0x7E):  # of the first record: negative, none, too small, wrong
+            if data[61] != size:
+                with pytest.raises(KafkaError):
+                    newest_timestamp(data[:61] + bytes([size]) + data[62:])
+
+
+def test_a_true_newest_timestamp_before_the_first_is_kept(open_log: OpenLog) -> None:
+    """Times relative to a base that no record has."""
+    data = bytearray(real([b"v"], timestamp=NOW))
+    struct.pack_into(">qq", data, 27, NOW + 1, NOW)
+    data[63] = 1  # of the only record: 1 ms before the base
+    log = open_log()
+    log.append_leader(sealed(data), 0, NOW)
+    assert [header.max_timestamp for header in headers(log)] == [NOW]
+
+
+def test_a_newest_timestamp_that_nobody_filled_in_is_judged_as_it_is(open_log: OpenLog) -> None:
+    log = open_log(LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500))
+    refused(log, claiming(-1, [NOW, NOW + 501]), ErrorCode.invalid_timestamp)
+    refused(log, claiming(0, [NOW - 1001, NOW]), ErrorCode.invalid_timestamp)
+    log.append_leader(claiming(0, [NOW - 1000, NOW + 500]), 0, NOW)
+    broken = bytearray(batch(2))
+    struct.pack_into(">q", broken, 35, -1)
+    refused(log, sealed(broken), ErrorCode.invalid_record)
+    refused(log, claiming(-1, [1 << 62, NOW]), ErrorCode.invalid_timestamp)
 
 
 def test_log_append_time(open_log: OpenLog) -> None:

@@ -102,7 +102,17 @@ class FetchHandler:
 class Fetch:
     """One fetch request on its way to an answer."""
 
-    __slots__ = ("by_id", "connection", "correlation_id", "full", "handler", "request", "session", "version")
+    __slots__ = (
+        "behind",
+        "by_id",
+        "connection",
+        "correlation_id",
+        "full",
+        "handler",
+        "request",
+        "session",
+        "version",
+    )
 
     def __init__(
         self,
@@ -120,6 +130,7 @@ class Fetch:
         self.by_id = version >= FIRST_WITH_TOPIC_ID
         self.session: Session | None = None
         self.full = True
+        self.behind = False  # a partition gives an older segment, and there is more to read after it
 
     def wanted(self) -> Iterator[tuple[bytes, FetchPartition, Cached | None]]:
         """The partitions to read, in the order in which they may fill the answer."""
@@ -139,11 +150,15 @@ class Fetch:
                 yield partition
 
     def try_answer(self, patient: bool) -> bool:
-        """Answer if there is enough to say; a patient fetch waits for `min_bytes`."""
+        """Answer if there is enough to say; a patient fetch waits for `min_bytes`, or for as much as it may get.
+
+        What is read ends with its segment: a reader of older ones gets that much and no more, however long it waits.
+        """
         request, handler = self.request, self.handler
         left = min(request.max_bytes, handler.max_bytes)
+        enough = min(request.min_bytes, left)
         found = 0
-        failed = False
+        failed = self.behind = False
         results: list[tuple[bytes, FetchResult, Cached | None]] = []
         any_wanted = False
         for topic, want, cached in self.wanted():
@@ -154,7 +169,7 @@ class Fetch:
             found += result.size
             if result.error or result.diverging is not None:
                 failed = True
-        if patient and any_wanted and not failed and found < request.min_bytes:
+        if patient and any_wanted and found < enough and not failed and not self.behind:
             for _, result, _ in results:
                 if result.size:
                     result.source.release()  # type: ignore[attr-defined]
@@ -204,7 +219,10 @@ class Fetch:
             return self._fail(want, ErrorCode.kafka_storage_error)
         segment = found.segment
         if segment is not None:
-            result.source = FileRange(segment, found.position, found.size, segment is log.active)
+            newest = segment is log.active
+            if not newest and segment.end_offset < (result.last_stable if committed_only else high_watermark):
+                self.behind = True
+            result.source = FileRange(segment, found.position, found.size, newest)
             result.size = found.size
             partition.bytes_out += found.size
             if committed_only:

@@ -102,11 +102,12 @@ class FetchSessions:
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
         session.update(request)
+        if not session.partitions:  # it ends, and the answer says so
+            del self._sessions[session.id]
+            return None, True
         session.next_epoch()
         session.last_used = now
         self._sessions.move_to_end(session.id)
-        if not session.partitions:
-            del self._sessions[session.id]
         return session, False
 
     def _create(self, by_id: bool, now: float) -> Session | None:

@@ -291,9 +291,13 @@ class Broker:
                 self.settings.validate_topic(values)
             elif scope == "group":
                 group_settings.validate(self.settings, values)
-            else:
+            elif not name:
+                self.static_settings.validate_dynamic(values, self.settings.this_broker)
+            elif name == str(self.node_id):
+                self.static_settings.validate_dynamic(self.settings.cluster_default, values)
+            else:  # what else another broker's settings are, only that broker knows
                 for setting, value in values.items():
-                    validate_broker_config(setting, value, per_broker=bool(name))
+                    validate_broker_config(setting, value, per_broker=True)
         except InvalidSetting as error:
             code = ErrorCode.invalid_config if scope == "topic" else ErrorCode.invalid_request
             raise KafkaError(code, error.message) from None

@@ -287,6 +287,7 @@ class WritableLog:
             or (count * SMALLEST_RECORD > size - HEADER_SIZE and not attributes & CODEC_MASK)
             or self._opens
             or size > self._max_bytes
+            or timestamp < base_timestamp
             or timestamp > now_ms + self._after_ms
             or base_timestamp < now_ms - self._before_ms
             or not 0 <= (attributes & ~TRANSACTIONAL) <= validate.MAX_CODEC
@@ -363,8 +364,10 @@ class WritableLog:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
         config = self._config
         parts = validate.split(batches)
-        for part in parts:
-            validate.refuse(part, config, now_ms)
+        for number, part in enumerate(parts):
+            validate.refuse(part, config)
+            if not self._stamps_time:
+                parts[number] = validate.check_times(part, config, now_ms)
         headers = [read_header(part) for part in parts]
         sent = self.producers.check_all(headers)
         if sent is not None:

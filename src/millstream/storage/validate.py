@@ -5,7 +5,8 @@ pays for one chain of comparisons. The order of the reasons is Kafka's.
 
 What is not checked, on purpose: the inside of a batch that the log stores as it came (record lengths, offset deltas,
 timestamps of single records). The checksum proves that it arrived as the producer built it. Compacted topics (keys) and
-recompression open the batch and check all of it.
+recompression open the batch and check all of it. A batch that claims to end before it begins is opened for its newest
+timestamp only: some clients never fill in that field, and Kafka does not believe it either.
 
 Rewriting: log append time sets the timestamp type and the newest timestamp; another codec recompresses the records
 section as a whole, since its plain bytes are the same under every codec. Both compute a new checksum.
@@ -96,10 +97,11 @@ def split_replicated(
     return parts, headers
 
 
-def refuse(
-    batch: memoryview, config: LogConfig, now_ms: int, base_offset: int = 0, control: bool = False
-) -> None:
-    """Raise the first thing that is wrong with one batch (as `split` returns them); return if it is sound."""
+def refuse(batch: memoryview, config: LogConfig, base_offset: int = 0, control: bool = False) -> None:
+    """Raise the first thing that is wrong with one batch (as `split` returns them); return if it is sound.
+
+    Its timestamps are the business of `check_times`.
+    """
     header = read_header(batch)
     if header.base_offset != base_offset:
         raise KafkaError(
@@ -133,11 +135,24 @@ def refuse(
         raise KafkaError(
             ErrorCode.invalid_timestamp, "only the broker may stamp a batch with its append time"
         )
-    if config.message_timestamp_type == "CreateTime":
-        _check_timestamps(batch, header, config, now_ms)
 
 
-def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
+    """The batch (nearly always the same bytes) with the newest timestamp that it really has; refused if its times are
+    too far from now. For topics that keep the producer's time."""
+    header = read_header(batch)
+    if header.max_timestamp < header.base_timestamp:
+        from millstream.wire.records import newest_timestamp
+
+        newest = newest_timestamp(batch)
+        if newest != header.max_timestamp:
+            batch = batch if not batch.readonly else memoryview(bytearray(batch))
+            try:
+                _TIMESTAMP.pack_into(batch, 35, newest)
+            except struct.error:
+                raise KafkaError(ErrorCode.invalid_timestamp, f"timestamp {newest} is out of range") from None
+            _CRC.pack_into(batch, 17, crc32c(batch[CRC_START:]))
+            header = read_header(batch)
     latest = now_ms + config.message_timestamp_after_max_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
     if header.max_timestamp > latest:
@@ -149,7 +164,7 @@ def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig,
             f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms behind {now_ms}"
         )
     else:
-        return
+        return batch
     raise RecordsRefused(ErrorCode.invalid_timestamp, reason, _outside(batch, header, earliest, latest))
 
 

@@ -1,5 +1,6 @@
 """The server-side protocol over the wire: the answers that Apache Kafka 4.3 gives."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..raw_frames import new_topic
 from .raw_groups import Groups
 
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, GROUP_NOT_FOUND, UNSUPPORTED_VERSION = 0, 42, 25, 69, 35
+NOT_YET = (14, 15, 16)  # of a coordinator that is being loaded
 FENCED_EPOCH, UNSUPPORTED_ASSIGNOR, STALE, INVALID_REGEX, SUBSCRIBED = 110, 112, 113, 128, 86
 
 
@@ -118,3 +120,56 @@ def test_administrators_remove_members(client: Groups, name: str) -> None:
     beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
     assert [each.error_code for each in client.leave(name, ("m", None)).members] == [NONE]
     assert client.list()[name].group_state == "Empty"
+
+
+def test_a_static_member_comes_back_under_its_own_id(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": [], "instance": "i"}
+    epoch = beat(client, name, "m", 0, **join).member_epoch
+    assert beat(client, name, "m", -2, instance="i").member_epoch == -2
+    back = beat(client, name, "m", 0, **join)
+    assert (back.error_code, back.member_epoch) == (NONE, epoch)
+    assert back.assignment is not None
+    assert beat(client, name, "m", epoch, instance="i").error_code == NONE
+
+
+def test_a_producer_need_not_say_for_which_member_it_commits(client: Groups, name: str) -> None:
+    client.find(name, kind=1)
+    beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
+    for _ in range(100):
+        producer = client.ask(
+            "init_producer_id",
+            5,
+            transactional_id=name,
+            transaction_timeout=10_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        if producer.error_code not in NOT_YET:
+            break
+        time.sleep(0.05)
+    assert producer.error_code == NONE
+    one = {
+        "partition_index": 0,
+        "committed_offset": 4,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+
+    def commit(member: str, instance: str | None) -> int:
+        answer = client.ask(
+            "txn_offset_commit",
+            5,
+            transactional_id=name,
+            group_id=name,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            generation_id=-1,
+            member_id=member,
+            group_instance_id=instance,
+            topics=[{"name": name, "partitions": [one]}],
+        )
+        return int(answer.topics[0].partitions[0].error_code)
+
+    assert commit("", None) == NONE
+    assert commit("who", None) == UNKNOWN_MEMBER
+    assert commit("", "i") == UNKNOWN_MEMBER

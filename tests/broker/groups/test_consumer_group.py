@@ -193,6 +193,22 @@ def test_static_members() -> None:
     assert set(world.group.members) == {"b", "other"}
 
 
+def test_a_static_member_comes_back_under_its_own_id() -> None:
+    world = World(session_timeout=5000)
+    world.beat("a", instance="i")
+    world.beat("b")
+    before = world.group.members["a"].assigned
+    world.commit(world.group.leave_for_a_while(world.group.member("a", "i"))[1])
+    back = world.beat("a", instance="i")
+    assert back.epoch == world.group.epoch
+    assert back.assignment == world.group.members["a"].assigned
+    assert before.keys() == world.group.members["a"].assigned.keys()
+    assert world.reloaded().members == world.group.members
+    world.beat("a", back.epoch, instance="i")
+    world.pass_time(5000)
+    assert world.group.state == "Empty", "it still has a session that ends"
+
+
 def test_a_static_member_that_does_not_come_back_loses_its_place() -> None:
     world = World(session_timeout=5000)
     world.beat("a", instance="i")
@@ -276,6 +292,9 @@ def test_who_may_commit() -> None:
     assert check("a", 1, version=8) is ErrorCode.unsupported_version
     assert check("a", 2) is ErrorCode.stale_member_epoch
     assert check("a", 2, txn=True) is ErrorCode.illegal_generation
+    assert check("", -1, txn=True) is ErrorCode.none  # a producer that does not say for which member
+    assert check("q", -1, txn=True) is ErrorCode.unknown_member_id
+    assert world.group.check_commit("", -1, [(topic, 0)], True, 5, "i") is ErrorCode.unknown_member_id
     world.beat("a", 1, topics=("t", "u"))  # epoch 2, but partition 0 is its own since epoch 1
     assert check("a", 1) is ErrorCode.none
     assert check("a", 1, index=9) is ErrorCode.stale_member_epoch

@@ -121,6 +121,9 @@ def test_errors_while_a_group_is_stable(client: Groups, other: Groups, name: str
     assert client.sync(name, "zz", 1).error_code == UNKNOWN_MEMBER
     assert client.sync(name, member, 1, protocol="zz").error_code == INCONSISTENT
     assert client.sync(name, member, 1, kind="zz").error_code == INCONSISTENT
+    for group in (name, name + "none", ""):  # from version 5 on both must be there, whoever asks
+        assert client.sync(group, member, 1, kind=None).error_code == INCONSISTENT
+        assert client.sync(group, member, 1, protocol=None).error_code == INCONSISTENT
     assert client.sync(name, member, 1, {member: b"x"}).assignment == b"x"
     assert client.heartbeat(name, member, 2) == ILLEGAL_GENERATION
     assert client.heartbeat(name, "q", 1) == UNKNOWN_MEMBER
@@ -305,6 +308,14 @@ def test_what_commit_refuses(client: Groups, name: str) -> None:
         "t1": {0: NONE, 1: TOO_LARGE, 2: NONE, 99: UNKNOWN_TOPIC, -1: UNKNOWN_TOPIC},
     }
     assert client.commit(name, {}, member, 1) == {}
+    assert client.commit(name, given, "who", 1) == {  # what does not exist is said first
+        "nope": {0: UNKNOWN_TOPIC},
+        "t1": dict.fromkeys((0, 1, 2), UNKNOWN_MEMBER) | dict.fromkeys((99, -1), UNKNOWN_TOPIC),
+    }
+    assert client.commit(name, {"nope": {0: 1}, "t1": {99: 1}}, "who", 1) == {
+        "nope": {0: UNKNOWN_TOPIC},
+        "t1": {99: UNKNOWN_TOPIC},
+    }
 
 
 def test_fetch_of_what_is_not_there(client: Groups, name: str) -> None:

@@ -7,11 +7,13 @@ client metrics; they are refused as unsupported.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.dispatch import Api, Call
 from millstream.broker.groups import group_settings
 from millstream.cluster.commands import AlterConfigs, ConfigChange, ConfigOp, Resource, Result, SetConfigs
+from millstream.cluster.topics import name_problem
 from millstream.settings.resolve import ConfigEntry
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -54,9 +56,7 @@ class ConfigsApi:
             error_message=message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            configs=tuple(
-                self._entry(call, entry) for entry in entries if keys is None or entry.name in keys
-            ),
+            configs=tuple(self._entry(call, entry) for entry in entries if not keys or entry.name in keys),
         )
 
     def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
@@ -64,6 +64,9 @@ class ConfigsApi:
         if kind == TOPIC:
             topic = broker.image.topic(name)
             if topic is None:
+                wrong = name_problem(name)
+                if wrong is not None:
+                    raise KafkaError(ErrorCode.invalid_topic_exception, wrong)
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Topic {name!r} does not exist.")
             return broker.settings.describe_topic(broker.image.topic_config(topic.topic_id))
         if kind == BROKER:
@@ -139,23 +142,21 @@ class ConfigsApi:
         """Which resources go to the controller, and which are refused here."""
         good: list[tuple[Resource, Any]] = []
         refused: list[tuple[Any, Result]] = []
-        seen: set[Resource] = set()
+        times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
         for resource in resources:
             kind, name = resource.resource_type, resource.resource_name
             key = Resource(SCOPES.get(kind, ""), name)
-            if kind not in SCOPES:
+            if times[kind, name] > 1:
+                text = "Each resource must appear at most once."
+                refused.append((resource, Result(ErrorCode.invalid_request, text)))
+            elif kind not in SCOPES:
                 refused.append(
                     (resource, Result(ErrorCode.invalid_request, f"Unsupported resource type: {kind}."))
                 )
             elif kind == BROKER and name not in ("", str(self.broker.node_id)):
                 text = f"Unexpected broker id, expected {self.broker.node_id}, but received {name!r}."
                 refused.append((resource, Result(ErrorCode.invalid_request, text)))
-            elif key in seen:
-                refused.append(
-                    (resource, Result(ErrorCode.invalid_request, "Each resource must be named once."))
-                )
             else:
-                seen.add(key)
                 good.append((key, resource))
         return good, refused
 

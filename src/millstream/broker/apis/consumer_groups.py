@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+ASSIGNMENT_PAUSE = 0.005
+"""Seconds before a member learns of its new partitions, about what Kafka takes to write them. librdkafka (2.16) loses a subscription that
+is changed and taken back while an earlier answer is on its way into its rebalance callback; no real program is that quick."""
 FEATURE = "group.version"  # from level 1 on this protocol is served
 
 
@@ -49,7 +52,7 @@ class ConsumerGroupsApi:
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(self, call: Call) -> Any:
-        """Answers at once unless the log has to be flushed or replicated first."""
+        """Answers at once unless the log has to be flushed or replicated first, or partitions change hands."""
         request = call.request
         try:
             self._check_enabled()
@@ -58,15 +61,18 @@ class ConsumerGroupsApi:
             answer, waiting = self.groups.consumers.heartbeat(part, request.group_id, asked)
         except KafkaError as error:
             return self._refuse(call, error)
-        if waiting is not None:
+        if waiting is not None or answer.assignment is not None:
             return self._later(call, waiting, answer)
         return self._answer(call, answer)
 
-    async def _later(self, call: Call, waiting: asyncio.Future[None], answer: HeartbeatAnswer) -> Any:
+    async def _later(self, call: Call, waiting: asyncio.Future[None] | None, answer: HeartbeatAnswer) -> Any:
         try:
-            await waiting
+            if waiting is not None:
+                await waiting
         except KafkaError as error:
             return self._refuse(call, error)
+        if answer.assignment is not None:
+            await asyncio.sleep(ASSIGNMENT_PAUSE)
         return self._answer(call, answer)
 
     def _answer(self, call: Call, answer: HeartbeatAnswer) -> bytes:

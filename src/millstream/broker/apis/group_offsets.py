@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 TOPIC_IDS = responses.TOPIC_IDS
+UNKNOWN = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 DEFAULT_RETENTION = timedelta(milliseconds=-1)  # up to version 4 a client may choose its own
 Commits = list[tuple[str, int, bytes]]  # topic, partition, the record's value
 
@@ -48,14 +49,12 @@ class GroupOffsetsApi:
     # ------------------------------------------------------------------ OffsetCommit
 
     def offset_commit(self, call: Call) -> Any:
-        """Answers at once unless the log has to be flushed or replicated first."""
+        """Answers at once unless the log has to be flushed or replicated first.
+
+        Whether a partition exists is asked before the group is; where none does, the group is not asked at all.
+        """
         request = call.request
         group_id = request.group_id
-        try:
-            part = self.groups.part(group_id)
-            self._check_commit(part, call)
-        except KafkaError as problem:
-            return self._commit_refused(call, problem.code)
         now_ms = wall_ms()
         expire_ms = records.NO_TIME
         if call.version <= 4 and request.retention_time != DEFAULT_RETENTION:
@@ -65,6 +64,7 @@ class GroupOffsetsApi:
         commits: Commits = []
         rows: list[Row] = []
         answers: list[TopicErrors] = []
+        any_known = False
         for topic in request.topics:
             partitions = topic.partitions
             name, topic_id, count, error = self._topic(call.version, topic)
@@ -85,6 +85,7 @@ class GroupOffsetsApi:
                 if not 0 <= index < count:
                     errors[at] = ErrorCode.unknown_topic_or_partition
                     continue
+                any_known = True
                 if len(metadata) > limit:
                     errors[at] = ErrorCode.offset_metadata_too_large
                     continue
@@ -94,11 +95,17 @@ class GroupOffsetsApi:
                 )
                 commits.append((name, index, value))
                 rows.append((prefix + INT32.pack(index), value))
+        if any_known:
+            try:
+                part = self.groups.part(group_id)
+                self._check_commit(part, call)
+            except KafkaError as problem:
+                return self._commit_refused(call, answers, problem.code)
         if rows:
             try:
                 waiting = self._write(part, group_id, rows, commits)
             except KafkaError as problem:
-                return self._commit_refused(call, _commit_error(problem))
+                return self._commit_refused(call, answers, _commit_error(problem))
             if waiting is not None:
                 return self._committed_later(call, waiting, answers)
         return responses.offset_commit(call.version, call.correlation_id, answers)
@@ -155,14 +162,11 @@ class GroupOffsetsApi:
 
         return part.write(rows, apply)
 
-    def _commit_refused(self, call: Call, error: ErrorCode) -> bytes:
+    def _commit_refused(self, call: Call, answers: list[TopicErrors], error: ErrorCode) -> bytes:
+        """Every partition that exists gets this error."""
         answers = [
-            TopicErrors(
-                topic.topic_id if call.version >= TOPIC_IDS else topic.name,
-                [each.partition_index for each in topic.partitions],
-                [error] * len(topic.partitions),
-            )
-            for topic in call.request.topics
+            answer._replace(errors=[each if each in UNKNOWN else error for each in answer.errors])
+            for answer in answers
         ]
         return responses.offset_commit(call.version, call.correlation_id, answers)
 
@@ -172,7 +176,7 @@ class GroupOffsetsApi:
         try:
             await waiting
         except KafkaError as problem:
-            return self._commit_refused(call, _commit_error(problem))
+            return self._commit_refused(call, answers, _commit_error(problem))
         return responses.offset_commit(call.version, call.correlation_id, answers)
 
     # ------------------------------------------------------------------ OffsetFetch
@@ -392,11 +396,11 @@ class GroupOffsetsApi:
         group = part.groups.get(request.group_id)
         generation = request.generation_id if call.version >= 3 else -1
         member_id = request.member_id if call.version >= 3 else ""
+        instance_id = request.group_instance_id if call.version >= 3 else None
         if isinstance(group, ConsumerGroup):
             partitions = self._partitions(0, request.topics)
-            error = group.check_commit(member_id, generation, partitions, True, call.version)
+            error = group.check_commit(member_id, generation, partitions, True, call.version, instance_id)
         elif group is not None:
-            instance_id = request.group_instance_id if call.version >= 3 else None
             error = group.check_commit(member_id, instance_id, generation, True, self.groups.now())
         elif generation < 0:
             error = ErrorCode.none

@@ -149,6 +149,8 @@ class GroupsApi:
     def sync_group(self, call: Call) -> Any:
         request = call.request
         try:
+            if call.version >= 5 and None in (request.protocol_type, request.protocol_name):
+                raise KafkaError(ErrorCode.inconsistent_group_protocol)
             if not request.group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
             part = self.groups.part(request.group_id)

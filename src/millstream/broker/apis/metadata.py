@@ -6,6 +6,7 @@ and is in the same answer. Left out: clusters' authorised operations are all ope
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -22,6 +23,8 @@ from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadat
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
+
+logger = logging.getLogger("millstream.metadata")
 
 # Bit n stands for operation n: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
 # describe configs 10, alter configs 11, idempotent write 12.
@@ -86,11 +89,22 @@ class MetadataApi:
         return [name for name in dict.fromkeys(named) if name is not None and image.topic(name) is None]
 
     async def _create_and_answer(self, call: Call, names: list[str]) -> bytes:
-        try:
-            results = await self.broker.controller.submit(CreateTopics([NewTopic(name) for name in names]))
-            refused = {result.name: result.error for result in results if result.error}
-        except KafkaError as error:
-            refused = dict.fromkeys(names, error.code)
+        """Internal topics are made by those who know how many partitions and which settings they need."""
+        internal = self.broker.partitions.coordinated
+        for name in names:
+            if name in internal:
+                try:
+                    await internal[name].ensure_exists()
+                except KafkaError as error:
+                    logger.warning("cannot create %s: %s", name, error)
+        ordinary = [NewTopic(name) for name in names if name not in internal]
+        refused: dict[str, ErrorCode] = {}
+        if ordinary:
+            try:
+                results = await self.broker.controller.submit(CreateTopics(ordinary))
+                refused = {result.name: result.error for result in results if result.error}
+            except KafkaError as error:
+                refused = {topic.name: error.code for topic in ordinary}
         return self._answer(call, refused)
 
     def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> bytes:
@@ -107,7 +121,8 @@ class MetadataApi:
                 for topic in broker.image.topics_by_id.values()
             ]
         else:
-            found = [self._asked(call.version, asked, operations, refused) for asked in topics]
+            once = {getattr(asked, "topic_id", None) or asked.name: asked for asked in topics}
+            found = [self._asked(call.version, asked, operations, refused) for asked in once.values()]
         cluster = getattr(request, "include_cluster_authorized_operations", False)
         return pack_metadata_response(
             call.correlation_id,
@@ -141,7 +156,7 @@ class MetadataApi:
             error = refused.get(name) or self._why_missing(name)
         if topic is not None:
             return self._packed(topic, version), operations
-        return pack_topic(version, error, name, topic_id, False, ()), NOT_ASKED
+        return pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ()), NOT_ASKED
 
     def _why_missing(self, name: str) -> ErrorCode:
         return (
@@ -190,9 +205,16 @@ class MetadataApi:
                 self.broker.settings.integer("max.request.partition.size.limit"),
             ),
         )
-        names = sorted({topic.name for topic in request.topics} or set(image.topics_by_name))
+        named = {topic.name for topic in request.topics}
+        names = sorted(named or set(image.topics_by_name))
         cursor = request.cursor
         if cursor is not None:
+            if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
+                bad = ErrorCode.invalid_request
+                return call.answer(
+                    topics=tuple(self._described(call, name, None, (), bad) for name in names if named),
+                    next_cursor=None,
+                )
             names = [name for name in names if name >= cursor.topic_name]
         topics = []
         following = None
@@ -203,9 +225,7 @@ class MetadataApi:
             first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             topic = image.topic(name)
             if topic is None:
-                if cursor is None or cursor.topic_name != name:
-                    topics.append(self._described(call, name, None, (), self._why_missing(name)))
-                    limit -= 1
+                topics.append(self._described(call, name, None, (), self._why_missing(name)))
                 continue
             partitions = image.partitions[topic.topic_id]
             shown = partitions[first : first + limit]

@@ -1,15 +1,16 @@
 """Where things are in a partition: ListOffsets 1 to 11, OffsetForLeaderEpoch 2 to 4, DeleteRecords 0 to 2.
 
 ListOffsets knows the special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp, -4 earliest
-local, -5 last tiered (always unknown: there is no tiered storage), -6 earliest not yet tiered.
+local, -5 last tiered and -6 earliest not yet tiered (both always unknown: there is no tiered storage).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.dispatch import Api, Call
-from millstream.broker.partitions import Partition
+from millstream.broker.partitions import INTERNAL_TOPICS, Partition
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -49,32 +50,37 @@ class OffsetsApi:
     def list_offsets(self, call: Call) -> Any:
         request = call.request
         committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
-        topics = []
+        topics: dict[str, dict[int, Any]] = {}  # each partition is answered once, however often it is named
+        times = Counter(
+            (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+        )
         for topic in request.topics:
-            partitions = []
+            partitions = topics.setdefault(topic.name, {})
             for asked in topic.partitions:
                 epoch = asked.current_leader_epoch if call.version >= 4 else -1
                 error = ErrorCode.none
                 try:
+                    if times[topic.name, asked.partition_index] > 1:
+                        raise KafkaError(ErrorCode.invalid_request)
                     partition = self._leader(topic.name, asked.partition_index, epoch)
                     found = self._find(partition, asked.timestamp, call.version, committed_only)
                 except KafkaError as problem:
                     error, found = problem.code, NOTHING
                 timestamp, offset, leader_epoch = found
-                partitions.append(
-                    call.make(
-                        "ListOffsetsPartitionResponse",
-                        partition_index=asked.partition_index,
-                        error_code=error,
-                        timestamp=timestamp,
-                        offset=offset,
-                        leader_epoch=leader_epoch,
-                    )
+                partitions[asked.partition_index] = call.make(
+                    "ListOffsetsPartitionResponse",
+                    partition_index=asked.partition_index,
+                    error_code=error,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=leader_epoch,
                 )
-            topics.append(
-                call.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
+        return call.answer(
+            topics=tuple(
+                call.make("ListOffsetsTopicResponse", name=name, partitions=tuple(partitions.values()))
+                for name, partitions in topics.items()
             )
-        return call.answer(topics=tuple(topics))
+        )
 
     def _find(
         self, partition: Partition, timestamp: int, version: int, committed_only: bool
@@ -86,9 +92,9 @@ class OffsetsApi:
         if timestamp == LATEST:
             end = log.last_stable_offset if committed_only else log.high_watermark
             return -1, end, partition.leader_epoch
-        if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING):
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return -1, log.start_offset, log.epochs.at(log.start_offset)
-        if timestamp == LATEST_TIERED:
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
             return NOTHING
         found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
         limit = log.last_stable_offset if committed_only else log.high_watermark
@@ -106,6 +112,10 @@ class OffsetsApi:
             for asked in topic.partitions:
                 low, error = -1, ErrorCode.none
                 try:
+                    if topic.name in INTERNAL_TOPICS and self.broker.partitions.find(
+                        topic.name, asked.partition_index
+                    ):
+                        raise KafkaError(ErrorCode.invalid_topic_exception)
                     partition = self._leader(topic.name, asked.partition_index)
                     low = self._delete_before(partition, asked.offset)
                 except KafkaError as problem:
@@ -146,7 +156,8 @@ class OffsetsApi:
                 error, epoch, end = ErrorCode.none, -1, -1
                 try:
                     partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)
-                    if asked.leader_epoch <= partition.log.last_epoch():  # a newer one is nothing we know of
+                    # The epoch of now counts from its first moment, not from its first batch; a newer one is unknown.
+                    if asked.leader_epoch <= partition.log.epochs.latest:
                         epoch, end = partition.log.epoch_end(asked.leader_epoch)
                 except KafkaError as problem:
                     error = problem.code

@@ -156,7 +156,7 @@ class TopicsApi:
             asked = list(request.topic_names)
         if not self.broker.settings.boolean("delete.topic.enable"):
             return call.answer(responses=tuple(self._not_deleted(call, topic) for topic in asked))
-        named = [topic for topic in asked if topic is not None]
+        named, refused = self._named(request.topics) if call.version >= 6 else (asked, [])
         deleted = await self._submit(
             DeleteTopics(named), lambda error: [self._undeleted(topic, error) for topic in named]
         )
@@ -169,9 +169,26 @@ class TopicsApi:
                     error_code=result.error,
                     error_message=result.message,
                 )
-                for result in deleted
+                for result in (*refused, *deleted)
             )
         )
+
+    def _named(self, topics: Any) -> tuple[list[TopicRef], list[TopicDeleted]]:
+        """Which topics are meant, by name or by id; and those that are named in both ways, or in none."""
+        named: list[TopicRef] = []
+        refused: list[TopicDeleted] = []
+        for topic in topics:
+            name, topic_id = topic.name, topic.topic_id
+            if (name is None) is not (topic_id is None):
+                named.append(name if topic_id is None else topic_id)
+                continue
+            reason = (
+                "Neither topic name nor id were specified."
+                if name is None
+                else "You may not specify both topic name and topic id."
+            )
+            refused.append(TopicDeleted(name or "", name, topic_id, ErrorCode.invalid_request, reason))
+        return named, refused
 
     def _undeleted(self, topic: TopicRef, error: KafkaError) -> TopicDeleted:
         name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)

@@ -95,7 +95,11 @@ class ConsumerGroup(ConsumerState):
         joins = request.epoch == JOIN
         instance = request.instance_id
         holder = None if instance is None else self.static.get(instance)
-        if joins and holder is not None and holder != request.member_id:
+        if (
+            joins
+            and holder is not None
+            and (holder != request.member_id or self.members[holder].epoch == LEAVE_STATIC)
+        ):
             return self.take_place(self.members[holder], request.member_id, False, changes), holder
         if joins and request.member_id not in self.members:
             self.check_room()
@@ -122,7 +126,8 @@ class ConsumerGroup(ConsumerState):
             )
 
     def take_place(self, old: Member, member_id: str, classic: bool, changes: list[Change]) -> Member:
-        """A static member came back under a new id. It may if the old one said goodbye, or spoke the classic protocol."""
+        """A static member came back, usually under a new id. It may if the old one said goodbye, or spoke the classic
+        protocol."""
         if not classic and not old.is_classic and old.epoch != LEAVE_STATIC:
             raise KafkaError(
                 ErrorCode.unreleased_instance_id,
@@ -130,7 +135,8 @@ class ConsumerGroup(ConsumerState):
                 f"the instance id is owned by {old.member_id} member.",
             )
         new = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
-        changes += self._gone(old.member_id)
+        if member_id != old.member_id:
+            changes += self._gone(old.member_id)
         changes += (
             MemberChanged(member_id, new.value),
             TargetChanged(member_id, self.target(old.member_id)),

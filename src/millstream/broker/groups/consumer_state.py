@@ -169,10 +169,13 @@ class ConsumerState:
         partitions: Iterable[tuple[UUID | None, int]],
         transactional: bool,
         version: int,
+        instance_id: str | None = None,
     ) -> ErrorCode:
         """May this member commit? One whose epoch has just moved on may, for partitions it has had since before."""
         if epoch < 0 and not self.members:
             return ErrorCode.none
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return ErrorCode.none  # a producer need not say for which member it commits
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
