@@ -213,7 +213,7 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
     chosen = [case for case in CASES if given.only in case.name]
     sizes = {"large": 1024, "small": 100}
     for topic in dict.fromkeys(case.source for case in chosen):
-        Admin(cluster).create_topics([NewTopic(topic, 1, 1, {})])
+        Admin(cluster).create_topics([NewTopic(topic, 1, 1, {"retention.ms": "-1"})])
         fill(cluster, topic, sizes[topic], given.records, given.keys)
     load = os.getloadavg()[0]
     print(f"{given.records:,} records, broker {given.broker}, load average {load:.1f}, ours / Kafka Streams")
@@ -226,7 +226,7 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
             for side in ("ours", "java") if turn % 2 == 0 else ("java", "ours"):
                 name = f"{side}-{number}-{turn}"
                 out = f"out-{name}"
-                Admin(cluster).create_topics([NewTopic(out, 1, 1, {})])
+                Admin(cluster).create_topics([NewTopic(out, 1, 1, {"retention.ms": "-1"})])
                 places = [bootstrap, name, case.source, out, str(folder / name)]
                 if side == "ours":
                     command = [sys.executable, __file__, "--serve", case.ours, *places]

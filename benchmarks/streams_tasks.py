@@ -184,7 +184,7 @@ def main() -> int:
         Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster,
     ):
         names = ("large", "small", "json", "wide", "table", "out")
-        Admin(cluster).create_topics([NewTopic(name, 1, 1, {}) for name in names])
+        Admin(cluster).create_topics([NewTopic(name, 1, 1, {"retention.ms": "-1"}) for name in names])
         fill_topics(cluster, {case.topic for case in chosen}, given.records, given.keys, given.table)
         for number, case in enumerate(chosen):
             rows, best = [], 0.0
