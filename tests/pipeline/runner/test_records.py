@@ -86,6 +86,13 @@ def test_progress_becomes_figures() -> None:
     assert (status.batch_ms, status.lag) == (250, 2)  # an idle trigger says nothing about either
 
 
+def test_two_sources_with_the_same_topic() -> None:
+    status = QueryStatus("q")
+    sources = [{"endOffset": {"offsets": {"a": {"0": end}}}} for end in (10, 4, 7)]
+    take_in(status, {"batchId": 1, "sources": sources}, 1)
+    assert status.offsets == {"a": {"0": 4}}  # the one that is behind
+
+
 def test_offsets_of_other_sources() -> None:
     assert offsets_in('{"t": {"0": 3}}') == {"t": {"0": 3}}  # Spark's Kafka source
     assert offsets_in("42") == {} and offsets_in(None) == {} and offsets_in({"rows": 3}) == {}
@@ -160,6 +167,8 @@ def test_a_pipeline_that_cannot_be_built_is_one_line(tmp_path: Path, body: str, 
 def test_settings() -> None:
     assert (SETTINGS["a"], SETTINGS.get("b", "x"), dict(SETTINGS)) == ("1", "x", {"a": "1"})
     assert "b" not in SETTINGS and SETTINGS.kafka == {"kafka.bootstrap.servers": "host:1"}
+    secured = Settings("p", {}, "host:1", "", "", {"kafka.security.protocol": "SSL"})
+    assert secured.kafka == {"kafka.bootstrap.servers": "host:1", "kafka.security.protocol": "SSL"}
 
 
 def test_reasons_out_of_spark() -> None:

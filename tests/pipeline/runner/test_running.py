@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from millstream.client import ClientConfig, Cluster, Fetcher, Producer, visible_batches
+from millstream.client.groups import Committed, Groups
 from millstream.pipeline.runner.book import Book
 from millstream.pipeline.runner.records import FAILED, FINISHED, RUNNING, STOPPED, Status
 from millstream.wire.records import Record, iter_records
@@ -110,6 +111,7 @@ def test_run_stop_resume(
             assert process.stdout is not None
             assert f"Pipeline {name} stopped, 2 rows read." in process.stdout.read()
         assert book.read_all()[name].state == STOPPED
+        assert Groups(cluster).committed(f"pipeline-{name}") == {(source, 0): Committed(2, -1, "")}
 
         # What came meanwhile is processed after a start from the same checkpoint, and nothing twice.
         producer.send(source, 0, [Record(0, 0, None, b"three")])

@@ -109,3 +109,10 @@ def test_a_mistake_is_one_line(spark, broker, name, checkpoint):
     with pytest.raises(PySparkException) as failure:
         run(start(spark, broker, name, checkpoint, delivery="sometimes"), 1)
     assert (explain(failure.value) or "").startswith("option 'delivery' must be")
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_wrong_address_is_said_in_the_first_batch(spark, name, checkpoint, delivery):
+    with pytest.raises(PySparkException) as failure:
+        run(start(spark, "127.0.0.1:1", name, checkpoint, delivery=delivery), 1)
+    assert "cannot reach a broker at 127.0.0.1:1" in (explain(failure.value) or "")

@@ -85,7 +85,8 @@ def test_two_topics_a_pattern_and_an_assignment(
     fill(cluster, two, 0, ["c"])
     assert sorted(values(read(broker, subscribe=f"{one},{two}"))) == ["a", "b", "c"]
     assert sorted(values(read(broker, subscribePattern=f"{name}\\..*"))) == ["a", "b", "c"]
-    assert values(read(broker, subscribePattern=f"{name}.tw")) == []
+    assert values(read(broker, subscribePattern=f"{name}.tw")) == ["c"]  # any part of a name
+    assert values(read(broker, subscribePattern=f"{name}.tw$")) == []
     assert sorted(values(read(broker, assign=json.dumps({one: [1], two: [0]})))) == ["b", "c"]
 
 
@@ -108,6 +109,13 @@ def test_offsets(broker: str, cluster: Cluster, new_topic: NewTopic) -> None:
         between({"0": 2, "1": 0}, {"0": 4, "1": 1, "7": 0})
     with pytest.raises(PipelineError, match="offset 77 of option 'startingOffsets' is outside"):
         between({"0": 77, "1": 0}, {"0": -1, "1": 1})
+    backwards = {"startingTimestamp": "3000", "endingOffsets": json.dumps({topic: {"0": 1, "1": 6}})}
+    for careless in ({}, {"failOnDataLoss": "false"}):
+        with pytest.raises(
+            OptionError,
+            match=f"{topic}-0 would be read backwards: 'startingTimestamp' is offset 3, 'endingOffsets' is 1",
+        ):
+            read(broker, subscribe=topic, **backwards, **careless)
 
 
 def test_timestamps(broker: str, cluster: Cluster, new_topic: NewTopic) -> None:

@@ -70,13 +70,58 @@ def test_mistakes(options: dict[str, str], said: str) -> None:
 
 
 def test_options_of_the_other_kind_of_read() -> None:
-    with pytest.raises(OptionError, match="'maxOffsetsPerTrigger' is only for a stream"):
-        parse(GOOD | {"maxoffsetspertrigger": "5"}, streaming=False)
+    with pytest.raises(OptionError, match="'commitOffsets' is only for a stream"):
+        parse(GOOD | {"commitoffsets": "false"}, streaming=False)
     with pytest.raises(OptionError, match="'endingOffsets' is only for a batch read"):
         parse(GOOD | {"endingoffsets": "latest"}, streaming=True)
     for latest in ("latest", '{"t":{"0":-1}}'):
         with pytest.raises(OptionError, match="cannot be latest in a batch read"):
             parse(GOOD | {"startingoffsets": latest}, streaming=False)
+
+
+def test_triggers_mean_nothing_in_a_batch_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark's source warns and goes on, whatever the values are."""
+    options = {"maxOffsetsPerTrigger": "5", "minoffsetspertrigger": "7", "maxTriggerDelay": "1m"}
+    settings = parse(GOOD | options, streaming=False)
+    assert (settings.max_offsets, settings.min_offsets) == (None, None)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("'")[1] for line in said] == [
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+    ]
+    assert said[0] == "millstream: option 'maxOffsetsPerTrigger' is ignored in a batch read"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"startingtimestamp": "100", "endingtimestamp": "50"},
+            "option 'endingTimestamp' (50) is before 'startingTimestamp' (100)",
+        ),
+        (
+            {"startingtimestamp": "100", "endingoffsetsbytimestamp": '{"t":{"0":200,"1":50}}'},
+            "option 'endingOffsetsByTimestamp' (50 of partition t-1) is before 'startingTimestamp' (100)",
+        ),
+        (
+            {"startingoffsets": '{"t":{"0":9}}', "endingoffsets": '{"t":{"0":8}}'},
+            "option 'endingOffsets' (8 of partition t-0) is before 'startingOffsets' (9)",
+        ),
+    ],
+)
+def test_an_end_before_the_start(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(GOOD | {"failondataloss": "false"} | options, streaming=False)
+    assert caught.value.message == said
+
+
+def test_an_end_that_is_not_before_the_start() -> None:
+    for start, end in ((-2, 8), (9, -1), (8, 8)):
+        parse(
+            GOOD | {"startingoffsets": f'{{"t":{{"0":{start}}}}}', "endingoffsets": f'{{"t":{{"0":{end}}}}}'},
+            streaming=False,
+        )
 
 
 def test_timestamps_win_over_offsets() -> None:
@@ -96,5 +141,10 @@ def test_defaults_and_values() -> None:
     assert settings.group_id == "g"
     assert settings.fail_on_data_loss
     assert not settings.read_committed
+    assert (settings.tries, settings.pause) == (3, 1.0)
+    more = {"fetchoffset.numretries": "7", "fetchoffset.retryintervalms": "20"}
+    assert (parse(GOOD | more, True).tries, parse(GOOD | more, True).pause) == (7, 0.02)
+    for cache in ("-1", "60000"):
+        parse(GOOD | {"partition.metadata.cache.ttl.ms": cache}, None)
     assert parse(GOOD | {"kafka.group.id": "g", "commitoffsets": "false"}, True).group_id is None
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301

@@ -1,8 +1,10 @@
 """Streams of a real broker, step by step, without Spark around them."""
 
+import contextlib
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -60,12 +62,25 @@ def test_waiting_for_enough(broker: str, cluster: Cluster, new_topic: NewTopic) 
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}
     patient, hasty = Stream(broker, **options), Stream(broker, **options, maxTriggerDelay="0ms")
     both = Stream(broker, **options, maxOffsetsPerTrigger="6")
-    assert patient.step() == []
-    assert both.step() == []
-    assert len(hasty.step()) == 3
-    fill(cluster, topic, 0, "defgh")
-    assert len(patient.step()) == 8
-    assert len(both.step()) == 6
+    assert [len(one.step()) for one in (patient, hasty, both)] == [
+        3,
+        3,
+        3,
+    ]  # the first batch waits for nothing
+    fill(cluster, topic, 0, "de")
+    assert [len(one.step()) for one in (patient, hasty, both)] == [0, 2, 0]
+    fill(cluster, topic, 0, "fghijk")
+    assert [len(one.step()) for one in (patient, both)] == [8, 6]
+
+
+def test_waiting_starts_with_the_first_look(broker: str, cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    stream = Stream(broker, subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger="2")
+    assert stream.step() == []
+    fill(cluster, topic, 0, "a")
+    assert stream.step() == []
+    fill(cluster, topic, 0, "b")
+    assert len(stream.step()) == 2
 
 
 def test_available_now_ends_where_the_log_ended(broker: str, cluster: Cluster, new_topic: NewTopic) -> None:
@@ -167,6 +182,39 @@ def test_a_broker_that_restarts_is_waited_for(name: str) -> None:
         own.kill()
         own.start()
         assert len(stream.between(stream.reader.initialOffset(), end | {"plan": [[[name, 0, 0, 11]]]})) == 11
+
+
+def test_a_new_process_waits_for_the_broker(name: str) -> None:
+    """Only the first start of a query has to find one."""
+    with Broker() as own, connected(own) as cluster:
+        from millstream.client import NewTopic as Topic
+
+        Admin(cluster).create_topics([Topic(name, 1, 1)])
+        fill(cluster, name, 0, "ab")
+        options = {"subscribe": name, "startingOffsets": "earliest"}
+        before = Stream(own.bootstrap_servers, **options)
+        before.step()
+        fill(cluster, name, 0, "cd")
+        own.kill()
+        after, reading, first = (Stream(own.bootstrap_servers, **options) for _ in range(3))
+        after.start = before.start
+        with pytest.raises(PipelineError, match=r"connection refused \(option 'kafka.bootstrap.servers'\)"):
+            first.step()
+        with back_soon(own):
+            assert values(after.step()) == ["c", "d"]
+        own.kill()
+        with back_soon(own):
+            assert values(reading.between(before.start or {}, after.start or {})) == ["c", "d"]
+
+
+@contextlib.contextmanager
+def back_soon(broker: Broker) -> Iterator[None]:
+    starting = threading.Timer(0.5, broker.start)
+    starting.start()
+    try:
+        yield
+    finally:
+        starting.join()
 
 
 def connected(broker: Broker) -> Cluster:

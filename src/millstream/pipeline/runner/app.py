@@ -3,7 +3,7 @@
     def pipeline(spark, settings):
         orders = (
             spark.readStream.format("millstream")
-            .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+            .options(**settings.kafka)
             .option("subscribe", "orders")
             .load()
         )
@@ -33,18 +33,25 @@ class Settings(Mapping[str, str]):
     """What a pipeline is told: `--set name=value` as a mapping, and the addresses as attributes."""
 
     def __init__(
-        self, name: str, values: Mapping[str, str], bootstrap_servers: str, registry: str, checkpoint: str
+        self,
+        name: str,
+        values: Mapping[str, str],
+        bootstrap_servers: str,
+        registry: str,
+        checkpoint: str,
+        client: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.registry = registry
         self.checkpoint = checkpoint
         self._values = dict(values)
+        self._client = dict(client or {})
 
     @property
     def kafka(self) -> dict[str, str]:
-        """Options for format("millstream") that say where the brokers are."""
-        return {"kafka.bootstrap.servers": self.bootstrap_servers}
+        """Options for format("millstream") that say where the brokers are, and how to reach them: TLS and SASL."""
+        return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._client}
 
     def __getitem__(self, name: str) -> str:
         try:

@@ -1,6 +1,7 @@
 """The topic `__millstream_pipelines`: made if it is not there, written, read to its end, followed."""
 
 import time
+from dataclasses import replace
 
 from millstream.client import (
     EARLIEST,
@@ -14,6 +15,7 @@ from millstream.client import (
     list_offsets,
 )
 from millstream.client.fetch import next_offset, visible_batches
+from millstream.pipeline.runner.groups import GroupOffsets
 from millstream.pipeline.runner.records import (
     TOPIC,
     Command,
@@ -38,6 +40,11 @@ class Book:
         self._cluster = Cluster(config)
         self._producer = Producer(self._cluster, create_topics=False)
         self._position = 0
+        self.groups = GroupOffsets(self._cluster)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long a call tries again from now on."""
+        self._cluster.config = replace(self._cluster.config, total_timeout=seconds)
 
     def close(self) -> None:
         self._cluster.close()

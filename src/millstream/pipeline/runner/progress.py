@@ -29,7 +29,12 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
     for source in progress.get("sources") or []:
         done, newest = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
         for topic, parts in done.items():
-            read.setdefault(topic, {}).update(parts)
+            known = read.setdefault(topic, {})
+            for (
+                partition,
+                offset,
+            ) in parts.items():  # of two sources with the same topic, the one that is behind
+                known[partition] = min(offset, known.get(partition, offset))
         if done and newest:
             behind = (behind or 0) + lag_of(
                 done, {(t, int(p)): o for t, ps in newest.items() for p, o in ps.items()}

@@ -1,7 +1,8 @@
 """The Spark queries of one pipeline: start, watch, restart, stop.
 
-A query that fails after it has finished at least one batch is started again from its checkpoint, a few times, with a pause that
-doubles; one that fails before that has something wrong with it that a second try does not mend (but see PASSING).
+Once a pipeline has finished a batch, it is started again from its checkpoint when it fails, a few times, with a pause that
+doubles. Some good batches in a row earn it all of its tries again. One that has never finished a batch has something wrong with
+it that a second try does not mend (but see PASSING).
 """
 
 import contextlib
@@ -28,8 +29,10 @@ from millstream.pipeline.runner.records import (
     QueryStatus,
     Status,
 )
+from millstream.pipeline.runner.sinks import check_sink
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+GOOD_BATCHES = 10  # of one query since its start: what went wrong before is over
 LAST_REPORTS = 2.0
 # Failures that are the machine's, not the pipeline's: Spark gives a new Python process ten seconds, whatever the load is.
 PASSING = ("Python worker failed to connect back",)
@@ -77,10 +80,11 @@ class Queries:
         self._settings = settings
         self.status = status
         self._listener = listener
-        self._restarts_left = restarts
+        self._restarts = self._restarts_left = restarts
         self._available_now = available_now
         self._running: dict[str, Any] = {}
         self._batches: dict[str, int] = {}  # finished since the last start
+        self._has_worked = False  # in this run, before any start
         self._pause = FIRST_PAUSE
         self._again_at: float | None = None
         self._lock = threading.Lock()
@@ -97,6 +101,8 @@ class Queries:
         self._running = {}
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.status.pipeline)
         try:
+            for one in () if self._has_worked else made.values():
+                check_sink(one)
             for name, one in made.items():
                 self._running[name] = self._started(name, one)
                 self._listener.own(str(self._running[name].runId), self, name)
@@ -135,13 +141,14 @@ class Queries:
 
     def _failed(self, error: Exception) -> None:
         self.status.last_error = reason(error)
-        worked = any(self._batches.values()) or any(text in str(error) for text in PASSING)
+        worked = self._has_worked or any(text in str(error) for text in PASSING)
         self._stop_all(0)
+        if max(self._batches.values(), default=0) > GOOD_BATCHES:
+            self._pause, self._restarts_left = FIRST_PAUSE, self._restarts
+        self._batches = dict.fromkeys(self._batches, 0)  # the next start may fail before it counts anew
         if not worked or self._restarts_left <= 0:
             self._tell(FAILED)
             return
-        if max(self._batches.values(), default=0) > 10:
-            self._pause = FIRST_PAUSE
         self._restarts_left -= 1
         self.status.restarts += 1
         self._again_at = time.monotonic() + self._pause
@@ -193,6 +200,7 @@ class Queries:
     def progressed(self, name: str, progress: dict[str, Any]) -> None:
         with self._lock:
             self._batches[name] = self._batches.get(name, 0) + 1
+            self._has_worked = True
             for one in self.status.queries:
                 if one.name == name:
                     take_in(one, progress, round(time.time() * 1000))

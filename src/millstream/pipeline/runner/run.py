@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from millstream.client import ClientConfig
 from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.runner.app import NAME, App, Settings, reason
 from millstream.pipeline.runner.book import Book
+from millstream.pipeline.runner.client import options_of
 from millstream.pipeline.runner.java import java_problem
 from millstream.pipeline.runner.lock import lock_folder
 from millstream.pipeline.runner.progress import lag_of
@@ -75,14 +76,15 @@ def run(options: Options, screen: Screen | None = None) -> int:
     problem = java_problem()
     if problem is not None:
         raise PipelineError(problem)
-    book = Book(replace(options.client, total_timeout=PATIENCE))
+    book = Book(options.client)
     try:
-        book.prepare()
+        book.prepare()  # with all the patience that was asked for: a cluster under load takes its time to make a topic
     except KafkaError as error:
         raise PipelineError(
             f"the brokers at {options.bootstrap_servers} cannot be used: {error.message}"
         ) from None
     with book:
+        book.wait_at_most(PATIENCE)
         return _Process(options, dict(zip(names, apps, strict=True)), book, screen or default_screen()).run()
 
 
@@ -146,7 +148,14 @@ class _Process:
         from millstream.pipeline.runner.queries import Queries
 
         options, folder = self._options, str((self._root / name).absolute())
-        settings = Settings(name, options.values, options.bootstrap_servers, options.registry, folder)
+        settings = Settings(
+            name,
+            options.values,
+            options.bootstrap_servers,
+            options.registry,
+            folder,
+            options_of(options.client),
+        )
         now = round(time.time() * 1000)
         status = Status(
             pipeline=name,
@@ -263,6 +272,8 @@ class _Process:
                     query.lag = lag_of(query.offsets, self._book.ends_of(query.offsets))
         status.updated = round(time.time() * 1000)
         self._book.publish(status)
+        for complaint in self._book.groups.commit(status):
+            self._screen.note(f"Pipeline {status.pipeline}: {complaint}")
 
     def _obey(self, command: Command) -> None:
         queries = self._pipelines.get(command.pipeline)

@@ -14,8 +14,10 @@ How exactly once works, and why so: docs/decisions/2026-11-15-exactly-once-sink.
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from millstream.client import Unreachable
 from millstream.pipeline.errors import OptionError
 from millstream.pipeline.sink.settings import WriteSettings, settings_of
 from millstream.pipeline.sink.workers import worker_for
@@ -42,13 +44,23 @@ def make_writer(options: Mapping[str, str], schema: "StructType", overwrite: boo
 def make_stream_writer(
     options: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> "DataSourceStreamArrowWriter":
-    """The writer of a stream. Spark asks for a new one for every batch."""
+    """The writer of a stream. Spark asks for a new one for every batch, and in a new process for another one to commit it.
+    Brokers that are away then are not an error yet: the tasks know whether this is the query's first batch, and the
+    commit waits."""
     from millstream.pipeline.sink.at_least_once import StreamWriter
     from millstream.pipeline.sink.exactly_once import ExactlyOnceWriter
 
     settings = settings_of(options, schema)
-    _check_topic(settings)
+    try:
+        _check_topic(settings)
+    except Unreachable:
+        settings = replace(settings, answered=False)
     return ExactlyOnceWriter(settings) if settings.exactly_once else StreamWriter(settings)
+
+
+def check(options: Mapping[str, str], schema: "StructType") -> None:
+    """Whatever is wrong with a writer, before Spark makes one."""
+    _check_topic(settings_of(options, schema))
 
 
 def _check_topic(settings: WriteSettings) -> None:

@@ -10,7 +10,7 @@ from millstream.client.producer import Producer
 from millstream.pipeline.errors import said_plainly
 from millstream.pipeline.sink.settings import WriteSettings
 from millstream.pipeline.sink.task import this_task
-from millstream.pipeline.sink.workers import patient_worker_for
+from millstream.pipeline.sink.workers import worker_of_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,8 @@ class Written(WriterCommitMessage):
 def _write(settings: WriteSettings, iterator: "Iterator[pa.RecordBatch]") -> Written:
     from millstream.pipeline.sink.outlet import Outlet
 
-    worker = patient_worker_for(settings.client)
     task = this_task()
+    worker = worker_of_task(settings, task.batch)
     key = (settings.acks, settings.idempotent, settings.request_timeout_ms)
     producer = worker.producers.pop(key, None) or Producer(
         worker.cluster,

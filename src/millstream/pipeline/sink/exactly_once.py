@@ -33,7 +33,7 @@ from millstream.pipeline.sink.markers import (
 )
 from millstream.pipeline.sink.settings import WriteSettings
 from millstream.pipeline.sink.task import Task, query_of, refuse_adaptive, this_task, transactional_id_of
-from millstream.pipeline.sink.workers import Worker, patient_worker_for, worker_for
+from millstream.pipeline.sink.workers import Worker, patient_worker_for, worker_for, worker_of_task
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
 
         task = this_task()
         refuse_adaptive(task)
-        worker = patient_worker_for(self.settings.client)
+        worker = worker_of_task(self.settings, task.batch)
         log = _log(worker, self.settings.marker_topic, task.query)
         if task.attempt > 0:
             note = log.catch_up().note(task.number, task.batch, task.run)

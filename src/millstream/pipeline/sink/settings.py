@@ -53,6 +53,7 @@ class WriteSettings:
     largest_record: int
     request_timeout_ms: int
     transaction_timeout_ms: int
+    answered: bool = True  # whether brokers were there when the writer was made
 
 
 def settings_of(given: Mapping[str, str], schema: "StructType") -> WriteSettings:

@@ -8,8 +8,10 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from millstream.client import Admin, ClientConfig, Cluster, Producer, Unreachable
+from millstream.client import Admin, ClientConfig, Cluster, Producer
 from millstream.client.admin import TOPIC
+from millstream.pipeline.patience import reached
+from millstream.pipeline.sink.settings import WriteSettings
 from millstream.wire.errors import KafkaError
 
 FRESH_FOR = 300.0  # seconds; Kafka's default of metadata.max.age.ms
@@ -48,18 +50,18 @@ _workers: dict[tuple[int, ClientConfig], Worker] = {}
 
 
 def patient_worker_for(config: ClientConfig) -> Worker:
-    """The same, for tasks and commits: the brokers were there when the query started, so they will be there again."""
+    """The same, for who knows that the brokers were there before: they will be there again."""
     found = worker_for(config)
-    deadline = time.monotonic() + config.total_timeout
-    pause = config.retry_backoff
-    while not found.cluster.nodes:
-        try:
-            found.cluster.refresh([])
-        except Unreachable:
-            if time.monotonic() + pause > deadline:
-                raise
-            time.sleep(pause)
-            pause = min(2 * pause, config.retry_backoff_max)
+    reached(found.cluster, config.total_timeout)
+    return found
+
+
+def worker_of_task(settings: WriteSettings, batch: int) -> Worker:
+    """For a task. In a query's first batch, brokers that nobody has reached yet are a wrong address: said at once."""
+    if settings.answered or batch > 0:
+        return patient_worker_for(settings.client)
+    found = worker_for(settings.client)
+    reached(found.cluster, 0)
     return found
 
 

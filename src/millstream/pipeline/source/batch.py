@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from millstream.pipeline.errors import plainly, said_plainly
-from millstream.pipeline.source.connections import cluster
+from millstream.pipeline.errors import OptionError, plainly, said_plainly
+from millstream.pipeline.source.connections import cluster, patient_cluster
 from millstream.pipeline.source.offsets import Source
 from millstream.pipeline.source.plan import Range, ranges_between, split
 from millstream.pipeline.source.settings import SourceSettings
@@ -40,8 +40,9 @@ class BatchReader(DataSourceReader):
         end = source.resolve(settings.end, places)
         for place in places:
             if start[place] > end[place]:
-                source.lost(
-                    f"partition {place[0]}-{place[1]} would be read from {start[place]} to {end[place]}, backwards"
+                raise OptionError(
+                    f"partition {place[0]}-{place[1]} would be read backwards: '{settings.start.option}' is offset "
+                    f"{start[place]}, '{settings.end.option}' is {end[place]}"
                 )
         plan = split(ranges_between(start, end), settings.min_tasks, settings.max_records)
         return [Task(tuple(ranges)) for ranges in plan] or [Task(())]
@@ -57,5 +58,6 @@ def read_task(settings: SourceSettings, names: tuple[str, ...], task: Task) -> "
         from millstream.pipeline.source.task import TaskReader
 
         rows = Rows(names)
-        reader = TaskReader(settings, cluster(settings.client), task.ranges, rows.columns)
+        reached = patient_cluster(settings.client, settings.patience)
+        reader = TaskReader(settings, reached, task.ranges, rows.columns)
         yield from rows.batches(reader.chunks())

@@ -3,6 +3,7 @@
 import os
 
 from millstream.client import ClientConfig, Cluster
+from millstream.pipeline.patience import reached
 
 MOST = 8  # clusters at a time: a worker that serves many queries must not collect connections
 
@@ -19,3 +20,9 @@ def cluster(config: ClientConfig) -> Cluster:
     while len(_open) > MOST:
         _open.pop(next(iter(_open))).close()
     return found
+
+
+def patient_cluster(config: ClientConfig, patience: float | None = None) -> Cluster:
+    """The same for a query that runs: a process that is new need not find a broker at once. Whoever starts a query with a
+    wrong address is told so before, by `cluster`."""
+    return reached(cluster(config), config.total_timeout if patience is None else patience)

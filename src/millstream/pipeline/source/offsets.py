@@ -1,10 +1,18 @@
-"""What a reader asks the cluster before it reads: which partitions there are, and where they start and end."""
+"""What a reader asks the cluster before it reads: which partitions there are, and where they start and end.
+
+A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end that others have
+seen. So an answer by which something would be missing is asked for again, as often as `fetchOffset.numRetries` says, before it is
+believed.
+"""
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from millstream.client import Cluster
+from millstream.client import Cluster, Unreachable
+from millstream.client.cluster import MOVED
 from millstream.client.offsets import EARLIEST as ASK_EARLIEST
 from millstream.client.offsets import LATEST as ASK_LATEST
 from millstream.client.offsets import list_offsets
@@ -19,7 +27,13 @@ from millstream.pipeline.source.settings import (
     Place,
     SourceSettings,
 )
-from millstream.wire.errors import ErrorCode
+from millstream.wire.errors import ErrorCode, KafkaError
+
+Answer = TypeVar("Answer")
+
+
+class Missing(OptionError):
+    """A topic or partition that an option names is not there."""
 
 
 class Source:
@@ -29,36 +43,75 @@ class Source:
         self.settings = settings
         self._cluster = cluster
 
-    def places(self, missing_is_an_error: bool = True) -> list[Place]:
+    def places(self) -> list[Place]:
         """All partitions to read, freshly asked for, so that new ones are among them."""
+        return self._again(self._places)
+
+    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+        wanted = dict.fromkeys(places, ASK_EARLIEST)
+        return self._again(lambda: self._ask(wanted))
+
+    def latest(self, places: Iterable[Place], known: Mapping[Place, int] | None = None) -> dict[Place, int]:
+        """The ends of the logs: for read_committed, of what is decided. They should not be before what is `known`."""
+        wanted = dict.fromkeys(places, ASK_LATEST)
+        return self._again(lambda: self._ask(wanted), lambda found: _reaches(found, known or {}))
+
+    def newest(self, known: Mapping[Place, int]) -> dict[Place, int]:
+        """The ends of all partitions that are there now. Those in `known` were there, and had come so far."""
+
+        def ask() -> dict[Place, int]:
+            return self._ask(dict.fromkeys(self._places(missing_is_an_error=False), ASK_LATEST))
+
+        return self._again(ask, lambda found: _reaches(found, known))
+
+    def gone(self, topics: Iterable[str]) -> list[str]:
+        """Which of these topics do not exist any more."""
+        wanted = set(topics)
+
+        def ask() -> list[str]:
+            problems = self._cluster.refresh(wanted)
+            return [t for t, e in problems.items() if e.code is ErrorCode.unknown_topic_or_partition]
+
+        return self._again(ask, lambda missing: not missing)
+
+    def _again(self, ask: Callable[[], Answer], good: Callable[[Answer], bool] = lambda _: True) -> Answer:
+        """`ask()`, again while something that should be there is missing. The last answer counts, whatever it is."""
+        for left in reversed(range(self.settings.tries)):
+            try:
+                answer = ask()
+                if good(answer) or not left:
+                    return answer
+            except Missing:
+                if not left:
+                    raise
+            except KafkaError as error:
+                if not left or error.code not in MOVED or isinstance(error, Unreachable):
+                    raise  # a broker that is away has been waited for already
+            time.sleep(self.settings.pause)
+        raise AssertionError("there is at least one try")
+
+    def _places(self, missing_is_an_error: bool = True) -> list[Place]:
         settings, cluster = self.settings, self._cluster
         if settings.pattern is not None:
             cluster.refresh()
-            matches = re.compile(settings.pattern).fullmatch
+            matches = re.compile(settings.pattern).search  # any part of the name, as in Spark's source
             topics = [t for t in cluster.topics.values() if not t.internal and matches(t.name)]
             return sorted((t.name, p) for t in topics for p in t.partitions)
         wanted = settings.topics or tuple(dict.fromkeys(topic for topic, _ in settings.assigned))
         problems = cluster.refresh(wanted)
         option = "subscribe" if settings.topics else "assign"
         for topic, problem in problems.items():
-            if problem.code is not ErrorCode.unknown_topic_or_partition or missing_is_an_error:
-                if problem.code is ErrorCode.unknown_topic_or_partition:
-                    raise OptionError(f"topic '{topic}' of option '{option}' does not exist")
+            if problem.code is not ErrorCode.unknown_topic_or_partition:
                 raise problem
+            if missing_is_an_error:
+                raise Missing(f"topic '{topic}' of option '{option}' does not exist")
         found = [(t, p) for t in wanted if t in cluster.topics for p in cluster.topics[t].partitions]
         if not settings.assigned:
             return sorted(found)
         for topic, partition in settings.assigned:
             if (topic, partition) not in found and missing_is_an_error:
-                raise OptionError(f"partition {topic}-{partition} of option 'assign' does not exist")
+                raise Missing(f"partition {topic}-{partition} of option 'assign' does not exist")
         return sorted(set(settings.assigned) & set(found))
-
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
-        return self._ask(dict.fromkeys(places, ASK_EARLIEST))
-
-    def latest(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The ends of the logs: for read_committed, of what is decided."""
-        return self._ask(dict.fromkeys(places, ASK_LATEST))
 
     def _ask(self, wanted: Mapping[Place, int]) -> dict[Place, int]:
         found = (
@@ -130,3 +183,7 @@ class Source:
                 f"{what}; some data may be lost (option 'failOnDataLoss' = false goes on without it)"
             )
         print(f"millstream: {what}; going on without it", file=sys.stderr)
+
+
+def _reaches(found: Mapping[Place, int], known: Mapping[Place, int]) -> bool:
+    return all(found.get(place, -1) >= offset for place, offset in known.items())

@@ -5,6 +5,7 @@ partition, which win over offsets. A stream starts at `latest` unless told other
 """
 
 import re
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,8 +42,10 @@ NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",  # accepted: partitions are asked for at every trigger
 )
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets")
+STREAM_ONLY = ("commitOffsets",)
+OF_TRIGGERS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # a batch read has none
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 REFUSED = {
     "auto.offset.reset": "use the option 'startingOffsets'",
@@ -53,6 +56,7 @@ REFUSED = {
 }
 DEFAULT_DELAY = 15 * 60 * 1000
 DEFAULT_PATIENCE = 120_000
+DEFAULT_TRIES, DEFAULT_PAUSE = 3, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,15 @@ class SourceSettings:
     max_records: int | None
     group_id: str | None  # where to commit, if anywhere
     patience: float  # seconds without a record that must be there
+    tries: int  # how often to ask before partitions or offsets that should be there are taken for lost
+    pause: float  # seconds between two tries
     fetch_bytes: int | None
     partition_bytes: int | None
 
 
 def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
     """Check all options. `streaming` None: not known yet, so take what either kind takes."""
-    options = Options(given, NAMES, "read")
+    options = Options(given if streaming is not False else _without_triggers(given), NAMES, "read")
     options.refuse(REFUSED)
     for name in () if streaming is None else BATCH_ONLY if streaming else STREAM_ONLY:
         if name in options:
@@ -106,11 +112,13 @@ def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
         raise OptionError("option 'startingOffsets' cannot be latest in a batch read: it would read nothing")
     if end.kind == EARLIEST or FROM_EARLIEST in _json_offsets(end):
         raise OptionError("option 'endingOffsets' cannot be earliest: it would read nothing")
+    _check_order(start, end)
     most, least = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise OptionError(
             f"option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most})"
         )
+    options.number("partition.metadata.cache.ttl.ms", least=-1)
     group_id, client_id = _group(options)
     return SourceSettings(
         client=options.client(client_id),
@@ -133,9 +141,21 @@ def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
         max_records=options.number("maxRecordsPerPartition"),
         group_id=group_id,
         patience=(options.number("kafkaConsumer.pollTimeoutMs", DEFAULT_PATIENCE) or DEFAULT_PATIENCE) / 1000,
+        tries=options.number("fetchOffset.numRetries") or DEFAULT_TRIES,
+        pause=(options.number("fetchOffset.retryIntervalMs", DEFAULT_PAUSE, least=0) or 0) / 1000,
         fetch_bytes=options.number("kafka.fetch.max.bytes"),
         partition_bytes=options.number("kafka.max.partition.fetch.bytes"),
     )
+
+
+def _without_triggers(given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a batch read. Those about triggers do nothing there, and a line says so, as in Spark's source: a job
+    may use the same options for both kinds."""
+    ignored = {name.lower(): name for name in OF_TRIGGERS}
+    for name in given:
+        if name.lower() in ignored:
+            print(f"millstream: option '{ignored[name.lower()]}' is ignored in a batch read", file=sys.stderr)
+    return {name: value for name, value in given.items() if name.lower() not in ignored}
 
 
 def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[Place, ...]]:
@@ -187,6 +207,18 @@ def _bound(options: Options, side: str, default: str) -> Bound:
     if not value.startswith("{"):
         raise OptionError(f"option '{name}' must be earliest, latest or JSON, not '{options.text(name)}'")
     return Bound(name, OFFSETS, _per_place(options, name, FROM_EARLIEST))
+
+
+def _check_order(start: Bound, end: Bound) -> None:
+    """An end before the start is a mistake, whatever is in the topics. (A negative offset is not one yet.)"""
+    if start.kind != end.kind:
+        return
+    for place in sorted(start.per_place.keys() | end.per_place.keys()) or [("", 0)]:
+        first = start.per_place.get(place, start.moment)
+        last = end.per_place.get(place, end.moment)
+        if first is not None and last is not None and first > last >= 0:
+            where = f" of partition {place[0]}-{place[1]}" if place[0] else ""
+            raise OptionError(f"option '{end.option}' ({last}{where}) is before '{start.option}' ({first})")
 
 
 def _per_place(options: Options, name: str, least: int) -> dict[Place, int]:

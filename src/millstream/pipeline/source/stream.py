@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from millstream.client.groups import Groups
 from millstream.pipeline.errors import PipelineError, said_plainly
 from millstream.pipeline.source.batch import Task, read_task
-from millstream.pipeline.source.connections import cluster
+from millstream.pipeline.source.connections import cluster, patient_cluster
 from millstream.pipeline.source.offsets import Source
 from millstream.pipeline.source.plan import Place, Plan, Range, ranges_between, share, split
 from millstream.pipeline.source.settings import SourceSettings
@@ -45,19 +45,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = names
         self._target: dict[Place, int] | None = None  # AvailableNow: not beyond
         self._newest: dict[Place, int] = {}
-        self._last_batch = time.monotonic()
+        self._last_batch = float("-inf")  # so that the first batch after a start waits for nothing
         self._committed: dict[Place, int] = {}
         self._commit_failed = False
 
     @property
     def _source(self) -> Source:
-        return Source(self._settings, cluster(self._settings.client))
+        return Source(self._settings, patient_cluster(self._settings.client))
 
     # --- offsets, in the query's own process -----------------------------------------------------------------------------
 
     @said_plainly
     def initialOffset(self) -> LogOffset:
-        source = self._source
+        source = Source(self._settings, cluster(self._settings.client))  # a query's first start: no patience
         return write_offset(source.resolve(self._settings.start, source.places()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -72,27 +72,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @said_plainly
     def latestOffset(self, start: LogOffset, limit: ReadLimit) -> LogOffset:
         done = read_offset(start)
+        begin, lost = self._begin(done)
         self._commit_to_group(done)
-        begin = self._begin(done)
         ranges = ranges_between(begin, self._end(begin))
         if not isinstance(limit, ReadAllAvailable):
             if self._too_little(sum(r.size for r in ranges)):
-                return start
-            if self._settings.max_offsets is not None:
+                ranges = []
+            elif self._settings.max_offsets is not None:
                 ranges = share(ranges, self._settings.max_offsets)
-        if not ranges:
+        if not ranges and not lost:
             return start  # the very same: Spark takes any other for new data
-        self._last_batch = time.monotonic()
         end = begin | {(r.topic, r.partition): r.until for r in ranges}
-        return write_offset(end, split(ranges, self._settings.min_tasks, self._settings.max_records))
+        # What is lost is gone from the offset, or set back: that is logged, so that it is noticed once. A batch has at least
+        # one task, since the exactly-once sink counts batches by the tasks that have written.
+        plan = split(ranges, self._settings.min_tasks, self._settings.max_records) or [[]]
+        return write_offset(end, plan)
 
-    def _begin(self, start: Mapping[Place, int]) -> dict[Place, int]:
-        """Where each partition goes on: new ones at their first offset, lost ones as the options say."""
+    def _begin(self, start: Mapping[Place, int]) -> tuple[dict[Place, int], bool]:
+        """Where each partition goes on: new ones at their first offset, lost ones as the options say. And whether any
+        was lost."""
         source = self._source
-        places = source.places(missing_is_an_error=False)
-        self._newest = source.latest(places)
-        begin = {place: start[place] for place in places if place in start}
-        for topic, partition in sorted(set(start) - set(places)):
+        self._newest = source.newest(start)
+        begin = {place: start[place] for place in self._newest if place in start}
+        lost = sorted(set(start) - set(self._newest))
+        for topic, partition in lost:
             source.lost(f"partition {topic}-{partition} does not exist any more")
         for place in sorted(begin):
             if begin[place] > self._newest[place]:
@@ -101,7 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "that was already read (was the topic deleted and created again?)"
                 )
                 begin |= source.earliest([place])
-        return begin | source.earliest([place for place in places if place not in start])
+                lost.append(place)
+        return begin | source.earliest([place for place in self._newest if place not in start]), bool(lost)
 
     def _end(self, begin: Mapping[Place, int]) -> dict[Place, int]:
         if self._target is None:
@@ -111,13 +115,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _too_little(self, available: int) -> bool:
         """Whether to wait for `minOffsetsPerTrigger`. A run that ends by itself cannot wait."""
         least = self._settings.min_offsets
-        waited = (time.monotonic() - self._last_batch) * 1000
-        return (
-            least is not None
-            and self._target is None
-            and available < least
-            and waited < self._settings.max_delay_ms
-        )
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        if available < least and (now - self._last_batch) * 1000 < self._settings.max_delay_ms:
+            return True
+        self._last_batch = now
+        return False
 
     @said_plainly
     def reportLatestOffset(self) -> LogOffset | None:
@@ -125,8 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @said_plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        source = self._source
-        self._target = source.latest(source.places(missing_is_an_error=False))
+        self._target = self._source.newest({})
 
     @said_plainly
     def partitions(self, start: LogOffset, end: LogOffset) -> list[InputPartition]:

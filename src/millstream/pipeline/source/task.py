@@ -214,8 +214,12 @@ class TaskReader:
         """What was to be read is gone: deleted by retention, or the topic is another one of the same name."""
         source = Source(self._settings, self._cluster)
         self._asked.clear()  # asking for offsets takes over the connection
-        first, last = source.earliest([place])[place], source.latest([place])[place]
         state = self._open[place]
+        first = source.earliest([place])[place]
+        last = source.latest([place], {place: state.position})[place]
+        if first <= state.position <= last:
+            time.sleep(self._settings.pause)  # a broker that did not know better yet: ask again
+            return
         name = f"{place[0]}-{place[1]}"
         source.lost(f"offset {state.position} of partition {name} is gone: it has {first} to {last}")
         if first > state.position and first < state.until:
@@ -229,13 +233,12 @@ class TaskReader:
         """Wait a little, then learn who leads what now; raise what does not pass."""
         self._asked.clear()
         self._retry.pause(error)
-        topics = {topic for topic, _ in self._open}
-        for topic, problem in self._cluster.refresh(topics).items():
-            if problem.code is ErrorCode.unknown_topic_or_partition:
-                self._topic_gone(topic)
+        source = Source(self._settings, self._cluster)
+        for topic in source.gone(topic for topic, _ in self._open):
+            self._topic_gone(source, topic)
 
-    def _topic_gone(self, topic: str) -> None:
-        Source(self._settings, self._cluster).lost(f"topic '{topic}' was deleted while it was read")
+    def _topic_gone(self, source: Source, topic: str) -> None:
+        source.lost(f"topic '{topic}' was deleted while it was read")
         for place in [place for place in self._open if place[0] == topic]:
             del self._open[place]
         self._later = [r for r in self._later if r.topic != topic]
