@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.pipeline.runner.app import Settings
 
-NAME = "ebike"
 EVENTS, AUDIT, ALERTS, TRENDS, DEAD = (
     "plant.events",
     "plant.audit",
@@ -36,22 +35,21 @@ CRITICAL_PARTITION, OTHER_PARTITIONS = 0, 2
 
 def pipeline(spark: SparkSession, settings: Settings) -> dict[str, Any]:
     return {
-        "audit": audit(events(spark, settings, "audit"), settings),
-        "trends": trends(events(spark, settings, "trends"), settings),
+        "audit": audit(events(spark, settings), settings),
+        "trends": trends(events(spark, settings), settings),
         "stages": application(settings.bootstrap_servers, settings.registry, settings.checkpoint).query(
             spark
         ),
     }
 
 
-def events(spark: SparkSession, settings: Settings, group: str) -> DataFrame:
-    """The topic with the decoded event beside each record. The group's lag shows in every Kafka tool."""
+def events(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The topic with the decoded event beside each record."""
     source = (
         spark.readStream.format("millstream")
         .options(**settings.kafka)
         .option("subscribe", EVENTS)
         .option("startingOffsets", "earliest")
-        .option("kafka.group.id", f"{NAME}-{group}")
         .load()
     )
     return source.withColumn("event", from_registry("value", settings.registry, topic=EVENTS))

@@ -266,6 +266,108 @@ def test_unions_of_several_types_are_members() -> None:
     assert list(decoded.bad) == [4]
 
 
+@pytest.mark.parametrize(
+    ("union", "kind", "values"),
+    [
+        (["int", "long"], pa.int64(), [5, 2**31, -(2**63)]),
+        (["null", "int", "long"], pa.int64(), [None, 5, 2**40]),
+        (["long", "null", "int"], pa.int64(), [None, 2**40]),
+        (["float", "double"], pa.float64(), [0.1, 1e300]),
+        (["null", "double", "float"], pa.float64(), [0.1, None]),
+    ],
+)
+def test_a_union_of_two_sizes_of_number_is_the_larger(union: Any, kind: Any, values: Any) -> None:
+    """As in Spark's from_avro."""
+    schema = record(("u", union))
+    decoded = decode_avro(schema, [avro_body(schema, {"u": value}) for value in values])
+    assert decoded.bad == {}
+    assert decoded.array.type.field("u").type == kind
+    assert [row["u"] for row in decoded.array.to_pylist()] == values
+    wider = record(("u", ["null", "long" if pa.types.is_integer(kind) else "double"]))
+    again = decode_avro(schema, [avro_body(schema, {"u": value}) for value in values], wider)
+    assert again.array.to_pylist() == decoded.array.to_pylist()
+
+
+def test_such_a_union_holds_numbers_whatever_they_stand_for() -> None:
+    day, moment = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}
+    decoded = decode_avro(record(("u", [day, moment])), [b"\x00\x0a", b"\x02\x0a"])
+    assert decoded.array.to_pylist() == [{"u": 5}, {"u": 5}]
+
+
+def test_members_of_like_types_are_those_that_were_written() -> None:
+    schema = record(("u", ["int", "long", "float", "double", "string"]))
+    written = [("int", 5), ("long", 5), ("long", 2**40), ("float", 0.5), ("double", 0.5), ("double", 0.1)]
+    decoded = decode_avro(schema, [avro_body(schema, {"u": one}) for one in [*written, ("string", "s")]])
+    members = [{k: v for k, v in row["u"].items() if v is not None} for row in decoded.array.to_pylist()]
+    place = {"int": "member0", "long": "member1", "float": "member2", "double": "member3"}
+    assert members == [{place[kind]: value} for kind, value in written] + [{"member4": "s"}]
+
+
+def test_members_hold_their_values_exactly_when_read_by_another_schema() -> None:
+    writer = record(("u", ["long", "double", "string"]))
+    reader = record(("u", ["null", "int", "long", "float", "double", "string"]))
+    values = [2**40, 0.1, "s"]
+    decoded = decode_avro(writer, [avro_body(writer, {"u": value}) for value in values], reader)
+    assert decoded.bad == {}
+    found = [[v for v in row["u"].values() if v is not None] for row in decoded.array.to_pylist()]
+    assert found == [[value] for value in values]
+
+
+def test_unions_are_read_as_strictly_as_everything_else() -> None:
+    enum = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+    schema = record(("u", ["int", "string"]), ("e", enum), ("n", {"type": "array", "items": ["int", "null"]}))
+    good = b"\x00\x02\x00\x02\x00\x04\x00"
+    bodies = [
+        good,
+        b"\x03" + good[1:],
+        b"\x04" + good[1:],
+        good[:2] + b"\x01" + good[3:],
+        good + b"x",
+        good[:-1],
+        b"",
+    ]
+    decoded = decode_avro(schema, bodies)
+    assert decoded.array.to_pylist() == [
+        {"u": {"member0": 1, "member1": None}, "e": "A", "n": [2]},
+        *[None] * 6,
+    ]
+    assert "branch" in decoded.bad[1] and "branch" in decoded.bad[2] and "symbol" in decoded.bad[3]
+    assert "left over" in decoded.bad[4] and "early" in decoded.bad[5] and "early" in decoded.bad[6]
+
+
+def test_logical_types_inside_unions() -> None:
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    schema = record(
+        ("m", ["int", money]),
+        ("u", ["int", {"type": "fixed", "size": 16, "name": "U", "logicalType": "uuid"}]),
+        ("t", ["string", {"type": "long", "logicalType": "timestamp-millis"}]),
+    )
+    rest = b"\x02" + bytes(range(16)) + b"\x02\xd0\x0f"
+    far = b"\x02" + bytes(16) + b"\x02" + b"\xfe" + b"\xff" * 8 + b"\x01"
+    bodies = [
+        b"\x02\x04\x30\x39" + rest,
+        b"\x02\x06\x7f\xff\xff" + rest,
+        b"\x00\x02" + rest,
+        b"\x00\x02" + far,
+    ]
+    decoded = decode_avro(schema, bodies)
+    first, _, third, _ = decoded.array.to_pylist()
+    assert first["m"] == {"member0": None, "member1": decimal.Decimal("123.45")}
+    assert first["u"]["member1"] == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert first["t"]["member1"] == datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)
+    assert third["m"] == {"member0": 1, "member1": None}
+    assert decoded.bad == {1: "a decimal is longer than its type allows", 3: "a timestamp is out of range"}
+
+
+def test_what_no_decimal_and_no_timestamp_can_be_is_bad() -> None:
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 0}
+    schema = record(("m", money), ("t", {"type": "long", "logicalType": "timestamp-millis"}))
+    bodies = [b"\x02\x01\x02", b"\x04\x7f\xff\x02", b"\x02\x01\xfe" + b"\xff" * 8 + b"\x01"]
+    decoded = decode_avro(schema, bodies)
+    assert [row and int(row["m"]) for row in decoded.array.to_pylist()] == [1, None, None]
+    assert decoded.bad == {1: "a decimal is longer than its type allows", 2: "a timestamp is out of range"}
+
+
 def test_a_type_that_contains_itself_is_refused_but_can_be_read_past() -> None:
     tree = record(("n", "int"), ("next", ["null", "Tree"]), name="Tree")
     with pytest.raises(Unsuitable, match="contains itself"):

@@ -15,6 +15,10 @@ from millstream.wire.records import Record, iter_batches, iter_records
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Starting Spark, broker and registry is not a test's own time. A test that is cut off in the middle of an answer from the JVM
+# takes all later ones with it, so on a busy machine it is given longer.
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
 OLD = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})
 NEW = json.dumps(
     {
@@ -132,12 +136,33 @@ def test_mistakes_are_one_line_before_the_query(registry: str, client: SchemaReg
         from_registry("value", "localhost", topic=name)
     with pytest.raises(OptionError, match="needs topic"):
         from_registry("value", registry)
-    with pytest.raises(PipelineError, match="the reader's schema cannot be read: it is not JSON"):
-        from_registry("value", registry, reader="{not json")
     tree = json.dumps({"type": "record", "name": "T", "fields": [{"name": "t", "type": ["null", "T"]}]})
     client.register(f"{name}-value", tree)
     with pytest.raises(PipelineError, match=f"subject '{name}-value' cannot be a column: .*contains itself"):
         from_registry("value", registry, topic=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "reason"),
+    [
+        ("AVRO", "{not json", "Expecting property name"),
+        ("AVRO", '{"type": "record"}', "No name"),
+        ("AVRO", "5", "not a schema"),
+        ("JSON", "5", "expected an object"),
+        ("JSON", "[]", "expected an object"),
+        ("JSON", '{"type": 7}', "type must be"),
+        ("JSON", '{"type": "objekt"}', "unknown type"),
+        ("JSON", '{"properties": 5}', "properties: expected an object"),
+        ("JSON", '{"$ref": 5}', "expected a string"),
+        ("PROTOBUF", "message X {", "Syntax error in line 1"),
+    ],
+)
+def test_a_reader_schema_that_is_none_is_one_line(kind: str, schema: str, reason: str) -> None:
+    with pytest.raises(
+        OptionError, match=rf"reader=\.\.\. is not a schema of type {kind}: .*{reason}"
+    ) as raised:
+        from_registry("value", "http://127.0.0.1:1", reader=schema, schema_type=kind)
+    assert "\n" not in str(raised.value)
 
 
 def test_json_and_delimited_text(spark: "SparkSession") -> None:
@@ -147,6 +172,9 @@ def test_json_and_delimited_text(spark: "SparkSession") -> None:
     ]
     assert found[0] == {"a": 1, "_corrupt": None}
     assert bytes(found[1]["_corrupt"]["data"]) == b"nonsense" and found[2] is None
+    blank = rows_of(spark, [b"", b"  ", b"null"]).select(from_json("value", "a int").alias("v")).collect()
+    assert [row.v.a for row in blank] == [None] * 3
+    assert [bytes(row.v["_corrupt"].data) for row in blank] == [b"", b"  ", b"null"]
     lines = rows_of(spark, [b'1;"x;y"', b"one;z"])
     made = (
         lines.select(from_delimited("value", "a int, b string", separator=";").alias("v"))

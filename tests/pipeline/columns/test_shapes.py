@@ -7,10 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from millstream.pipeline.columns.avro.types import Unsuitable
 from millstream.pipeline.columns.framing import NULL, UNFRAMED, frames
-from millstream.pipeline.columns.json_schema import JsonDecoder, JsonShape
+from millstream.pipeline.columns.json_schema import JsonDecoder
+from millstream.pipeline.columns.json_shape import JsonShape
 from millstream.pipeline.columns.protobuf import ProtobufDecoder, arrow_type, message_of
 from millstream.serdes import RegisteredSchema
 from millstream.serdes.bodies import ProtobufBody
@@ -111,6 +114,103 @@ def test_bad_json_costs_only_its_own_row() -> None:
     assert decoded.bad[2] == "id is not a int64"
 
 
+@pytest.mark.parametrize(
+    ("bodies", "ids"),
+    [
+        ([b"null"], [None]),  # Arrow's reader does not survive it
+        ([b'{"id": 1}', b"null"], [1, None]),
+        ([b'{"id": 1}{"id": 2}', b"", b'{"id": 3}'], [None, None, 3]),
+        ([b'{"x": ', b'{"y": 2}}', b'{"id": 1}{"id": 2}'], [None, None, None]),
+        ([b'{"id": 1}{"id": 2}', b'{"id": 3}\0}', b'{"id": 4}'], [None, None, 4]),
+        ([b'{"id": 1}', b'{"id": 2, "note": "\xff"}', b'{"id": 3}'], [1, None, 3]),
+        ([b'{"id": 1}', b'{"id": 2, "other": "\xff"}'], [1, None]),
+        ([b' {"id": 1}', b'{"id": 2} '], [1, 2]),
+    ],
+)
+def test_no_body_takes_from_its_neighbours(bodies: list[bytes], ids: list[int | None]) -> None:
+    """What makes lines of several objects, or of none, out of a batch: every row is its own body's, or is bad."""
+    decoded = decode_json(ORDER, bodies)
+    decoded.array.validate(full=True)
+    assert [row and row["id"] for row in decoded.array.to_pylist()] == ids
+    assert sorted(decoded.bad) == [row for row, one in enumerate(ids) if one is None]
+
+
+PIECES = [
+    b'{"id": 1}',
+    b'{"id": ',
+    b'{"x": ',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b"1",
+    b"null",
+    b",",
+    b":",
+    b" ",
+    b"\n",
+    b"\r",
+    b"\0",
+]
+PIECES += [
+    b'"note": "',
+    b"\xff",
+    b"\xc3\xa9",
+    b"\\u00e9",
+    b"\\udc00",
+    b'"price": 1e3',
+    b'{"id": 2, "note": "n"}',
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map(b"".join), min_size=1, max_size=6))
+@settings(max_examples=400, deadline=None)
+def test_a_batch_is_decoded_as_its_bodies_are_alone(bodies: list[bytes]) -> None:
+    decoded = decode_json(ORDER, bodies)
+    decoded.array.validate(full=True)
+    decoder = JsonDecoder(JsonShape(json.dumps(ORDER)))
+    alone = [decoder._one_by_one(*packed([body])) for body in bodies]  # not by Arrow's reader
+    assert decoded.array.to_pylist() == [one.array.to_pylist()[0] for one in alone]
+    assert set(decoded.bad) == {row for row, one in enumerate(alone) if one.bad}
+
+
+def test_null_is_a_value_only_where_the_schema_allows_it() -> None:
+    properties = {"id": {"type": "integer"}}
+    maybe = {"anyOf": [{"type": "null"}, {"type": "object", "properties": properties}]}
+    for schema in (
+        {"type": ["object", "null"], "properties": properties},
+        maybe,
+        {"$ref": "#/definitions/m", "definitions": {"m": maybe}},
+        {},
+    ):
+        assert decode_json(schema, [b"null"]).bad == {}
+    for schema in ({"properties": properties}, {"type": "integer"}, {"enum": ["a"]}, {"allOf": [ORDER]}):
+        assert "null" in decode_json(schema, [b"null"]).bad[0]
+
+
+def test_open_fields_lose_nothing_or_are_bad() -> None:
+    schema = {"type": "object", "properties": {"any": {}, "id": {"type": "integer"}}}
+    deep = "[" * 300 + "]" * 300
+    texts = [deep, "[1]", "[123456789012345678901234567890,-98765432109876543210]", '"é 1234567890123456789"']
+    bodies = [f'{{"any":{text},"id":7}}' for text in texts]
+    decoded = decode_json(schema, [body.encode() for body in bodies])
+    assert decoded.array.to_pylist() == [{"any": text, "id": 7} for text in texts]
+    assert decoded.bad == {}
+    too_much = [
+        b'{"any": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"any": [1234567890123456789, NaN]}',
+        b'{"any": [1234567890123456789, 1e999]}',
+        b'{"any": [1234567890123456789, "\xff"]}',
+        b'{"any": [1234567890123456789, "\\ud800"]}',
+        b'{"id": 12345678901234567890}',
+        b'{"id": 1, "any": 1234567890123456789}{"id": 2}',
+    ]
+    decoded = decode_json(schema, [*too_much, b'{"id": 1}'])
+    assert decoded.array.to_pylist() == [None] * len(too_much) + [{"any": None, "id": 1}]
+    assert sorted(decoded.bad) == list(range(len(too_much)))
+
+
 def test_what_a_json_schema_leaves_open_is_text() -> None:
     schema = {
         "type": "object",
@@ -203,6 +303,67 @@ def test_protobuf_values_and_evolution() -> None:
     assert rest == [None, None, None]
     assert sorted(decoded.bad) == [2, 3, 4]
     assert decoded.bad[3] == "the message is a plant.Other, not a plant.Event"
+
+
+WELL_KNOWN = """syntax = "proto3";
+import "google/protobuf/any.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/field_mask.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/timestamp.proto";
+message M {
+  int32 n = 1;
+  google.protobuf.Timestamp at = 2;
+  google.protobuf.Duration lasts = 3;
+  google.protobuf.Any any = 4;
+  google.protobuf.Value value = 5;
+  google.protobuf.FieldMask mask = 6;
+  repeated google.protobuf.Timestamp times = 7;
+}
+message Known { string x = 1; }
+"""
+
+
+def test_protobuf_values_that_are_none_cost_only_their_own_row() -> None:
+    body = proto(WELL_KNOWN)
+    make = message_of(body, "M")
+    messages = [make(n=n) for n in range(9)]
+    messages[1].at.seconds = 10**15
+    messages[2].lasts.seconds = 10**17
+    messages[3].lasts.seconds = 10**13  # a timedelta, but no 64 bits of microseconds
+    messages[5].value.number_value = float("inf")
+    messages[6].mask.paths.append("upperCase")
+    messages[7].times.add().seconds = -(10**12)
+    bodies = [b"\0" + one.SerializeToString() for one in messages]
+    decoded = ProtobufDecoder(body, make).decode(*packed(bodies))
+    assert [row and row["n"] for row in decoded.array.to_pylist()] == [0, *[None] * 3, 4, *[None] * 3, 8]
+    assert sorted(decoded.bad) == [1, 2, 3, 5, 6, 7]
+    assert decoded.bad[1] == "a Timestamp is out of range"
+
+
+def test_an_any_of_an_unknown_type_keeps_its_bytes() -> None:
+    body = proto(WELL_KNOWN)
+    make = message_of(body, "M")
+    unknown, known, empty = make(), make(), make()
+    unknown.any.type_url, unknown.any.value = "type.googleapis.com/far.Away", b"\xff\0"
+    known.any.type_url, known.any.value = "type.googleapis.com/Known", b"\x0a\x01z"
+    empty.any.SetInParent()
+    bodies = [b"\0" + one.SerializeToString() for one in (unknown, known, empty)]
+    decoded = ProtobufDecoder(body, make).decode(*packed(bodies))
+    assert decoded.bad == {}
+    assert [json.loads(row["any"]) for row in decoded.array.to_pylist()] == [
+        {"@type": "type.googleapis.com/far.Away", "value": "/wA="},
+        {"@type": "type.googleapis.com/Known", "x": "z"},
+        {},
+    ]
+
+
+def test_text_of_proto2_that_is_not_utf8_is_bad() -> None:
+    body = proto('syntax = "proto2"; message S { optional string s = 1; }')
+    bodies = [b"\0\x0a\x01x", b"\0\x0a\x01\xff"]
+    decoded = ProtobufDecoder(body, message_of(body, None)).decode(*packed(bodies))
+    assert decoded.array.to_pylist() == [{"s": "x"}, None]
+    assert list(decoded.bad) == [1]
 
 
 def test_protobuf_that_cannot_be_a_column() -> None:

@@ -11,7 +11,7 @@ cannot be decoded never stops a query: it has its reason and its bytes in the fi
     registry      from_registry, to_registry
     text          from_json, from_delimited
     letters       dead_letters: bad rows to a topic
-    framing, decoding, encoding, avro, json_schema, protobuf   what runs in the tasks, on Arrow arrays, without Spark
+    framing, decoding, encoding, avro, json_shape, json_schema, protobuf   what runs in the tasks, on Arrow arrays, without Spark
 """
 
 from typing import TYPE_CHECKING, Any

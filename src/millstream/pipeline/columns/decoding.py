@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.pipeline.columns.framing import NULL, UNFRAMED, Frames, frames
-from millstream.pipeline.columns.outcome import Decoded
+from millstream.pipeline.columns.outcome import Decoded, reason_of
 from millstream.pipeline.errors import PipelineError
 from millstream.serdes import RegisteredSchema, RegistryRefused, RegistryUnreachable, SchemaRegistry
 
@@ -79,7 +79,8 @@ def decoder_of(reader: Reader, writer: RegisteredSchema) -> BodyDecoder:
             AvroSchemas.of(writer.text, writer.resolved), AvroSchemas.of(reader.text, resolved)
         )
     if reader.type == "JSON":
-        from millstream.pipeline.columns.json_schema import JsonDecoder, JsonShape
+        from millstream.pipeline.columns.json_schema import JsonDecoder
+        from millstream.pipeline.columns.json_shape import JsonShape
 
         return JsonDecoder(JsonShape(reader.text, resolved))
     if reader.type == "PROTOBUF":
@@ -150,14 +151,19 @@ class BatchDecoder:
         if found is None or self._until.get(place, float("inf")) < time.monotonic():
             self._until.pop(place, None)
             try:
-                found = decoder_of(self._reading.reader, self._written_by(place))
+                found = self._made_for(place)
             except RegistryRefused as error:
                 found = f"schema {place}: the registry at {self._reading.access.url} answers: {error}"
                 self._until[place] = time.monotonic() + UNKNOWN_FOR
-            except ValueError as error:
-                found = f"schema {place}: {error}"
             self._decoders[place] = found
         return found
+
+    def _made_for(self, place: int | str) -> BodyDecoder | str:
+        writer = self._written_by(place)
+        try:
+            return decoder_of(self._reading.reader, writer)
+        except Exception as error:  # another registry may have taken a schema that is none to us
+            return f"schema {place}: {reason_of(error)}"
 
     def _written_by(self, place: int | str) -> RegisteredSchema:
         deadline = time.monotonic() + PATIENCE

@@ -1,14 +1,16 @@
 """Encoding a batch of values in a Spark task: Arrow structs into bodies with the schema's id in front."""
 
 import datetime
+import decimal
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from millstream.pipeline.columns.avro.types import AvroSchemas, arrow_type
+from millstream.pipeline.columns.avro.types import EXACT, AvroSchemas, arrow_type
 from millstream.pipeline.columns.decoding import CORRUPT_TYPE, Access, Reader
 from millstream.pipeline.errors import PipelineError
 from millstream.serdes import to_json
@@ -46,44 +48,43 @@ class BatchEncoder:
         if isinstance(body, ProtobufBody) and writing.schema.message:
             body.path = body.path_to(writing.schema.message)
         self._body = body
-        self._avro = writing.schema.type == "AVRO"
 
     @cached_property
-    def _write(self) -> Any:
-        """Values to bytes. Avro is written without logical types: numbers come as numbers out of Arrow."""
-        if not self._avro:
-            leave_out = self._writing.schema.type != "AVRO"
-            return lambda value: self._body.encode(_present(value) if leave_out else value)
-        import fastavro
+    def _write(self) -> Callable[[Any], bytes]:
+        """Values to bytes."""
+        schema = self._writing.schema
+        if schema.type == "AVRO":
+            return _avro_writer(AvroSchemas.of(schema.text, dict(schema.resolved)))
+        encode = self._body.encode
+        if schema.type == "JSON":
+            from millstream.pipeline.columns.json_schema import unshaped
+            from millstream.pipeline.columns.json_shape import JsonShape
 
-        from millstream.pipeline.columns.avro.values import for_fastavro, physical
+            shape = JsonShape(schema.text, dict(schema.resolved)).shape
+            return lambda value: encode(unshaped(value, shape))
+        from millstream.pipeline.columns.protobuf import to_fill
 
-        schemas = AvroSchemas.of(self._writing.schema.text, dict(self._writing.schema.resolved))
-        schema = for_fastavro(physical(schemas))
-        shape = _Raw(schemas)
-
-        def write(value: Any) -> bytes:
-            out = io.BytesIO()
-            fastavro.schemaless_writer(out, schema, shape.of(value, schemas.root), strict_allow_default=True)
-            return out.getvalue()
-
-        return write
+        assert isinstance(self._body, ProtobufBody)
+        descriptor = self._body.message_class(self._body.path).DESCRIPTOR
+        return lambda value: encode(to_fill(value, descriptor))
 
     def encode(self, values: pa.Array) -> pa.Array:
         out: list[bytes | None] = []
         bad: dict[int, tuple[str, Any]] = {}
-        for row, value in enumerate(values.to_pylist(maps_as_pydicts="strict")):
+        for row, value in enumerate(_as_python(values)):
             if value is None:
                 out.append(None)
                 continue
             try:
+                if isinstance(value, _Unreadable):
+                    raise value.error
                 out.append(with_id(self._writing.schema_id, self._write(value)))
             except Exception as error:  # fastavro, protobuf and jsonschema have no common ground
                 reason = (
                     f"the value does not fit its schema: {str(error) or type(error).__name__}".splitlines()[0]
                 )
                 if self._writing.corrupt is None:
-                    raise PipelineError(f"{reason}: {to_json(value)[:200]}") from None
+                    raise PipelineError(f"{reason}: {_shown(value)[:200]}") from None
                 bad[row] = (reason, value)
                 out.append(None)
         data = pa.array(out, pa.binary())
@@ -91,10 +92,60 @@ class BatchEncoder:
             return data
         complaints: list[Any] = [None] * len(out)
         for row, (reason, value) in bad.items():
-            complaints[row] = {"error": reason, "data": to_json(value).encode()}
+            complaints[row] = {"error": reason, "data": _shown(value).encode()}
         return pa.StructArray.from_arrays(
             [data, pa.array(complaints, CORRUPT_TYPE)], fields=list(self._writing.output_type)
         )
+
+
+class _Unreadable(NamedTuple):
+    """A value that Arrow has and Python has not: a map with a key twice, a time after the year 9999."""
+
+    error: Exception
+    text: str
+
+
+def _as_python(values: pa.Array) -> list[Any]:
+    try:
+        found: list[Any] = values.to_pylist(maps_as_pydicts="strict")
+        return found
+    except Exception:  # one of them cannot be had: which?
+        return [_one_as_python(value) for value in values]
+
+
+def _one_as_python(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py(maps_as_pydicts="strict")
+    except Exception as error:  # KeyError, OverflowError, ValueError
+        return _Unreadable(error, _text_of(value))
+
+
+def _text_of(value: pa.Scalar) -> str:
+    try:
+        return to_json(value.as_py())  # maps as lists of pairs
+    except Exception:  # as above
+        return f"a {value.type}"
+
+
+def _shown(value: Any) -> str:
+    return value.text if isinstance(value, _Unreadable) else to_json(value)
+
+
+def _avro_writer(schemas: AvroSchemas) -> Callable[[Any], bytes]:
+    """Avro is written without logical types: numbers come as numbers out of Arrow."""
+    import fastavro
+
+    from millstream.pipeline.columns.avro.values import for_fastavro, physical
+
+    schema = for_fastavro(physical(schemas))
+    shape = _Raw(schemas)
+
+    def write(value: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, shape.of(value, schemas.root), strict_allow_default=True)
+        return out.getvalue()
+
+    return write
 
 
 class _Raw:
@@ -106,7 +157,7 @@ class _Raw:
         arrow_type(schemas)
 
     def of(self, value: Any, schema: Any) -> Any:
-        from millstream.pipeline.columns.avro.types import found, kind_of, nullable_branch
+        from millstream.pipeline.columns.avro.types import found, kind_of, nullable_branch, widened
 
         schema = found(schema, self._named)
         kind = kind_of(schema)
@@ -115,14 +166,15 @@ class _Raw:
         if kind == "union":
             simple = nullable_branch(schema)
             if simple is not None:
-                return self.of(value, simple[1])
+                made = self.of(value, simple[1])
+                return made if widened(schema) is None else (simple[1], made)
             members = [branch for branch in schema if kind_of(found(branch, self._named)) != "null"]
             for number, branch in enumerate(members):
                 inner = value.get(f"member{number}")
                 if inner is not None:
-                    made = self.of(inner, branch)
-                    branch = found(branch, self._named)
-                    return (branch["name"], made) if isinstance(branch, dict) and "name" in branch else made
+                    chosen = found(branch, self._named)
+                    named = kind_of(chosen) in ("record", "enum", "fixed")
+                    return chosen["name"] if named else kind_of(chosen), self.of(inner, chosen)
             return None
         if kind == "record":
             return {
@@ -141,9 +193,9 @@ class _Raw:
             return micros // 1000 if schema["logicalType"].endswith("millis") else micros
         if isinstance(value, datetime.date):
             return (value - self._epoch.date()).days
-        if type(value).__name__ == "Decimal":
+        if isinstance(value, decimal.Decimal):
             size = int(schema["size"]) if kind == "fixed" else 0
-            number = int(value.scaleb(int(schema.get("scale", 0))))
+            number = int(value.scaleb(int(schema.get("scale", 0)), EXACT))
             size = size or (number + (number < 0)).bit_length() // 8 + 1
             return number.to_bytes(size, "big", signed=True)
         if kind == "fixed" and isinstance(value, str):
@@ -151,15 +203,6 @@ class _Raw:
 
             return uuid.UUID(value).bytes
         return value
-
-
-def _present(value: Any) -> Any:
-    """Without fields that are null: JSON and Protobuf leave them out."""
-    if isinstance(value, dict):
-        return {key: _present(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_present(item) for item in value]
-    return value
 
 
 _made: dict[Writing, BatchEncoder] = {}

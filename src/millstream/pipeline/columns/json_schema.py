@@ -1,142 +1,30 @@
-"""JSON bodies into Arrow columns, by the shape that a JSON Schema gives them.
+"""JSON bodies into Arrow columns and back, by the shape that a JSON Schema gives them (see `json_shape`).
 
-Objects with properties are structs, objects of one kind of value are maps, arrays are arrays, integers are longs, numbers are
-doubles. What a schema leaves open (no type, several types, a type that contains itself) is kept as JSON text in a
-string, so nothing is lost. Whole batches go through Arrow's JSON reader; only where that finds a batch not to be as it
-should are the bodies taken one by one.
+Whole batches go through Arrow's JSON reader; only where that finds a batch not to be as it should are the bodies taken one
+by one.
 """
 
 import json
+import math
+import re
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from millstream.pipeline.columns.outcome import Decoded
+from millstream.pipeline.columns.json_shape import JsonShape
+from millstream.pipeline.columns.outcome import Decoded, by_halves, reason_of
 
-CONNECT_TYPES = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-}
-SCALARS = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
-
-
-class JsonShape:
-    """A JSON Schema as an Arrow type, and where in it values are kept as JSON text."""
-
-    def __init__(self, text: str, resolved: dict[str, str] | None = None) -> None:
-        self._documents = {name: json.loads(other) for name, other in (resolved or {}).items()}
-        self._root = json.loads(text)
-        self._ids: dict[str, Any] = {}
-        for document in (*self._documents.values(), self._root):
-            own = document.get("$id", document.get("id")) if isinstance(document, dict) else None
-            if isinstance(own, str):
-                self._ids[own] = document
-        self.open = False  # whether anything is kept as JSON text
-        self.shape = self._shape(self._root, self._root, ())
-        self.type = _arrow(self.shape)
-
-    def _shape(self, schema: Any, document: Any, inside: tuple[int, ...]) -> Any:
-        """("struct", {...}) | ("map", shape) | ("list", shape) | an Arrow type | "text"."""
-        if not isinstance(schema, dict):
-            return self._text()
-        if id(schema) in inside or len(inside) > 64:
-            return self._text()
-        inside = (*inside, id(schema))
-        if "$ref" in schema:
-            target, home = self._followed(schema["$ref"], document)
-            return self._shape(target, home, inside) if target is not None else self._text()
-        for word in ("oneOf", "anyOf"):
-            if word in schema:
-                others = [
-                    one for one in schema[word] if not (isinstance(one, dict) and one.get("type") == "null")
-                ]
-                return self._shape(others[0], document, inside) if len(others) == 1 else self._text()
-        if "allOf" in schema:
-            return self._all_of(schema, document, inside)
-        kind = schema.get("type")
-        if isinstance(kind, list):
-            kinds = [one for one in kind if one != "null"]
-            kind = "number" if set(kinds) == {"integer", "number"} else kinds[0] if len(kinds) == 1 else None
-        if kind is None and "properties" in schema:
-            kind = "object"
-        if (
-            kind is None
-            and isinstance(schema.get("enum"), list)
-            and all(isinstance(e, str) for e in schema["enum"])
-        ):
-            kind = "string"
-        if schema.get("connect.type") in CONNECT_TYPES:
-            return CONNECT_TYPES[schema["connect.type"]]
-        if kind in SCALARS:
-            return SCALARS[kind]
-        if kind == "array" and isinstance(schema.get("items"), dict):
-            return ("list", self._shape(schema["items"], document, inside))
-        if kind == "object":
-            if schema.get("properties"):
-                fields = {
-                    name: self._shape(one, document, inside) for name, one in schema["properties"].items()
-                }
-                return ("struct", fields)
-            if isinstance(schema.get("additionalProperties"), dict):
-                return ("map", self._shape(schema["additionalProperties"], document, inside))
-        return self._text()
-
-    def _all_of(self, schema: Any, document: Any, inside: tuple[int, ...]) -> Any:
-        fields: dict[str, Any] = {}
-        own = {key: value for key, value in schema.items() if key != "allOf"}
-        parts = [*schema["allOf"], own] if "properties" in own else list(schema["allOf"])
-        shapes = [self._shape(part, document, inside) for part in parts]
-        if len(shapes) == 1:
-            return shapes[0]
-        for shape in shapes:
-            if not (isinstance(shape, tuple) and shape[0] == "struct"):
-                return self._text()
-            fields |= shape[1]
-        return ("struct", fields)
-
-    def _text(self) -> str:
-        self.open = True
-        return "text"
-
-    def _followed(self, reference: str, document: Any) -> tuple[Any, Any]:
-        where, _, pointer = reference.partition("#")
-        if where:
-            document = self._documents.get(where, self._ids.get(where))
-        found = document
-        for step in filter(None, pointer.split("/")):
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
-            elif isinstance(found, dict):
-                found = found.get(step)
-            else:
-                return None, None
-        return found, document
-
-
-def _arrow(shape: Any) -> pa.DataType:
-    if shape == "text":
-        return pa.string()
-    if isinstance(shape, tuple):
-        kind, inner = shape
-        if kind == "struct":
-            return pa.struct([(name, _arrow(one)) for name, one in inner.items()])
-        if kind == "list":
-            return pa.list_(pa.field("element", _arrow(inner)))
-        return pa.map_(pa.string(), pa.field("value", _arrow(inner)))
-    return shape
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class JsonDecoder:
     def __init__(self, reader: JsonShape) -> None:
         self.type = reader.type
         self._shape = reader.shape
+        self._may_be_null = reader.may_be_null
+        self._open = reader.open
         # Arrow's reader knows neither maps nor text for what is not text.
         plain = not reader.open and pa.types.is_struct(self.type) and not _has_map(self.type)
         self._schema = pa.schema(list(self.type)) if plain and self.type.num_fields else None
@@ -146,12 +34,22 @@ class JsonDecoder:
         return quick if quick is not None else self._one_by_one(data, starts, ends)
 
     def _at_once(self, data: np.ndarray[Any, Any], starts: Any, ends: Any) -> Decoded | None:
+        """All bodies as lines of one text, or None where these could not be told apart again.
+
+        Arrow's reader takes one object after the other and does not care for lines. So every body must begin with `{`
+        and end with `}`, and hold no line feed: between `}` and `{` an object can only end, so no object reaches over
+        two bodies, and each body has at least one. As many objects as bodies then means one in each.
+        """
+        if not len(starts) or (ends <= starts).any():
+            return None
+        if (data[starts] != ord("{")).any() or (data[ends - 1] != ord("}")).any():
+            return None  # nor does Arrow survive a null in the first line
         view = memoryview(data)  # type: ignore[arg-type]
         lines = b"\n".join(
             [view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         )
-        if lines.count(b"\n") != len(starts) - 1:
-            return None  # a body of several lines, or of none
+        if lines.count(b"\n") != len(starts) - 1 or b"\0" in lines or not _is_utf8(lines):
+            return None
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(lines),
@@ -179,11 +77,28 @@ class JsonDecoder:
         bad: dict[int, str] = {}
         for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             try:
-                rows.append(_shaped(orjson.loads(view[start:end]), self._shape, ""))
-            except ValueError as error:
+                body = view[start:end]
+                long = self._open and _LONG_NUMBER.search(body) is not None
+                value = _exactly(str(body, "utf-8")) if long else orjson.loads(body)
+                if value is None and not self._may_be_null:
+                    raise ValueError("the value is null, which the schema does not allow")
+                rows.append(_shaped(value, self._shape, ""))
+            except Exception as error:  # whatever strange bodies make the libraries raise
                 rows.append(None)
-                bad[row] = str(error)
-        return Decoded(pa.array(rows, self.type), bad)
+                bad[row] = reason_of(error)
+        return Decoded(by_halves(rows, lambda some: pa.array(some, self.type), self.type, bad), bad)
+
+
+def _is_utf8(text: bytes) -> bool:
+    """Arrow's check of one long string: without making a Python string of it."""
+    whole = pa.Array.from_buffers(
+        pa.large_string(), 1, [None, pa.py_buffer(np.array([0, len(text)], np.int64)), pa.py_buffer(text)]
+    )
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _has_map(kind: pa.DataType) -> bool:
@@ -198,12 +113,10 @@ def _shaped(value: Any, shape: Any, where: str) -> Any:
     if value is None:
         return None
     if shape == "text":
-        import orjson
-
-        return orjson.dumps(value).decode()
+        return _json_text(value, where)
     if not isinstance(shape, tuple):
         return _scalar(value, shape, where)
-    kind, inner = shape
+    kind, inner = shape[:2]
     if kind == "list":
         if not isinstance(value, list):
             raise ValueError(f"{where or 'the value'} is not an array")
@@ -213,6 +126,31 @@ def _shaped(value: Any, shape: Any, where: str) -> Any:
     if kind == "struct":
         return {name: _shaped(value.get(name), one, name) for name, one in inner.items()}
     return [(key, _shaped(item, inner, where)) for key, item in value.items()]
+
+
+def _json_text(value: Any, where: str) -> str:
+    import orjson
+
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # numbers of more than 64 bits, and it reads deeper than it writes
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError(f"{where or 'the value'} is nested too deeply") from None
+
+
+def _exactly(text: str) -> Any:
+    """orjson makes doubles of integers that need more than 64 bits. Where JSON text is a value, none of it may get lost."""
+
+    def finite(number: str) -> float:
+        value = float(number)
+        if not math.isfinite(value):
+            raise ValueError(f"{number} is not a number that JSON has, or too large for a double")
+        return value
+
+    return json.loads(text, parse_constant=finite, parse_float=finite)
 
 
 def _scalar(value: Any, kind: pa.DataType, where: str) -> Any:
@@ -231,3 +169,29 @@ def _scalar(value: Any, kind: pa.DataType, where: str) -> Any:
         if -(1 << size) <= value < 1 << size:
             return int(value)
     raise ValueError(f"{where or 'the value'} is not a {kind}")
+
+
+def unshaped(value: Any, shape: Any, where: str = "") -> Any:
+    """The way back: a value of a column as JSON has it. What is kept as JSON text is what the text says, and a null is
+    left out where the schema does not insist on the property."""
+    if value is None:
+        return None
+    if shape == "text":
+        try:
+            return _exactly(value)
+        except ValueError as error:
+            raise ValueError(f"{where or 'the value'} is not JSON text: {error}") from None
+    if not isinstance(shape, tuple):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{where or 'the value'} is {value}, which JSON does not have")
+        return value
+    if shape[0] == "list":
+        return [unshaped(item, shape[1], where) for item in value]
+    if shape[0] == "map":
+        return {key: unshaped(item, shape[1], where) for key, item in value.items()}
+    _, fields, required = shape
+    return {
+        name: unshaped(value.get(name), one, name)
+        for name, one in fields.items()
+        if value.get(name) is not None or name in required
+    }

@@ -2,10 +2,14 @@
 
 Types are those of Spark's own Protobuf functions, with unsigned numbers as the next larger type: messages are structs, enums
 their constants' names, wrappers the value inside, Timestamp a timestamp, Duration an interval; Struct, Value and Any are JSON
-text. Protobuf's evolution is by field number, so bodies are parsed with the reader's message; the writer's schema only
-tells which message of its file a body holds.
+text (an Any of an unknown type its name and its bytes). Protobuf's evolution is by field number, so bodies are parsed with the
+reader's message; the writer's schema only tells which message of its file a body holds.
 """
 
+import base64
+import json
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from millstream.pipeline.columns.avro.types import INSTANT, Unsuitable
-from millstream.pipeline.columns.outcome import Decoded
+from millstream.pipeline.columns.outcome import Decoded, by_halves, reason_of
 from millstream.serdes.bodies import ProtobufBody
 from millstream.serdes.frame import split_path
 from millstream.serdes.protobuf_values import DURATION, TIMESTAMP, to_python
@@ -45,6 +49,7 @@ WRAPPERS = frozenset(
 JSON_LIKE = frozenset(
     f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue", "Any", "FieldMask")
 )
+ANY = "google.protobuf.Any"
 UNSIGNED_64 = (F.TYPE_UINT64, F.TYPE_FIXED64)
 
 
@@ -119,8 +124,12 @@ class ProtobufDecoder:
                 messages.append(parse(bytes(body)))
             except Exception as error:  # DecodeError and ValueError have no common ground
                 messages.append(None)
-                bad[row] = str(error) or type(error).__name__
-        return Decoded(_structs(messages, self._class.DESCRIPTOR, self.type), bad)
+                bad[row] = reason_of(error)
+        # What can be parsed need not be a value: a Timestamp may lie outside of all calendars, text may not be UTF-8.
+        array = by_halves(
+            messages, lambda some: _structs(some, self._class.DESCRIPTOR, self.type), self.type, bad
+        )
+        return Decoded(array, bad)
 
     def _problem(self, path: list[int]) -> str | None:
         key = tuple(path)
@@ -131,7 +140,7 @@ class ProtobufDecoder:
         return self._known[key]
 
 
-def _structs(messages: list[Any], descriptor: Descriptor, kind: pa.DataType) -> pa.Array:
+def _structs(messages: Sequence[Any], descriptor: Descriptor, kind: pa.DataType) -> pa.Array:
     """A column per field. Going field by field keeps the work per value to reading one attribute."""
     columns = [_column(messages, field, kind.field(field.name).type) for field in descriptor.fields]
     missing = pa.array([message is None for message in messages])
@@ -140,7 +149,7 @@ def _structs(messages: list[Any], descriptor: Descriptor, kind: pa.DataType) -> 
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
 
 
-def _column(messages: list[Any], field: FieldDescriptor, kind: pa.DataType) -> pa.Array:
+def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) -> pa.Array:
     name = field.name
     if _is_map(field):
         value = _entry(field, "value")
@@ -174,19 +183,38 @@ def _converter(field: FieldDescriptor) -> Any:
         return lambda number: names.get(number, str(number))
     if field.message_type is None:
         if field.type in UNSIGNED_64:
-            from decimal import Decimal
-
             return Decimal
         return _as_it_is
     name = field.message_type.full_name
+    if name == ANY:
+        return _any_text
     if name in JSON_LIKE:
         return lambda message: json_format.MessageToJson(message, indent=None)
     if name in (TIMESTAMP, DURATION):
-        return to_python
+        return _moment
     if name in WRAPPERS:
         inner = _converter(_entry(field, "value"))
         return lambda message: inner(message.value)
     return lambda message: {one.name: _value(message, one) for one in message.DESCRIPTOR.fields}
+
+
+def _moment(message: Any) -> Any:
+    try:
+        return to_python(message)
+    except OverflowError:
+        raise ValueError(f"a {message.DESCRIPTOR.name} is out of range") from None
+
+
+def _any_text(message: Any) -> str:
+    """JSON with the type's name. Types are looked for beside the schema's own, then among those that Python knows;
+    to meet one of neither is ordinary, and then its bytes are kept as they are."""
+    for pool in (message.DESCRIPTOR.file.pool, None):
+        try:
+            return json_format.MessageToJson(message, indent=None, descriptor_pool=pool)
+        except TypeError:
+            continue
+    content = base64.b64encode(message.value).decode("ascii")
+    return json.dumps({"@type": message.type_url, "value": content})
 
 
 def _value(message: Any, field: FieldDescriptor) -> Any:
@@ -199,3 +227,39 @@ def _value(message: Any, field: FieldDescriptor) -> Any:
         return [(key, one(item)) for key, item in value.items()]
     one = _converter(field)
     return [one(item) for item in value] if field.is_repeated else one(value)
+
+
+def to_fill(value: Any, descriptor: Descriptor) -> Any:
+    """The way back: a struct of a column as a dict that a message takes. Nulls are left out, JSON text is what it says."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _field_to_fill(item, descriptor.fields_by_name[name])
+        for name, item in value.items()
+        if item is not None
+    }
+
+
+def _field_to_fill(value: Any, field: FieldDescriptor) -> Any:
+    if _is_map(field):
+        one = _entry(field, "value")
+        return {_single_to_fill(key, None): _single_to_fill(item, one) for key, item in value.items()}
+    return (
+        [_single_to_fill(item, field) for item in value]
+        if field.is_repeated
+        else _single_to_fill(value, field)
+    )
+
+
+def _single_to_fill(value: Any, field: FieldDescriptor | None) -> Any:
+    if isinstance(value, Decimal):  # an unsigned number of 64 bits, or the wrapper of one
+        return int(value)
+    kind = None if field is None else field.message_type
+    if value is None or kind is None:
+        return value
+    if kind.full_name in JSON_LIKE:
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"{field.name if field else ''} is not JSON text: {error}") from None
+    return to_fill(value, kind)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.pipeline.columns.decoding import Access, Reader, Reading, column_type, decode_batch
 from millstream.pipeline.columns.encoding import Writing, encode_batch, input_type
 from millstream.pipeline.errors import OptionError, PipelineError
-from millstream.registry.formats import InvalidSchema
+from millstream.registry.formats import InvalidSchema, parse
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _reader(
     key: bool,
 ) -> Reader:
     if text is not None:
-        return Reader(_known_type(schema_type), text, (), message)
+        return Reader(_checked(_known_type(schema_type), text), text, (), message)
     name = _subject(topic, subject, key)
 
     def ask() -> Reader:
@@ -192,6 +192,16 @@ def _known_type(schema_type: str) -> str:
     return schema_type.upper()
 
 
+def _checked(schema_type: str, text: str) -> str:
+    """A schema of the user's own is held to what a registry would hold it to."""
+    try:
+        parse(schema_type, text, new=True)
+    except InvalidSchema as error:
+        line = " ".join(str(error).split())
+        raise OptionError(f"reader=... is not a schema of type {schema_type}: {line}") from None
+    return schema_type
+
+
 def _asked(access: Access, subject: str, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
@@ -212,5 +222,5 @@ def _spark_type(what: str, make: Callable[[], Any]) -> Any:
         raise PipelineError(f"{what} cannot be read: {error}") from None
     except JSONDecodeError as error:
         raise PipelineError(f"{what} cannot be read: it is not JSON ({error})") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PipelineError(f"{what} cannot be a column: {error}") from None

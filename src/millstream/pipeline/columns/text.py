@@ -75,7 +75,7 @@ def _parsed(
     known = StructType([*wanted.fields]).add(_ORIGINAL, StringType())
     parsed = parse(text, known, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ORIGINAL, **options})
     complaint = f.when(
-        parsed[_ORIGINAL].isNotNull(),
+        parsed.isNull() | parsed[_ORIGINAL].isNotNull(),  # of text without anything in it Spark makes a null
         f.struct(f.lit(reason).alias("error"), given.cast("binary").alias("data")),
     )
     fields = [parsed[field.name].alias(field.name) for field in wanted.fields]

@@ -14,9 +14,10 @@ from millstream.pipeline.columns.avro.program import (
     Repeated,
     Struct,
     TooRich,
+    compile_check,
     compile_program,
 )
-from millstream.pipeline.columns.avro.types import AvroSchemas, arrow_type, kind_of
+from millstream.pipeline.columns.avro.types import MOST_MILLIS, AvroSchemas, arrow_type, kind_of
 from millstream.pipeline.columns.outcome import Decoded
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -35,27 +36,36 @@ class AvroDecoder:
             from millstream.pipeline.columns.avro.values import AvroValues
 
             self._slow = AvroValues(writer, reader, self.type)
+            self._check = _check_of(writer)
 
     def decode(self, data: np.ndarray[Any, np.dtype[np.uint8]], starts: Numbers, ends: Numbers) -> Decoded:
         """The bodies `data[starts[n]:ends[n]]`. Rows that could not be decoded are null, with the reason beside."""
         if self._slow is not None:
-            return self._slow.decode(data, starts, ends)  # type: ignore[no-any-return]
+            return self._slowly(data, starts, ends)
         outcome = np.zeros(len(starts), np.uint8)
         filled = _run(self._program, data, starts, ends, outcome)
         try:
             array = filled.array(self._program.root)
             array.validate(full=True)
-        except (pa.ArrowInvalid, _Unfit):
-            return self._by_halves(data, starts, ends)
-        bad = np.flatnonzero(outcome)
-        if len(bad):
-            array = _without(array, outcome != loop.GOOD)
-        return Decoded(array, {int(row): loop.REASONS[outcome[row]] for row in bad})
+        except (pa.ArrowInvalid, _Unfit) as error:
+            return self._by_halves(data, starts, ends, error)
+        return _with_outcome(Decoded(array, {}), outcome)
 
-    def _by_halves(self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers) -> Decoded:
+    def _slowly(self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers) -> Decoded:
+        """fastavro takes a branch or symbol of -1 for the last one; the compiled loop does not let that through."""
+        decoded: Decoded = self._slow.decode(data, starts, ends)
+        if self._check is None:
+            return decoded
+        outcome = np.zeros(len(starts), np.uint8)
+        _run(self._check, data, starts, ends, outcome)
+        return _with_outcome(decoded, outcome)
+
+    def _by_halves(
+        self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers, error: ValueError
+    ) -> Decoded:
         """A value that has the right form but cannot be (text that is not UTF-8) is found by looking closer."""
         if len(starts) == 1:
-            return Decoded(pa.nulls(1, self.type), {0: loop.REASONS[loop.BAD_TEXT]})
+            return Decoded(pa.nulls(1, self.type), {0: _reason(error)})
         middle = len(starts) // 2
         first = self.decode(data, starts[:middle], ends[:middle])
         second = self.decode(data, starts[middle:], ends[middle:])
@@ -63,8 +73,30 @@ class AvroDecoder:
         return Decoded(pa.concat_arrays([first.array, second.array]), bad)
 
 
+def _check_of(writer: AvroSchemas) -> Program | None:
+    try:
+        return compile_check(writer)
+    except TooRich:  # a type that contains itself
+        return None
+
+
+def _with_outcome(decoded: Decoded, outcome: np.ndarray[Any, np.dtype[np.uint8]]) -> Decoded:
+    """What the loop found wrong is bad, whatever there was made of it."""
+    wrong = np.flatnonzero(outcome)
+    if not len(wrong):
+        return decoded
+    reasons = {int(row): loop.REASONS[outcome[row]] for row in wrong}
+    return Decoded(_without(decoded.array, outcome != loop.GOOD), decoded.bad | reasons)
+
+
 class _Unfit(ValueError):
-    """A decimal with too many digits."""
+    """A decimal with too many digits, a time that no timestamp reaches."""
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, _Unfit):
+        return str(error)
+    return loop.REASONS[loop.BAD_DECIMAL if "ecimal" in str(error) else loop.BAD_TEXT]
 
 
 def _run(
@@ -168,7 +200,7 @@ class _Filled:
         elif kind == "int":
             values = cells.astype(np.int32)
         else:
-            values = cells * 1000 if logical.endswith("timestamp-millis") else cells
+            values = _as_micros(cells) if logical.endswith("timestamp-millis") else cells
         return pa.Array.from_buffers(
             leaf.type, len(values), [_bits(valid), pa.py_buffer(np.ascontiguousarray(values))]
         )
@@ -177,7 +209,7 @@ class _Filled:
         if pa.types.is_decimal(leaf.type):
             wide = np.zeros(16 * len(starts), np.uint8)
             if loop.widen(self._data, starts, lengths, wide) >= 0:
-                raise _Unfit
+                raise _Unfit(loop.REASONS[loop.BAD_DECIMAL])
             return pa.Array.from_buffers(leaf.type, len(starts), [_bits(valid), pa.py_buffer(wide)])
         if int(lengths.sum()) > MOST_BYTES:
             raise pa.ArrowInvalid("more than 2 GB of text in one batch")
@@ -195,6 +227,12 @@ class _Filled:
             ]
             return pa.array(texts, pa.string())
         return pa.Array.from_buffers(leaf.type, len(starts), buffers)
+
+
+def _as_micros(millis: Numbers) -> Numbers:
+    if len(millis) and (millis.max() > MOST_MILLIS or millis.min() < -MOST_MILLIS):
+        raise _Unfit("a timestamp is out of range")
+    return millis * 1000
 
 
 def _offsets(counts: Numbers) -> np.ndarray[Any, np.dtype[np.int32]]:

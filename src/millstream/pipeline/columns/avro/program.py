@@ -101,15 +101,14 @@ class Program:
 
 def compile_program(writer: AvroSchemas, reader: AvroSchemas) -> Program:
     maker = _Maker(writer.named, reader.named)
-    root = maker.node(writer.root, reader.root, 0, "the record")
-    maker.emit(loop.END)
-    return Program(
-        np.array(maker.code, np.int64),
-        np.array(maker.table or [0], np.int64),
-        np.array(maker.level_of or [0], np.int64),
-        maker.levels,
-        root,
-    )
+    return maker.program(maker.node(writer.root, reader.root, 0, "the record"))
+
+
+def compile_check(writer: AvroSchemas) -> Program:
+    """A program that only reads past everything, and so says which bodies are not what that writer writes."""
+    maker = _Maker(writer.named, writer.named)
+    maker.skip(writer.root, ())
+    return maker.program(Struct([], 0))
 
 
 @dataclass
@@ -121,6 +120,16 @@ class _Maker:
     level_of: list[int] = field(default_factory=list)
     levels: int = 1
     depth: int = 0
+
+    def program(self, root: Node) -> Program:
+        self.emit(loop.END)
+        return Program(
+            np.array(self.code, np.int64),
+            np.array(self.table or [0], np.int64),
+            np.array(self.level_of or [0], np.int64),
+            self.levels,
+            root,
+        )
 
     def emit(self, op: int, a: int = -1, b: int = -1, c: int = -1) -> int:
         self.code.append([op, a, b, c])
@@ -170,9 +179,15 @@ class _Maker:
                 self.table[jumps + number] = self.emit(loop.FAIL, loop.BAD_BRANCH)
                 refused = error
                 continue
-            if made is not None:
+            if made is None:
+                made = node
+            elif isinstance(made, Leaf) and isinstance(
+                node, Leaf
+            ):  # one instruction, which fills the slots of the first
+                self.code[-1][1] = made.slot
+                del self.level_of[slots:]
+            else:
                 raise TooRich("several branches that fit")
-            made = node
             self.table[jumps + number] = start
             ends.append(self.emit(loop.JUMP))
         if made is None:

@@ -1,11 +1,13 @@
 """What an Avro schema looks like as an Arrow type.
 
 The choices are those of Spark's own Avro functions: enums and uuids are strings, `["null", T]` is a T that may be null, a
-union of several types is a struct with a field per branch (member0, member1, ...) of which one is set. Times of day stay
+union of int and long is a long and one of float and double a double (as plain numbers, whatever they stand for), any other union of
+several types is a struct with a field per branch (member0, member1, ...) of which one is set. Times of day stay
 numbers. A schema that contains itself has no type in Spark: it is refused, with the way out (a reader's schema without
 that field).
 """
 
+import decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +25,9 @@ PRIMITIVES = {
 INSTANT = pa.timestamp("us", tz="UTC")
 LOCAL = pa.timestamp("us")
 MOST_DIGITS = 38
+EXACT = decimal.Context(prec=2 * MOST_DIGITS)  # Python's own rounds to 28
+MOST_MILLIS = (2**63 - 1) // 1000  # that microseconds can say
+WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
 class Unsuitable(ValueError):
@@ -103,7 +108,14 @@ def nullable_branch(schema: Any) -> tuple[bool, Any] | None:
     others = [branch for branch in schema if kind_of(branch) != "null"]
     if len(others) == 1:
         return len(schema) > 1, others[0]
-    return None
+    wider = widened(schema)
+    return None if wider is None else (len(schema) > len(others), wider)
+
+
+def widened(schema: Any) -> str | None:
+    """The one type that holds all numbers of a union of int and long, or of float and double."""
+    others = [kind_of(branch) for branch in schema if kind_of(branch) != "null"]
+    return WIDER.get(frozenset(others)) if len(others) == 2 else None
 
 
 def arrow_type(schemas: AvroSchemas) -> pa.DataType:

@@ -2,24 +2,43 @@
 
 For what the compiled loop leaves out: true unions (a struct with a member per branch), columns of nulls, types that contain
 themselves and are only read past. Also for the defaults of a reader's schema, which come as JSON.
+
+fastavro only reads what values are made of; what they stand for (decimals, uuids, timestamps) is made of that here, by the reader's
+schema and by the same rules as in the compiled way.
 """
 
+import decimal
 import io
+import struct
+import uuid
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.columns.avro.types import AvroSchemas, arrow_type, found, kind_of, nullable_branch
-from millstream.pipeline.columns.outcome import Decoded
+from millstream.pipeline.columns.avro.types import (
+    EXACT,
+    MOST_MILLIS,
+    AvroSchemas,
+    arrow_type,
+    found,
+    kind_of,
+    nullable_branch,
+)
+from millstream.pipeline.columns.outcome import Decoded, by_halves, reason_of
+
+_NUMBERS = (("int", "long"), ("float", "double"))
+_TAG = "millstream.branch_"
 
 
 class AvroValues:
     def __init__(self, writer: AvroSchemas, reader: AvroSchemas, kind: pa.DataType) -> None:
         self.type = kind
         self._reader = reader
-        self._writer_schema = for_fastavro(writer)
-        self._reader_schema = for_fastavro(reader)
+        # Only where nothing has to be resolved can the branches of a union be told apart by tags.
+        same = writer == reader
+        self._writer_schema = for_fastavro(physical(writer), tagged=same)
+        self._reader_schema = None if same else for_fastavro(physical(reader))
 
     def decode(self, data: np.ndarray[Any, Any], starts: Any, ends: Any) -> Decoded:
         import fastavro
@@ -38,8 +57,8 @@ class AvroValues:
                 rows.append(self._shaped(value, self._reader.root))
             except Exception as error:  # whatever bad bytes make fastavro raise
                 rows.append(None)
-                bad[row] = f"{type(error).__name__}: {error}" if type(error) is not ValueError else str(error)
-        return Decoded(pa.array(rows, self.type), bad)
+                bad[row] = reason_of(error)
+        return Decoded(by_halves(rows, lambda some: pa.array(some, self.type), self.type, bad), bad)
 
     def _shaped(self, value: Any, schema: Any) -> Any:
         """A value of fastavro's as Arrow wants it."""
@@ -52,10 +71,8 @@ class AvroValues:
             if simple is not None:
                 return self._shaped(_untagged(value), simple[1])
             members = [branch for branch in schema if kind_of(found(branch, self._reader.named)) != "null"]
-            for number, branch in enumerate(members):
-                if self._fits(value, branch):
-                    return {f"member{number}": self._shaped(_untagged(value), branch)}
-            raise ValueError("a union holds a value of none of its types")
+            number = self._branch(value, members)
+            return {f"member{number}": self._shaped(_untagged(value), members[number])}
         value = _untagged(value)
         if kind == "record":
             return {
@@ -65,20 +82,51 @@ class AvroValues:
             return [self._shaped(item, schema["items"]) for item in value]
         if kind == "map":
             return [(key, self._shaped(item, schema["values"])) for key, item in value.items()]
-        return str(value) if type(value).__name__ == "UUID" else value
+        return value if isinstance(schema, str) else _meant(value, schema, kind)
 
-    def _fits(self, value: Any, branch: Any) -> bool:
-        branch = found(branch, self._reader.named)
-        kind = kind_of(branch)
-        if isinstance(value, tuple):
-            return kind in ("record", "enum", "fixed") and value[0] == branch["name"]
-        if isinstance(branch, dict) and branch.get("logicalType"):
-            expected = _LOGICAL.get(branch["logicalType"])
-            if expected is not None:
-                return type(value).__name__ == expected
-        return isinstance(value, _PYTHON.get(kind, ())) and not (
-            kind != "boolean" and isinstance(value, bool)
-        )
+    def _branch(self, value: Any, members: list[Any]) -> int:
+        """Which member a value belongs to: the first that holds it exactly, or the first that holds it at all."""
+        found_members = [found(branch, self._reader.named) for branch in members]
+        for exactly in (True, False):
+            for number, branch in enumerate(found_members):
+                if _fits(value, branch, exactly):
+                    return number
+        raise ValueError("a union holds a value of none of its types")
+
+
+def _fits(value: Any, branch: Any, exactly: bool) -> bool:
+    kind = kind_of(branch)
+    if isinstance(value, tuple):
+        return bool(value[0] == (branch["name"] if kind in ("record", "enum", "fixed") else f"{_TAG}{kind}"))
+    if exactly and kind == "int" and isinstance(value, int):
+        return not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31
+    if exactly and kind == "float" and isinstance(value, float):
+        return value != value or _as_float(value) == value
+    return isinstance(value, _PYTHON.get(kind, ())) and not (kind != "boolean" and isinstance(value, bool))
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return float("inf")
+
+
+def _meant(value: Any, schema: Any, kind: str) -> Any:
+    """What a number or bytes stand for, in a form that Arrow takes."""
+    logical = schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        number = int.from_bytes(value, "big", signed=True)
+        if abs(number) >= 10 ** int(schema["precision"]):
+            raise ValueError("a decimal is longer than its type allows")
+        return decimal.Decimal(number).scaleb(-int(schema.get("scale", 0)), EXACT)
+    if logical == "uuid" and kind == "fixed":
+        return str(uuid.UUID(bytes=value))
+    if kind == "long" and str(logical).endswith("timestamp-millis"):
+        if not -MOST_MILLIS <= value <= MOST_MILLIS:
+            raise ValueError("a timestamp is out of range")
+        return 1000 * value
+    return value
 
 
 _PYTHON: dict[str, Any] = {
@@ -92,37 +140,33 @@ _PYTHON: dict[str, Any] = {
     "array": list,
     "map": dict,
 }
-_LOGICAL = {
-    "decimal": "Decimal",
-    "uuid": "UUID",
-    "date": "date",
-    "timestamp-millis": "datetime",
-    "timestamp-micros": "datetime",
-    "local-timestamp-millis": "datetime",
-    "local-timestamp-micros": "datetime",
-}
 
 
 def _untagged(value: Any) -> Any:
-    return value[1] if isinstance(value, tuple) else value
+    if not isinstance(value, tuple):
+        return value
+    return value[1]["value"] if value[0].startswith(_TAG) else value[1]
 
 
-def for_fastavro(schemas: AvroSchemas) -> Any:
-    """Parsed, with every named type defined where it is first used. Times of day stay the numbers they are."""
+def for_fastavro(schemas: AvroSchemas, tagged: bool = False) -> Any:
+    """Parsed, with every named type defined where it is first used.
+
+    fastavro tells of a union's value which record, enum or fixed it is, but not whether it was an int or a long. With `tagged`,
+    numbers in unions where that matters are records of one field: these have the same bytes, and a name.
+    """
     import fastavro
 
-    return fastavro.parse_schema(_spelled_out(schemas.root, schemas.named, set()))
+    return fastavro.parse_schema(_spelled_out(schemas.root, schemas.named, set(), tagged))
 
 
-def _spelled_out(schema: Any, named: dict[str, Any], done: set[str]) -> Any:
+def _spelled_out(schema: Any, named: dict[str, Any], done: set[str], tagged: bool) -> Any:
     schema = found(schema, named)
     if isinstance(schema, list):
-        return [_spelled_out(branch, named, done) for branch in schema]
+        branches = [_spelled_out(branch, named, done, tagged) for branch in schema]
+        return _with_tags(branches, done) if tagged and nullable_branch(schema) is None else branches
     if isinstance(schema, str):
         return schema
     made = {key: value for key, value in schema.items() if key != "namespace"}
-    if str(made.get("logicalType", "")).startswith("time-"):
-        del made["logicalType"]
     if "name" in made:
         if made["name"] in done:
             return made["name"]
@@ -130,13 +174,30 @@ def _spelled_out(schema: Any, named: dict[str, Any], done: set[str]) -> Any:
     kind = made["type"]
     if kind == "record":
         made["fields"] = [
-            {**field, "type": _spelled_out(field["type"], named, done)} for field in schema["fields"]
+            {**field, "type": _spelled_out(field["type"], named, done, tagged)} for field in schema["fields"]
         ]
     elif kind == "array":
-        made["items"] = _spelled_out(schema["items"], named, done)
+        made["items"] = _spelled_out(schema["items"], named, done, tagged)
     elif kind == "map":
-        made["values"] = _spelled_out(schema["values"], named, done)
+        made["values"] = _spelled_out(schema["values"], named, done, tagged)
     return made
+
+
+def _with_tags(branches: list[Any], done: set[str]) -> list[Any]:
+    kinds = {kind_of(branch) for branch in branches}
+    alike = {kind for pair in _NUMBERS if kinds.issuperset(pair) for kind in pair}
+
+    def tag(branch: Any) -> Any:
+        kind = kind_of(branch)
+        if kind not in alike:
+            return branch
+        name = f"{_TAG}{kind}"
+        if name in done:
+            return name
+        done.add(name)
+        return {"type": "record", "name": name, "fields": [{"name": "value", "type": kind}]}
+
+    return [tag(branch) for branch in branches]
 
 
 def default_array(schemas: AvroSchemas, default: Any) -> pa.Array:
