@@ -5,9 +5,11 @@
     orders     key: order, value: the order as it is now: the view, which can be rebuilt from the events at any time
     revenue    key: customer, value: what they have paid for and not cancelled
 
-The service decides a command by the state of its order and writes an event; the views follow from the events alone.
+The service decides a command by the state of its order and writes an event; the views follow from the events alone. Commands go in by
+a topic, questions go to the views, over HTTP: they are stores of the application, which another process serves (`serve_queries`).
 
 python examples/streams/event_sourcing.py     feeds some commands through the test driver and prints what comes out
+python examples/streams/run.py event_sourcing --serve 7070     on Spark; asks the QUESTIONS below when it is done
 """
 
 from typing import Any
@@ -35,6 +37,7 @@ COMMANDS = [
     ("o2", {"do": "pay"}),
     ("o1", {"do": "cancel"}),
 ]
+QUESTIONS = ["/stores/orders/keys/o1", "/stores/orders/keys?first=o2", "/stores/revenue/keys/ute"]
 RECORDS = [("commands", order, command, number) for number, (order, command) in enumerate(COMMANDS)]
 
 
@@ -69,7 +72,11 @@ def build() -> Topology:
     (
         orders.filter(lambda _, order: order.get("was") == "paid")
         .group_by(lambda _, order: (order["customer"], order["amount"]), value=serdes.LONG)
-        .reduce(lambda total, amount: total + amount, lambda total, amount: total - amount)
+        .reduce(
+            lambda total, amount: total + amount,
+            lambda total, amount: total - amount,
+            materialized="revenue",
+        )
         .to_stream()
         .to("revenue", value=serdes.LONG)
     )

@@ -11,6 +11,7 @@ Orders go by product to the task that knows this product's stock, so two orders 
 it can be asked for over HTTP (`serve_queries`), and comes back from its changelog wherever the task runs next.
 
 python examples/streams/orders.py     feeds some orders through the test driver and prints what comes out
+python examples/streams/run.py orders --serve 7070     on Spark; asks for the stock when it is done
 """
 
 from typing import Any
@@ -34,6 +35,7 @@ RECORDS = [
     ("orders", "o2", {"product": "city", "quantity": 2, "customer": "max"}, 3_000),
     ("orders", "o3", {"product": "cargo", "quantity": 1, "customer": "ute"}, 4_000),
 ]
+QUESTIONS = ["/stores/stock/keys/city"]
 
 
 class Warehouse(Processor):

@@ -6,15 +6,22 @@
 Makes the topics that are missing, sends the example's records, prints what the application writes, and ends when all of it is
 processed. `--forever` goes on until Ctrl-C instead, `--no-feed` leaves the records to you. Started again on the same cluster and state
 folder, the application goes on from where it was.
+
+    python examples/streams/run.py event_sourcing --serve 7070             and answers questions about its stores over HTTP
+
+A process of its own serves them. The example's QUESTIONS are asked when all records are processed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import runpy
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +88,8 @@ class Outputs:
         self._cluster = cluster
 
     def new(self) -> Iterator[tuple[str, Any, Any]]:
-        latest = list_offsets(self._cluster, dict.fromkeys(self._at, LATEST), read_committed=True)
+        # Not the last one that is committed: of a transaction that has just ended a reader may see the end a moment later.
+        latest = list_offsets(self._cluster, dict.fromkeys(self._at, LATEST))
         while left := {place: at for place, at in self._at.items() if at < latest[place].offset}:
             for answer in self._fetcher.poll(left, 500):
                 place = (answer.topic, answer.partition)
@@ -94,11 +102,8 @@ class Outputs:
                 self._at[place] = next_offset(answer, self._at[place])
 
 
-def run(example: str, servers: str, given: argparse.Namespace) -> None:
-    content = runpy.run_path(str(FOLDER / f"{example}.py"))
-    topology: Topology = content["build"]()
-    print(topology.describe(), flush=True)
-    application = Streams(
+def application_of(example: str, topology: Topology, servers: str, given: argparse.Namespace) -> Streams:
+    return Streams(
         topology,
         example.replace("_", "-"),
         bootstrap_servers=servers,
@@ -108,14 +113,57 @@ def run(example: str, servers: str, given: argparse.Namespace) -> None:
             EMIT_EVERY: 0
         },  # lonely records of joins leave with the next record, not up to a second later
     )
+
+
+def serve(example: str, servers: str, given: argparse.Namespace) -> None:
+    """In a process of its own: answers from the application's changelogs, whatever the application does meanwhile."""
+    topology: Topology = runpy.run_path(str(FOLDER / f"{example}.py"))["build"]()
+    application_of(example, topology, servers, given).serve_queries(port=given.serve)
+
+
+@contextlib.contextmanager
+def serving(example: str, servers: str, given: argparse.Namespace) -> Iterator[None]:
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(example, servers, given))
+    server.start()
+    try:
+        print("serving", ask("/stores", given.serve), flush=True)
+        yield
+    finally:
+        server.terminate()
+        server.join()
+
+
+def ask(question: str, port: int) -> str:
+    """The answer to a question; the server may need some seconds to begin."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{question}", timeout=60) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def run(example: str, servers: str, given: argparse.Namespace) -> None:
+    content = runpy.run_path(str(FOLDER / f"{example}.py"))
+    topology: Topology = content["build"]()
+    print(topology.describe(), flush=True)
+    application = application_of(example, topology, servers, given)
     written = topics_of(topology, "sink")
-    with Cluster(ClientConfig.of(servers)) as cluster:
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(ClientConfig.of(servers)))
         make_topics(
             cluster, list(dict.fromkeys([*topics_of(topology, "source"), *written])), given.partitions
         )
         outputs = Outputs(cluster, topology, written)
         if given.feed:
             feed(cluster, topology, content["RECORDS"])
+        if given.serve is not None:
+            stack.enter_context(serving(example, servers, given))
         query = application.start()
         try:
             while query.isActive:
@@ -127,6 +175,8 @@ def run(example: str, servers: str, given: argparse.Namespace) -> None:
                 time.sleep(0.2)
             if (failure := query.exception()) is not None:
                 raise failure
+            for question in content.get("QUESTIONS", []) if given.serve is not None else []:
+                print("asked", question, ask(question, given.serve), flush=True)
         except KeyboardInterrupt:
             pass
         finally:
@@ -148,6 +198,9 @@ def main() -> None:
     arguments.add_argument("--forever", action="store_true", help="go on until Ctrl-C")
     arguments.add_argument(
         "--no-feed", dest="feed", action="store_false", help="send nothing: the records come from elsewhere"
+    )
+    arguments.add_argument(
+        "--serve", type=int, metavar="PORT", help="answer questions about the stores over HTTP there"
     )
     given = arguments.parse_args()
     with contextlib.ExitStack() as stack:

@@ -16,7 +16,9 @@ from millstream.client.admin import Setting
 from .conftest import PROGRAM
 
 COMMANDS = [
-    name for name, tool in TOOLS.items() if tool.module and name not in ("perf", "pipeline", "profile")
+    name
+    for name, tool in TOOLS.items()
+    if tool.module and name not in ("perf", "pipeline", "profile", "streams")
 ]
 WITHOUT_STYLES = ("up", "down", "logs", "demo", "completion")
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")

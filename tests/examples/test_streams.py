@@ -3,8 +3,10 @@ what it writes in the test driver."""
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -65,7 +67,7 @@ def _run(name: str, *options: str, **environment: str) -> dict[str, list[str]]:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     printed = done.stdout.split("\n\n")[-1].splitlines()  # behind the description of the topology
     found: dict[str, list[str]] = {}
-    for line in printed:
+    for line in filter(None, printed):
         found.setdefault(line.split(" ")[0], []).append(line)
     return found
 
@@ -83,6 +85,44 @@ def _in_the_test_driver(name: str) -> dict[str, list[str]]:
         if topic not in topology.internal
     }
     return {topic: lines for topic, lines in found.items() if lines}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_questions_are_about_stores_that_can_be_asked(name: str) -> None:
+    content = runpy.run_path(str(FOLDER / f"{name}.py"))
+    stores = content["build"]().stores
+    asked = {question.split("/")[2] for question in content.get("QUESTIONS", [])}
+    assert all(stores[store].logged for store in asked)
+
+
+ANSWERS = {
+    "event_sourcing": [
+        {"key": "o1", "value": {"was": "cancelled", "customer": "ute", "amount": 30}},
+        {"rows": [{"key": "o2", "value": {"was": "paid", "customer": "ute", "amount": 12}, "timestamp": 4}]},
+        {"key": "ute", "value": 12},
+    ],
+    "orders": [{"key": "city", "value": 1}],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(220)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_views_are_served_over_http(name: str) -> None:
+    """Beside the application, in a process of its own: it writes what it always writes, and the views answer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = _run(name, "--serve", str(port))
+    assert len(found.pop("serving")) == 1
+    asked = [line.split(" ", 2) for line in found.pop("asked")]
+    assert found == _in_the_test_driver(name)
+    assert [question for _, question, _ in asked] == runpy.run_path(str(FOLDER / f"{name}.py"))["QUESTIONS"]
+    answers = [json.loads(answer) for *_, answer in asked]
+    assert all(answer.pop("offsets") for answer in answers)
+    for answer in answers:
+        answer.pop("timestamp", None)  # a processor's own store has none
+    assert answers == ANSWERS[name]
 
 
 @pytest.mark.slow

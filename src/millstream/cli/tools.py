@@ -57,6 +57,7 @@ KINDS = (
             "consumer-groups": Tool(
                 "consumer_groups", "show consumer groups and their lag, reset and delete their offsets"
             ),
+            "streams": Tool("streams", "take a Streams application back to its beginning"),
             "transactions": Tool(
                 "transactions", "show transactions and their producers, end those that hang"
             ),
@@ -88,5 +89,4 @@ NOT_YET = {
     "connect": "connectors come with a later release",
     "sql": "SQL over topics comes with a later release",
     "mirror": "mirroring between clusters comes with a later release",
-    "streams": "streams of topics come with a later release",
 }

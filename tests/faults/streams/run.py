@@ -23,7 +23,7 @@ from tests.faults.pipeline.run import SETTINGS
 from tests.faults.streams.chaos import StreamsChaos, StreamsDriver
 from tests.faults.streams.verdict import Verdict, judge, wait_until_caught_up
 
-PATIENCE = 180.0
+PATIENCE = 180.0  # seconds in which nothing is processed, then it stands still
 
 
 def run(
@@ -53,7 +53,10 @@ def run(
                     left = deadline - time.monotonic()
                     tell(f"{chaos.total} kills, {driver.batches} batches, {left:.0f} s left")
             tell("catching up")
-            wait_until_caught_up(servers, "input", "output", PATIENCE)
+            if not wait_until_caught_up(servers, "input", "output", PATIENCE):
+                tell(
+                    f"no progress for {PATIENCE:.0f} s; the driver's last words:\n{driver.log.read_text()[-2000:]}"
+                )
             return chaos, driver, judge(servers, "input", "output")
         finally:
             driver.stop()

@@ -1,7 +1,9 @@
 """The check notices what is wrong; and a few kills of each kind. `make faults-streams` is the long run."""
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +11,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from tests.faults.streams.run import run
-from tests.faults.streams.verdict import compare
+from tests.faults.streams.verdict import compare, stands_at_zero
 
 
 def _counts(*numbers: int) -> list[tuple[bytes, bytes | None]]:
@@ -25,6 +27,14 @@ def test_the_check_notices_what_is_missing_or_repeated() -> None:
     (problem,) = compare(Counter({b"a": 3}), _counts(1, 2, 3), {b"a": _counts(4)[0][1]})
     assert problem == "key b'a': the changelog says 4, not 3"
     assert len(compare(Counter(), _counts(1), {})) == 1
+
+
+def test_the_run_notices_that_nothing_moves_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lags, caught_up in (([3, 3, 5, 1, 0], True), ([3] * 50, False)):
+        left, moments = iter(lags), iter(range(1000))
+        clock = SimpleNamespace(monotonic=partial(next, moments), sleep=lambda _seconds: None)
+        monkeypatch.setattr("tests.faults.streams.verdict.time", clock)
+        assert stands_at_zero(partial(next, left), 4) is caught_up
 
 
 @pytest.mark.slow

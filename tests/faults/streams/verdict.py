@@ -6,6 +6,7 @@ last value of each key in the store's changelog must be the same, and the group 
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
@@ -101,9 +102,21 @@ def compare(
     return problems
 
 
-def wait_until_caught_up(servers: str, source: str, target: str, patience: float) -> None:
-    """Until all is processed, or no patience is left; `judge` says which."""
-    application = Streams(build(source, target), APPLICATION, bootstrap_servers=servers)
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline and application.lag():
+def wait_until_caught_up(servers: str, source: str, target: str, patience: float) -> bool:
+    """Until all is processed. False if for `patience` seconds nothing moved: the application stands still. A slow machine only
+    takes longer."""
+    return stands_at_zero(
+        Streams(build(source, target), APPLICATION, bootstrap_servers=servers).lag, patience
+    )
+
+
+def stands_at_zero(lag: Callable[[], int], patience: float) -> bool:
+    """Waits for a lag to become 0. False if it stays as it is for so many seconds."""
+    seen, since = -1, time.monotonic()
+    while now := lag():
+        if now != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() - since > patience:
+            return False
         time.sleep(0.5)
+    return True

@@ -216,14 +216,14 @@ def test_errors_are_dealt_with_one_by_one(stage: str) -> None:
     """A block with a record that fails gives the same dead letters and goes on; or stops at the same record."""
 
     def build(builder: StreamsBuilder) -> None:
-        stream = builder.stream("in").map_values(
+        stream = builder.stream("in", value=JSON).map_values(
             lambda value: None if value is None else 1 // (len(value) - 1)
         )
-        stream.group_by_key().count().to_stream().to("out")
+        stream.group_by_key(value=JSON).count().to_stream().to("out")
 
     def values(number: int) -> bytes:
-        bad = b"\xff" if stage == "reading" else b"x"
-        return bad if number % 97 == 50 else b"xyz"
+        bad = b"{" if stage == "reading" else b'"x"'
+        return bad if number % 97 == 50 else b'"xyz"'
 
     reads = _made_up(400, values)
     going_on = Errors(**{stage: "continue"}, dead_letters="bad")
@@ -231,6 +231,18 @@ def test_errors_are_dealt_with_one_by_one(stage: str) -> None:
     run = _Run(_topology(build))
     with pytest.raises(StreamsError, match="in-0 at offset 50"):
         run.task.deliver_batch("in", 0, _records(reads))
+
+
+def test_text_that_is_not_utf8_is_replaced_in_blocks_too() -> None:
+    def build(builder: StreamsBuilder) -> None:
+        stream = builder.stream("in")
+        stream.filter(col("value").contains("\ufffd")).map_values(col("value") + "!").to("bad")
+        stream.to("all")
+        stream.group_by_key().count(materialized="counts").to_stream().to("counts")
+
+    reads = _made_up(300, lambda number: b"a\xffb" if number % 3 else b"ab")
+    reads = [(offset, b"\xfe" if key == b"key-3" else key, *rest) for offset, key, *rest in reads]
+    assert _same(_topology(build), _in_batches(reads)) == 8
 
 
 def test_topics_are_merged_by_time() -> None:
@@ -298,6 +310,7 @@ TEXTS: dict[str, Expression] = {
     "length": col("value").length() > 7,
     "both": col("key") == col("value"),
     "never a number": col("value") == 3,
+    "truth in front": True & (col("value") == "value 3") | (False | (col("key") == "key-1")),
     "joined": col("key") + "/" + col("value") == "key-3/value 3",
 }
 
@@ -319,6 +332,10 @@ NUMBERS: dict[str, tuple[Expression, Serde]] = {
     "divided": (col("value") / 4, DOUBLE),
     "mixed": (col("value") * 0.5, DOUBLE),
     "same": (lit(5), LONG),
+    "the other way round": (10 * (1000 - col("value")) + 1, LONG),
+    "plus, the other way round": (1 + -col("value"), LONG),
+    "over": (4 / (col("value") + 1), DOUBLE),
+    "text in front": ("x" + col("key"), STRING),
     "text": (col("key").lower() + "!", STRING),
     "an object": (fields(key=col("key"), twice=col("value") * 2, fixed="x"), JSON),
 }
@@ -405,6 +422,30 @@ def test_expressions_are_checked_when_they_are_written() -> None:
         bool((col("key") == "a") and (col("value") == "b"))
     with pytest.raises(ValueError, match="from its beginning"):
         col("value")[-1:]
+
+
+def test_operators_with_the_expression_behind() -> None:
+    """The same as in front: for one record and for a column, None included."""
+    value = col("value")
+    cases: list[tuple[Expression, Any, Any]] = [
+        (10 * value, 3, 30),
+        (1 - value, 3, -2),
+        (6 / value, 4, 1.5),
+        (1 + value, 3, 4),
+        (-value, 3, -3),
+        ("x" + value, "y", "xy"),
+        (True & value, False, False),
+        (True | value, None, True),
+        (False & value, None, False),
+    ]
+    for expression, given, wanted in cases:
+        assert expression("k", given) == wanted
+        assert expression.column(lambda: ["k"], lambda given=given: [given]) == [wanted]  # type: ignore[misc]
+    for expression, *_ in cases[:6]:
+        assert expression("k", None) is None
+        assert expression.column(lambda: ["k"], lambda: [None]) == [None]
+    with pytest.raises(TypeError):
+        ("x" + value)("k", 3)
 
 
 def test_an_expression_travels_to_another_process() -> None:

@@ -78,6 +78,7 @@ def test_windowed_keys_and_headers_are_read_back() -> None:
         (serdes.DOUBLE, 1.0, b"\x3f\xf0" + b"\x00" * 6),
         (serdes.FLOAT, 1.0, b"\x3f\x80\x00\x00"),
         (serdes.BYTES, b"\x00", b"\x00"),
+        (serdes.BYTES, b"", b""),
         (serdes.BOOLEAN, True, b"\x01"),
         (serdes.JSON, {"a": [1, None]}, b'{"a":[1,null]}'),
         (serdes.changes(serdes.STRING), ("a" * 70, "b"), b"\x8c\x01" + b"a" * 70 + b"b\x02"),
@@ -92,6 +93,26 @@ def test_serdes(serde: serdes.Serde, value: Any, data: bytes) -> None:
     assert serde.reader("topic")(serde.writer("topic")(value)) == value
     assert serde.writer("topic")(None) is None
     assert serde.reader("topic")(None) is None
+
+
+def test_text_that_is_not_utf8_is_read_with_replacements() -> None:
+    """As Kafka's StringDeserializer does."""
+    assert serdes.STRING.read("topic", b"a\xffb\xe2\x82") == "a\ufffdb\ufffd"
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    driver = TopologyTestDriver(builder.build())
+    driver.pipe_raw("in", b"\xfe", b"1\xff", 0)
+    (found,) = driver.read_raw("out")
+    assert (found.key, found.value) == ("\ufffd".encode(), "1\ufffd".encode())
+
+
+@pytest.mark.parametrize("wrong", [3, "text", [1, 2]])
+def test_bytes_are_bytes(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="bytes are needed, not"):
+        serdes.BYTES.write("topic", wrong)
+    assert (
+        serdes.BYTES.write("topic", bytearray(b"a")) == serdes.BYTES.write("topic", memoryview(b"a")) == b"a"
+    )
 
 
 def _numbers(errors: Errors | None = None) -> TopologyTestDriver:
@@ -128,17 +149,23 @@ def test_dead_letters_are_the_records_and_tell_why() -> None:
     driver.pipe_raw("in", b"k", b"short", 7, (("own", b"1"),))
     (letter,) = driver.read_raw("dead")
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"short", 7)
+    assert letter.headers[0] == ("own", b"1")
+    names = ("exception", "message", "stacktrace", "topic", "partition", "offset")
+    assert [name for name, _ in letter.headers[1:]] == [f"__streams.errors.{name}" for name in names]
     told = dict(letter.headers)
     assert told["__streams.errors.topic"] == b"in"
-    assert told["__streams.errors.offset"] == b"0"
-    assert told["__streams.errors.exception"] == b"error"
+    assert told["__streams.errors.partition"] == told["__streams.errors.offset"] == b"0"
+    assert told["__streams.errors.exception"] == b"struct.error"
 
 
 def test_a_value_that_does_not_fit_its_serde_says_so() -> None:
     builder = StreamsBuilder()
     builder.stream("in").map_values(len).to("out")
     driver = TopologyTestDriver(builder.build())
-    with pytest.raises(SerdeMissing, match=r"a record for out does not fit its serdes .*value int"):
+    wanted = (
+        r"processing a record of in-0 at offset 0: .*a record for out does not fit its serdes .*value int"
+    )
+    with pytest.raises(SerdeMissing, match=wanted):
         driver.input_topic("in").pipe("a", "abc", 0)
 
 
@@ -202,7 +229,7 @@ def test_a_full_buffer_that_must_not_emit_early_stops() -> None:
     counts.suppress(Suppressed.until_window_closes(Buffer.max_records(1).shut_down_when_full()))
     topic = TopologyTestDriver(builder.build()).input_topic("in")
     topic.pipe("a", "x", 0)
-    with pytest.raises(BufferFull, match="2 rows of 1"):
+    with pytest.raises(BufferFull, match=r"in-0 at offset 1: .*2 rows of 1"):
         topic.pipe("b", "x", 0)
 
 

@@ -40,6 +40,7 @@ from millstream.pipeline.streams.dsl.table import GlobalKTable, KTable
 from millstream.pipeline.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from millstream.pipeline.streams.errors import (
     BufferFull,
+    InvalidTimestamp,
     ProcessingFailed,
     SerdeMissing,
     StreamsError,
@@ -78,6 +79,7 @@ __all__ = [
     "Errors",
     "Expression",
     "GlobalKTable",
+    "InvalidTimestamp",
     "JoinWindows",
     "KGroupedStream",
     "KGroupedTable",

@@ -1,8 +1,15 @@
 """What can go wrong in an application, in one line each."""
 
+from typing import Self
+
 
 class StreamsError(Exception):
     """The base of them all."""
+
+    def at(self, place: str) -> Self:
+        """The same error, which now says where it happened."""
+        self.args = (f"{place}: {type(self).__name__}: {self}",)
+        return self
 
 
 class TopologyError(StreamsError):
@@ -15,6 +22,10 @@ class SerdeMissing(TopologyError):
 
 class ProcessingFailed(StreamsError):
     """A record could not be read or processed, and the application is set to stop then."""
+
+
+class InvalidTimestamp(StreamsError):
+    """A record has a timestamp below 0, and its source has no extractor that makes a valid one."""
 
 
 class BufferFull(StreamsError):

@@ -71,6 +71,12 @@ class Expression(ABC):
     def __or__(self, other: Any) -> Expression:
         return _Logic(_or, "or_kleene", self, _as_expression(other))
 
+    def __rand__(self, other: Any) -> Expression:
+        return _as_expression(other) & self
+
+    def __ror__(self, other: Any) -> Expression:
+        return _as_expression(other) | self
+
     def __invert__(self) -> Expression:
         return _Operation(operator.not_, "invert", self)
 
@@ -94,6 +100,21 @@ class Expression(ABC):
 
     def __truediv__(self, other: Any) -> Expression:
         return _Operation(operator.truediv, "divide_checked", self, _as_expression(other))
+
+    def __radd__(self, other: Any) -> Expression:
+        return _as_expression(other) + self
+
+    def __rsub__(self, other: Any) -> Expression:
+        return _as_expression(other) - self
+
+    def __rmul__(self, other: Any) -> Expression:
+        return _as_expression(other) * self
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return _as_expression(other) / self
+
+    def __neg__(self) -> Expression:
+        return _Operation(operator.neg, "negate_checked", self)
 
     def starts_with(self, text: str) -> Expression:
         return _Text(lambda found: found.startswith(text), "starts_with", self, pattern=text)
@@ -318,6 +339,7 @@ _KINDS = {
     "subtract_checked": {"number"},
     "multiply_checked": {"number"},
     "divide_checked": {"number"},
+    "negate_checked": {"number"},
 }
 
 

@@ -106,8 +106,20 @@ def _boolean_read(data: bytes) -> bool:
     raise ValueError(f"not a boolean: {data!r}")
 
 
-STRING = _known(serde("string", str.encode, bytes.decode, shared=True))
-BYTES = _known(serde("bytes", bytes, bytes, shared=True))
+def _bytes_write(value: Any) -> bytes:
+    """`bytes(3)` would be three zeros."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"bytes are needed, not {type(value).__name__}")
+    return bytes(value)
+
+
+def _text_read(data: bytes) -> str:
+    """What is not UTF-8 becomes U+FFFD, as Kafka's deserializer has it."""
+    return data.decode("utf-8", "replace")  # by place: names take Python three times as long
+
+
+STRING = _known(serde("string", str.encode, _text_read, shared=True))
+BYTES = _known(serde("bytes", _bytes_write, bytes, shared=True))
 LONG = _known(_number("long", ">q"))
 INTEGER = _known(_number("integer", ">i"))
 SHORT = _known(_number("short", ">h"))

@@ -11,9 +11,14 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from millstream.pipeline.streams.errors import ProcessingFailed, SerdeMissing, StreamsError
+from millstream.pipeline.streams.errors import (
+    InvalidTimestamp,
+    ProcessingFailed,
+    SerdeMissing,
+    StreamsError,
+)
 from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, Times, nothing
 from millstream.pipeline.streams.operators.processors import STREAM_TIME, WALL_CLOCK
 from millstream.pipeline.streams.stores import StoreSpec
@@ -35,6 +40,7 @@ log = logging.getLogger("millstream.streams")
 Collect = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
 """(topic, key, value, timestamp, headers, partition or None for the usual one)."""
 OpenStore = Callable[[StoreSpec, str], Any]
+Choice = Literal["fail", "continue"]
 
 
 def in_memory(spec: StoreSpec, application: str) -> Any:
@@ -54,12 +60,20 @@ class Errors:
     """What happens with a record that cannot be read, or whose processing raises.
 
     reading, processing   "fail" stops the application; "continue" logs the record's place and goes on
-    dead_letters          a topic for the records left out: their bytes, and headers that tell where from and why
+    dead_letters          a topic for the records left out: their bytes and headers, and headers that tell where from and why
+
+    A timestamp below 0, or an extractor of timestamps that raises, belongs to reading.
     """
 
-    reading: str = "fail"
-    processing: str = "fail"
+    reading: Choice = "fail"
+    processing: Choice = "fail"
     dead_letters: str | None = None
+
+    def __post_init__(self) -> None:
+        for stage in ("reading", "processing"):
+            chosen = getattr(self, stage)
+            if chosen not in ("fail", "continue"):
+                raise StreamsError(f'Errors({stage}=...) is "fail" or "continue", not {chosen!r}')
 
 
 @dataclass(slots=True)
@@ -143,6 +157,9 @@ class Task:
     def store(self, name: str) -> Any:
         return self.stores[name]
 
+    def is_global(self, name: str) -> bool:
+        return name in self.topology.global_stores
+
     def schedule(self, every: int, kind: str, punctuate: Callable[[int], Any]) -> Callable[[], None]:
         if every < 1:
             raise StreamsError("a timer's interval must be at least a millisecond")
@@ -179,22 +196,24 @@ class Task:
         """One record, all the way."""
         source = self.source(topic)
         self._place = (topic, partition, offset)
+        stage, own = "reading", timestamp
         try:
             new_key, new_value = source.read_key(key), source.read_value(value)
-        except Exception as error:
-            self._failed("reading", error, key, value, timestamp)
-            return
-        if source.timestamps is not None:
-            timestamp = source.timestamps(new_key, new_value, timestamp)
-        if timestamp < 0:
-            self.dropped += 1
-            return
-        if timestamp > self.stream_time:
-            self.stream_time = timestamp
-        try:
+            if source.timestamps is not None:
+                timestamp = source.timestamps(new_key, new_value, timestamp)
+                if timestamp < 0:
+                    where = f"{topic}-{partition} at offset {offset}"
+                    log.warning("skipped a record of %s: its timestamp is %d", where, timestamp)
+                    self.dropped += 1
+                    return
+            elif timestamp < 0:
+                raise _invalid(timestamp)
+            if timestamp > self.stream_time:
+                self.stream_time = timestamp
+            stage = "processing"
             source.process(new_key, new_value, timestamp, headers)
         except Exception as error:
-            self._failed("processing", error, key, value, timestamp)
+            self._failed(stage, error, key, value, own, headers)
         finally:
             self._place = None
 
@@ -216,21 +235,22 @@ class Task:
         read_key, read_value, process = source.read_key, source.read_value, source.process
         stream_time = self.stream_time
         stage = "reading"
-        for offset, key, value, timestamp, headers in records:
-            self._place = (topic, partition, offset)
-            if timestamp > stream_time:
-                self.stream_time = stream_time = timestamp
-            elif timestamp < 0:
-                self.dropped += 1
-                continue
-            try:
-                stage = "reading"
-                new_key, new_value = read_key(key), read_value(value)
-                stage = "processing"
-                process(new_key, new_value, timestamp, headers)
-            except Exception as error:
-                self._failed(stage, error, key, value, timestamp)
-        self._place = None
+        try:
+            for offset, key, value, timestamp, headers in records:
+                self._place = (topic, partition, offset)
+                try:
+                    stage = "reading"
+                    new_key, new_value = read_key(key), read_value(value)
+                    if timestamp > stream_time:
+                        self.stream_time = stream_time = timestamp
+                    elif timestamp < 0:
+                        raise _invalid(timestamp)
+                    stage = "processing"
+                    process(new_key, new_value, timestamp, headers)
+                except Exception as error:
+                    self._failed(stage, error, key, value, timestamp, headers)
+        finally:
+            self._place = None
 
     def _deliver_columns(self, topic: str, partition: int, records: Records) -> bool:
         """Whether all of it could be done on columns; else nothing was done."""
@@ -245,10 +265,12 @@ class Task:
         if plan is None:
             return False
         self._records = (topic, partition, records)
-        done = plan.run(records)
-        if done:
-            self.stream_time = max(self.stream_time, int(records.stamps.max()))
-        self._records = self._place = None
+        try:
+            done = plan.run(records)
+            if done:
+                self.stream_time = max(self.stream_time, int(records.stamps.max()))
+        finally:
+            self._records = self._place = None
         return done
 
     def forward_rows(
@@ -267,7 +289,7 @@ class Task:
                 forward(key, value, stamp, ())
             except Exception as error:
                 raw = (records.keys[row].as_py(), records.values[row].as_py(), int(times[row]))
-                self._failed("processing", error, *raw)
+                self._failed("processing", error, *raw, ())  # records with headers are not in blocks
 
     def punctuate_stream_time(self) -> bool:
         """Timers by stream time that are due."""
@@ -334,32 +356,46 @@ class Task:
         except Exception as error:
             if self.errors.processing == "fail":
                 if isinstance(error, StreamsError):
+                    error.at(f"a timer at {now}")
                     raise
                 raise ProcessingFailed(f"a timer at {now}: {type(error).__name__}: {error}") from error
             log.warning("a timer at %d failed: %s: %s", now, type(error).__name__, error)
 
     def _failed(
-        self, stage: str, error: Exception, key: bytes | None, value: bytes | None, timestamp: int
+        self,
+        stage: str,
+        error: Exception,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
     ) -> None:
-        origin = self.origin
-        assert origin is not None
-        place = f"{origin.topic}-{origin.partition} at offset {origin.offset}"
+        """Does with a record what `errors` says. Key, value, timestamp and headers are as they came."""
+        assert self._place is not None
+        topic, partition, offset = self._place
+        place, kind = f"{topic}-{partition} at offset {offset}", type(error)
         letters = self.errors.dead_letters
         if letters is not None:
-            headers = (
-                ("__streams.errors.exception", type(error).__name__.encode()),
-                ("__streams.errors.message", str(error).encode()),
-                ("__streams.errors.stacktrace", "".join(traceback.format_exception(error)).encode()),
-                ("__streams.errors.topic", origin.topic.encode()),
-                ("__streams.errors.partition", str(origin.partition).encode()),
-                ("__streams.errors.offset", str(origin.offset).encode()),
+            told = {
+                "exception": f"{kind.__module__}.{kind.__qualname__}",
+                "message": str(error),
+                "stacktrace": "".join(traceback.format_exception(error)),
+                "topic": topic,
+                "partition": str(partition),
+                "offset": str(offset),
+            }
+            why = tuple(
+                (f"__streams.errors.{name}", text.encode(errors="replace")) for name, text in told.items()
             )
-            self.collect(letters, key, value, timestamp, headers, None)
+            # A topic takes no timestamps below 0.
+            self.collect(
+                letters, key, value, timestamp if timestamp >= 0 else self.now(), (*headers, *why), None
+            )
         if getattr(self.errors, stage) == "fail":
             if isinstance(error, StreamsError):
-                raise error
-            raise ProcessingFailed(f"{stage} a record of {place}: {type(error).__name__}: {error}") from error
-        log.warning("skipped a record of %s: %s failed: %s: %s", place, stage, type(error).__name__, error)
+                raise error.at(f"{stage} a record of {place}")
+            raise ProcessingFailed(f"{stage} a record of {place}: {kind.__name__}: {error}") from error
+        log.warning("skipped a record of %s: %s failed: %s: %s", place, stage, kind.__name__, error)
         self.dropped += 1
 
     # Making ready --------------------------------------------------------------------------------------------------------
@@ -427,6 +463,12 @@ class Task:
             collect(topic, key_bytes, value_bytes, timestamp, headers, partition)
 
         return write_there
+
+
+def _invalid(timestamp: int) -> InvalidTimestamp:
+    return InvalidTimestamp(
+        f"its timestamp is {timestamp}: give its source timestamps=... that makes a valid one, or drops it"
+    )
 
 
 def _unwritable(node: Node, key: Any, value: Any, error: Exception) -> SerdeMissing:

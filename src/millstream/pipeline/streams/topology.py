@@ -197,12 +197,20 @@ class Topology:
         return None
 
     def serdes_of(self, topic: str) -> tuple[Serde, Serde]:
-        """How keys and values of a topic are read here, or else written."""
-        for kind in ("source", "sink"):
-            for node in self.nodes.values():
-                if node.kind == kind and topic in node.topics:
-                    return node.key or self.key, node.value or self.value
-        return self.key, self.value
+        """How keys and values of a topic are read here, or else written. A topic that nobody names may be one that a sink
+        chooses: then those of such sinks, if they are all the same."""
+        source = self.source_of(topic)
+        if source is not None:
+            return self._serdes(self.nodes[source])
+        sinks = [node for node in self.nodes.values() if node.kind == "sink"]
+        for node in sinks:
+            if topic in node.topics:
+                return self._serdes(node)
+        chosen = {self._serdes(node) for node in sinks if node.topic_choice is not None}
+        return chosen.pop() if len(chosen) == 1 else (self.key, self.value)
+
+    def _serdes(self, node: Node) -> tuple[Serde, Serde]:
+        return node.key or self.key, node.value or self.value
 
     def internal_name(self, topic: str, application: str) -> str:
         return f"{application}-{topic}" if topic in self.internal else topic

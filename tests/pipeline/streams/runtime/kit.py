@@ -11,7 +11,11 @@ from millstream.client import EARLIEST, LATEST, Cluster, Producer, list_offsets
 from millstream.pipeline.streams import StreamsBuilder, Topology
 from millstream.pipeline.streams.runtime import Streams, worker
 from millstream.pipeline.streams.runtime.reader import StreamsReader, packed
+from millstream.pipeline.streams.runtime.topics import ADDITIONAL_RETENTION
 from millstream.wire.records import Record
+
+KEPT = {ADDITIONAL_RETENTION: 1 << 60}
+"""In an application's `config`: records with timestamps of 1970 stay in the changelogs of windows."""
 
 
 def forget_tasks() -> None:

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.client import LATEST, Admin, Cluster, list_offsets
+from millstream.client import LATEST, Cluster, list_offsets
 from millstream.client.groups import Groups
 from millstream.pipeline.streams import (
-    JoinWindows,
     SessionWindows,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
     Topology,
-    TopologyError,
     serdes,
 )
 from millstream.pipeline.streams.runtime import Streams, worker
 from millstream.pipeline.streams.runtime.queries import query_app
 from millstream.pipeline.streams.runtime.reader import StreamsReader, packed
-from millstream.pipeline.streams.runtime.topics import internal_partitions
 from millstream.wire.murmur2 import partition_for
-from tests.pipeline.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
+from tests.pipeline.streams.runtime.kit import KEPT, Driver, forget_tasks, produce, read, word_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +160,9 @@ def test_interactive_queries(
     grouped.count(materialized="counts")
     grouped.windowed_by(TimeWindows.of_size(500).grace(1000)).count(materialized="by-window")
     grouped.windowed_by(SessionWindows.of(100).grace(1000)).count(materialized="sessions")
-    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(
+        builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path, config=KEPT
+    )
     driver = Driver(application)
     settings = application.settings
     client = TestClient(query_app(application.topology, settings.application, settings.client))
@@ -190,33 +189,6 @@ def test_interactive_queries(
     later = client.get("/stores/counts/keys/a").json()
     assert later["value"] == 3
     assert later["offsets"]["0"] > found["offsets"]["0"]
-
-
-def test_reset_begins_anew(
-    broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    words, counts = new_topic(), new_topic()
-    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
-    produce(cluster, words, 0, (b"k", b"a"))
-    Driver(application).run()
-    forget_tasks()
-    application.reset()
-    assert not [name for name in Admin(cluster).topic_names() if name.startswith(f"{words}-app")]
-    time.sleep(0.1)
-    Driver(application).run()
-    assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 1]
-
-
-def test_partitions_of_internal_topics() -> None:
-    builder = StreamsBuilder()
-    left = builder.stream("a").select_key(lambda key, value: value)
-    left.join(builder.stream("b"), lambda x, y: x, JoinWindows.of(5)).group_by(lambda k, v: v).count()
-    counts = internal_partitions(builder.build(), {"a": 3, "b": 6})
-    assert list(counts.values()) == [6, 6]
-    builder = StreamsBuilder()
-    builder.stream("a").join(builder.stream("b"), lambda x, y: x, JoinWindows.of(5)).to("c")
-    with pytest.raises(TopologyError, match="same number of partitions: a 3, b 6"):
-        internal_partitions(builder.build(), {"a": 3, "b": 6})
 
 
 def test_wrong_delivery() -> None:

@@ -22,7 +22,7 @@ from millstream.pipeline.streams import (
 )
 from millstream.pipeline.streams.runtime import Streams
 from millstream.pipeline.streams.runtime.work import Memory
-from tests.pipeline.streams.runtime.kit import Driver, forget_tasks, produce, read
+from tests.pipeline.streams.runtime.kit import KEPT, Driver, forget_tasks, produce, read
 
 
 class Ticking(Processor):
@@ -118,7 +118,7 @@ def test_what_windows_know_of_time_goes_with_the_task(
         f"{source}-app",
         bootstrap_servers=broker,
         state=tmp_path,
-        config={"millstream.emit.interval.ms": 0},
+        config={"millstream.emit.interval.ms": 0, **KEPT},
     )
     driver = Driver(application)
     produce(cluster, source, 0, (b"a", b"x"), (b"a", b"x"), start=10)

@@ -189,7 +189,11 @@ def opened(data: pa.Array, part: Part) -> Column:
     """A column as it was fetched, checked as reading every record would; raises what cannot be read."""
     serde = part.serde
     if serde is serdes.STRING:
-        return data.cast(pa.string())
+        try:
+            return data.cast(pa.string())
+        except pa.ArrowInvalid:  # not UTF-8: what replaces it, in place of the bytes
+            assert part.read is not None
+            return pa.array([part.read(item) for item in data.to_pylist()], pa.string())
     if serde is serdes.BYTES:
         return data
     if serde in _SIZES:

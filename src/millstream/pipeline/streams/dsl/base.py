@@ -60,6 +60,17 @@ class Part:
         )
 
 
+def add_store(plan: Plan, spec: StoreSpec) -> str:
+    """A store of the application's own; gives its name."""
+    spec.user = True
+    plan.add(PlanNode("", lambda topology, _node: write_store(topology, spec)))
+    return spec.name
+
+
+def write_store(topology: Topology, spec: StoreSpec) -> None:
+    topology.add_store(spec)
+
+
 def repartition_node(
     plan: Plan,
     prefix: str,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from millstream.pipeline.streams.dsl.base import Defaults
+from millstream.pipeline.streams.dsl.base import Defaults, add_store
 from millstream.pipeline.streams.dsl.options import Materialized
 from millstream.pipeline.streams.dsl.stream import KStream
 from millstream.pipeline.streams.dsl.table import GlobalKTable, KTable
@@ -103,9 +103,7 @@ class StreamsBuilder:
 
     def add_store(self, spec: StoreSpec) -> str:
         """A store for your own processors: see `key_value_store`, `window_store`, `session_store`. Gives its name."""
-        spec.user = True
-        self._plan.add(PlanNode("", lambda topology, _node: _add_store(topology, spec)))
-        return spec.name
+        return add_store(self._plan, spec)
 
     def build(self) -> Topology:
         """The topology. The builder is used up by it."""
@@ -124,10 +122,6 @@ class StreamsBuilder:
             logged=kept.logged,
             config=dict(kept.config),
         )
-
-
-def _add_store(topology: Topology, spec: StoreSpec) -> None:
-    topology.add_store(spec)
 
 
 def stream_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.pipeline.streams.dsl.base import storing_node
+from millstream.pipeline.streams.dsl.base import storing_node, write_store
 from millstream.pipeline.streams.dsl.options import Materialized
 from millstream.pipeline.streams.dsl.table import KTable
 from millstream.pipeline.streams.graph import PlanNode
@@ -30,7 +30,7 @@ def join_on_foreign_key(
     left: KTable[Any, Any],
     right: KTable[Any, Any],
     foreign_key: Callable[[Any, Any], Any],
-    joiner: Callable[[Any, Any], Any],
+    joiner: Callable[[Any, Any, Any], Any],
     name: str | None,
     kept: Materialized,
     is_left: bool,
@@ -56,7 +56,7 @@ def join_on_foreign_key(
     _keep_together(left, right._sources | {source_name})
     store = plan.suffixed_or_new(name, "-subscription-store", f"{_FK}SUBSCRIPTION-STATE-STORE-")
     spec = StoreSpec(store, "key-value", BYTES, SUBSCRIPTIONS)
-    plan.add(PlanNode("", lambda topology, _node: _add_store(topology, spec)))
+    plan.add(PlanNode("", lambda topology, _node: write_store(topology, spec)))
     keep_name = plan.suffixed_or_new(name, "-subscription-receive", processor)
     keep = KeepSubscription(store, right_key, topic)
     received = plan.add(storing_node(keep_name, keep, None, store), source)
@@ -102,10 +102,6 @@ def join_on_foreign_key(
 
 def _keep_together(table: KTable[Any, Any], sources: frozenset[str]) -> None:
     table._plan.add(PlanNode("", lambda topology, _node: topology.keep_together(sources)))
-
-
-def _add_store(topology: Topology, spec: StoreSpec) -> None:
-    topology.add_store(spec)
 
 
 def _sink(name: str, topic: str, key: Any, value: Any, *, to_asker: bool = False) -> PlanNode:

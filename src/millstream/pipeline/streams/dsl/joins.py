@@ -25,19 +25,16 @@ def join(
     joiner: Callable[..., Any],
     windows: JoinWindows | None,
     kind: str,
-    *,
-    key: Callable[[Any, Any], Any] | None = None,
-    name: str | None = None,
-    store_name: str | None = None,
-    key_serde: Serde | None = None,
-    value_serde: Serde | None = None,
-    other_serde: Serde | None = None,
+    key: Callable[[Any, Any], Any] | None,
+    name: str | None,
+    store_name: str | None,
+    serdes: tuple[Serde | None, Serde | None, Serde | None],
 ) -> KStream[Any, Any]:
-    """Chooses the kind of join by what the stream is joined with."""
+    """Chooses the kind of join by what the stream is joined with. `serdes` are those of the key, of this stream's values and of
+    the other one's."""
     if isinstance(other, KStream):
         if windows is None:
             raise TopologyError("a join of two streams needs windows: JoinWindows.of(seconds(5))")
-        serdes = (key_serde, value_serde, other_serde)
         return _with_stream(stream, other, joiner, windows, kind, name, store_name, serdes)
     if kind == "outer" or windows is not None:
         raise TopologyError("windows and outer joins are for two streams")
@@ -47,6 +44,7 @@ def join(
         return _with_global(stream, other, joiner, key, kind, name)
     if not isinstance(other, KTable):
         raise TopologyError(f"a stream cannot be joined with a {type(other).__name__}")
+    key_serde, value_serde, _ = serdes
     if stream._rekeyed:
         stream = stream._repartition_for_join(name or stream._name, key_serde, value_serde)
     sources = stream._together(other)

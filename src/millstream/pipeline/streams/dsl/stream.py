@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 
-from millstream.pipeline.streams.dsl.base import Part, operator_node, repartition_node, storing_node
+from millstream.pipeline.streams.dsl.base import (
+    Part,
+    add_store,
+    operator_node,
+    repartition_node,
+    storing_node,
+)
 from millstream.pipeline.streams.dsl.options import Materialized, with_key
 from millstream.pipeline.streams.graph import PlanNode
 from millstream.pipeline.streams.operators.processors import Processor, RunProcessor
@@ -24,6 +30,7 @@ from millstream.pipeline.streams.operators.stateless import (
 )
 from millstream.pipeline.streams.operators.tables import TableSource
 from millstream.pipeline.streams.serdes import Serde
+from millstream.pipeline.streams.stores import StoreSpec
 from millstream.pipeline.streams.topology import Partitioner, TopicChoice, Topology
 from millstream.pipeline.streams.windows import JoinWindows
 
@@ -275,61 +282,101 @@ class KStream(Part, Generic[K, V]):
         other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
         joiner: Callable[..., VR],
         windows: JoinWindows | None = None,
-        **options: Any,
+        *,
+        key: Callable[[K, V], Any] | None = None,
+        name: str | None = None,
+        store_name: str | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_serde: Serde | None = None,
     ) -> KStream[K, VR]:
-        """With a stream (in `windows`), a table, or a global table (`key=` gives the table's key of a record).
+        """With a stream (in `windows`), a table, or a global table. `joiner(left, right)` or `joiner(key, left, right)`.
 
-        `joiner(left, right)` or `joiner(key, left, right)`. Options: name, store_name, key_serde, value_serde, other_serde.
+        key            for a global table: `key(key, value)` of a record is the table's key
+        store_name     begins the names of the stores in which two streams wait for each other
+        ..._serde      of the key, of this stream's values, of the other stream's: for those stores and for repartition topics
         """
         from millstream.pipeline.streams.dsl.joins import join
 
-        return join(self, other, joiner, windows, "inner", **options)
+        serdes = (key_serde, value_serde, other_serde)
+        return join(self, other, joiner, windows, "inner", key, name, store_name, serdes)
 
     def left_join(
         self,
         other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
         joiner: Callable[..., VR],
         windows: JoinWindows | None = None,
-        **options: Any,
+        *,
+        key: Callable[[K, V], Any] | None = None,
+        name: str | None = None,
+        store_name: str | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_serde: Serde | None = None,
     ) -> KStream[K, VR]:
         """As `join`; what finds no partner is joined with None. Two streams: when its window has closed."""
         from millstream.pipeline.streams.dsl.joins import join
 
-        return join(self, other, joiner, windows, "left", **options)
+        serdes = (key_serde, value_serde, other_serde)
+        return join(self, other, joiner, windows, "left", key, name, store_name, serdes)
 
     def outer_join(
-        self, other: KStream[K, VO], joiner: Callable[..., VR], windows: JoinWindows, **options: Any
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., VR],
+        windows: JoinWindows,
+        *,
+        name: str | None = None,
+        store_name: str | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_serde: Serde | None = None,
     ) -> KStream[K, VR]:
         """Two streams: what finds no partner on either side is joined with None, when its window has closed."""
         from millstream.pipeline.streams.dsl.joins import join
 
-        return join(self, other, joiner, windows, "outer", **options)
+        serdes = (key_serde, value_serde, other_serde)
+        return join(self, other, joiner, windows, "outer", None, name, store_name, serdes)
 
     # Your own operators --------------------------------------------------------------------------------------------------
 
     def process(
-        self, make: Callable[[], Processor], *, stores: Iterable[str] = (), name: str | None = None
+        self,
+        make: Callable[[], Processor],
+        *,
+        stores: Iterable[str | StoreSpec] = (),
+        name: str | None = None,
     ) -> KStream[Any, Any]:
-        """A processor of your own: `make()` gives a new one for each task. It may change the key."""
-        return self._process("KSTREAM-PROCESSOR-", make, tuple(stores), name, fixed_key=False)
+        """A processor of your own: `make()` gives a new one for each task. It may change the key.
+
+        `stores` are those that it uses: names of stores that the builder has, or new ones (`key_value_store(...)`). Global
+        stores need no mention.
+        """
+        return self._process("KSTREAM-PROCESSOR-", make, stores, name, fixed_key=False)
 
     def process_values(
-        self, make: Callable[[], Processor], *, stores: Iterable[str] = (), name: str | None = None
+        self,
+        make: Callable[[], Processor],
+        *,
+        stores: Iterable[str | StoreSpec] = (),
+        name: str | None = None,
     ) -> KStream[K, Any]:
         """A processor of your own that keeps the key."""
-        return self._process("KSTREAM-PROCESSVALUES-", make, tuple(stores), name, fixed_key=True)
+        return self._process("KSTREAM-PROCESSVALUES-", make, stores, name, fixed_key=True)
 
     def _process(
         self,
         prefix: str,
         make: Callable[[], Processor],
-        stores: tuple[str, ...],
+        stores: Iterable[str | StoreSpec],
         name: str | None,
         fixed_key: bool,
     ) -> KStream[Any, Any]:
+        given = [stores] if isinstance(stores, str | StoreSpec) else stores
+        names = tuple(one if isinstance(one, str) else add_store(self._plan, one) for one in given)
         name = name if name is not None else self._plan.new_name(prefix)
-        operator = RunProcessor(make, stores, fixed_key)
-        node = self._plan.add(storing_node(name, operator, None, *stores), self._node)
+        operator = RunProcessor(make, names, fixed_key)
+        node = self._plan.add(storing_node(name, operator, None, *names), self._node)
         return self._at(name, node, keeps_key=fixed_key, keeps_value=False)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from millstream.pipeline.streams.dsl.base import Defaults, Part, operator_node, storing_node
-from millstream.pipeline.streams.dsl.options import Materialized, Suppressed, positional, with_key
+from millstream.pipeline.streams.dsl.options import Materialized, Suppressed, joiner_of, positional, with_key
 from millstream.pipeline.streams.errors import TopologyError
+from millstream.pipeline.streams.expressions import Expression
 from millstream.pipeline.streams.graph import Plan, PlanNode
 from millstream.pipeline.streams.operators.stateless import NewValueOnly
 from millstream.pipeline.streams.operators.suppress import Suppress
@@ -143,6 +144,17 @@ class KTable(Part, Generic[K, V]):
         node = self._plan.add(storing_node(name, operator, spec), self._node)
         return KTable(self._plan, self._defaults, name, node, self._sources, self._key, self._value, operator)
 
+    @overload
+    def group_by(
+        self,
+        selector: Expression,
+        *,
+        name: str | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+    ) -> KGroupedTable[Any, V]: ...
+
+    @overload
     def group_by(
         self,
         selector: Callable[[K, V], tuple[K2, V2]],
@@ -150,11 +162,22 @@ class KTable(Part, Generic[K, V]):
         name: str | None = None,
         key: Serde | None = None,
         value: Serde | None = None,
-    ) -> KGroupedTable[K2, V2]:
-        """For an aggregation under other keys: `selector(key, value)` gives (key, value). Rows that change are taken out of
-        their old group again."""
+    ) -> KGroupedTable[K2, V2]: ...
+
+    def group_by(
+        self,
+        selector: Callable[[Any, Any], tuple[Any, Any]] | Expression,
+        *,
+        name: str | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+    ) -> KGroupedTable[Any, Any]:
+        """For an aggregation under other keys: `selector(key, value)` gives (key, value); an expression gives the key, and
+        the value stays. Rows that change are taken out of their old group again."""
         from millstream.pipeline.streams.dsl.grouped import KGroupedTable
 
+        if isinstance(selector, Expression):
+            selector, value = _under(selector), value or self._value
         node_name = self._plan.name_or_new(name, "KTABLE-SELECT-")
         node = self._plan.add(operator_node(node_name, Regroup(selector)), self._node)
         self._operator.ask_for_old(True)
@@ -167,20 +190,20 @@ class KTable(Part, Generic[K, V]):
     def join(
         self,
         other: KTable[Any, VO],
-        joiner: Callable[[V, VO], VR],
+        joiner: Callable[[V, VO], VR] | Callable[[K, V, VO], VR],
         *,
         foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[K, VR]:
-        """Rows of the same key, `joiner(left, right)`. With `foreign_key(value)` or `foreign_key(key, value)` the right row is
-        the one of that key."""
+        """Rows of the same key, `joiner(left, right)` or `joiner(key, left, right)`. With `foreign_key(value)` or
+        `foreign_key(key, value)` the right row is the one of that key; `key` is the left one."""
         return self._joined("inner", other, joiner, foreign_key, name, materialized)
 
     def left_join(
         self,
         other: KTable[Any, VO],
-        joiner: Callable[[V, VO | None], VR],
+        joiner: Callable[[V, VO | None], VR] | Callable[[K, V, VO | None], VR],
         *,
         foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
@@ -191,7 +214,7 @@ class KTable(Part, Generic[K, V]):
     def outer_join(
         self,
         other: KTable[Any, VO],
-        joiner: Callable[[V | None, VO | None], VR],
+        joiner: Callable[[V | None, VO | None], VR] | Callable[[K, V | None, VO | None], VR],
         *,
         name: str | None = None,
         materialized: Materialized | str | None = None,
@@ -202,11 +225,12 @@ class KTable(Part, Generic[K, V]):
         self,
         kind: Side,
         other: KTable[Any, Any],
-        joiner: Callable[[Any, Any], Any],
+        joiner: Callable[..., Any],
         foreign_key: Callable[..., Any] | None,
         name: str | None,
         materialized: Materialized | str | None,
     ) -> KTable[Any, Any]:
+        joined = joiner_of(joiner)
         if foreign_key is not None:
             from millstream.pipeline.streams.dsl.foreign_key import join_on_foreign_key
 
@@ -214,7 +238,7 @@ class KTable(Part, Generic[K, V]):
                 foreign_key if positional(foreign_key, 1) >= 2 else lambda _key, value: foreign_key(value)
             )
             rows = Materialized.of(materialized) or Materialized()
-            return join_on_foreign_key(self, other, extract, joiner, name, rows, kind == "left")
+            return join_on_foreign_key(self, other, extract, joined, name, rows, kind == "left")
         if not isinstance(other, KTable):
             raise TopologyError(f"a table cannot be joined with a {type(other).__name__}")
         kept = Materialized.of(materialized)
@@ -227,10 +251,10 @@ class KTable(Part, Generic[K, V]):
             self._operator.ask_for_old(True)
         if kind == "outer":
             other._operator.ask_for_old(True)
-        left = TableJoin(kind, self._operator, other._operator, joiner)
+        left = TableJoin(kind, self._operator, other._operator, joined)
         right_side: Side = "right" if kind == "left" else kind
         right = TableJoin(
-            right_side, other._operator, self._operator, lambda theirs, mine: joiner(mine, theirs)
+            right_side, other._operator, self._operator, lambda key, theirs, mine: joined(key, mine, theirs)
         )
         left_name = self._plan.suffixed_or_new(name, "-join-this", "KTABLE-JOINTHIS-")
         right_name = self._plan.suffixed_or_new(name, "-join-other", "KTABLE-JOINOTHER-")
@@ -254,3 +278,8 @@ class KTable(Part, Generic[K, V]):
 
         node = self._plan.add(PlanNode(merge_name, write, operator=merger), self._node, other._node)
         return KTable(self._plan, self._defaults, merge_name, node, sources, key, value, merger)
+
+
+def _under(chosen: Expression) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """The row as it is, under the key that an expression gives."""
+    return lambda key, value: (chosen(key, value), value)

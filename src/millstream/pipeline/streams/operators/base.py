@@ -59,6 +59,9 @@ class Task(Protocol):
 
     def store(self, name: str) -> Any: ...
 
+    def is_global(self, name: str) -> bool:
+        """Whether that is a store which every task has whole."""
+
     def now(self) -> int:
         """Wall clock in milliseconds."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.windows import Window, Windowed
 
 
@@ -98,3 +99,18 @@ def for_application(store: Any) -> Any:
     if store.spec.kind == "session":
         return Sessions(store)
     return KeyValues(store)
+
+
+def read_only(store: Any) -> Any:
+    """What `context.store(name)` gives of a global store: every task shares it, and only its topic changes it."""
+    found = for_application(store)
+
+    def refuse(*_: Any) -> None:
+        raise StreamsError(
+            f"{found.name} is a global store: processors can read it, but only its topic changes it"
+        )
+
+    for name in ("put", "put_if_absent", "delete", "remove"):
+        if hasattr(found, name):
+            setattr(found, name, refuse)
+    return found

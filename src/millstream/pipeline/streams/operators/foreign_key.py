@@ -217,10 +217,10 @@ class AnswerSubscribers:
 
 @dataclass(slots=True)
 class TakeAnswer:
-    """The joiner takes (left, right)."""
+    """The joiner takes (left key, left, right)."""
 
     left_rows: Getter
-    joiner: Callable[[Any, Any], Any]
+    joiner: Callable[[Any, Any, Any], Any]
     left: bool
     value: Serde
     topic: str
@@ -237,6 +237,6 @@ class TakeAnswer:
             if value.value is None and (not left or row is None):
                 forward(key, None, timestamp, headers)
             else:
-                forward(key, joiner(mine, value.value), timestamp, headers)
+                forward(key, joiner(key, mine, value.value), timestamp, headers)
 
         return process

@@ -12,17 +12,19 @@ class Alarm(Processor):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, Task
-from millstream.pipeline.streams.operators.facades import for_application
+from millstream.pipeline.streams.operators.facades import for_application, read_only
 from millstream.pipeline.streams.windows import Span, milliseconds
 
 STREAM_TIME = "stream time"
 WALL_CLOCK = "wall clock"
+
+_ANY_KEY = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,22 @@ class Context:
 
     def __init__(self, task: Task, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
         self._task, self._out, self._stores, self._fixed_key = task, out, stores, fixed_key
-        self._key: Any = None
+        self._key: Any = _ANY_KEY  # of the record at hand; a timer has none
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """To all children, or to the one of that name."""
-        if self._fixed_key and record.key != self._key:
+        if self._fixed_key and self._key is not _ANY_KEY and record.key != self._key:
             raise StreamsError("process_values must not change the key; use process for that")
+        if record.timestamp < 0:
+            raise StreamsError(f"a record's timestamp must not be below 0: {record.timestamp}")
         way = self._out.forward if child is None else self._out.by_name[child]
         way(record.key, record.value, record.timestamp, record.headers)
 
     def store(self, name: str) -> Any:
+        """One of the processor's stores, or a global one, which can only be read."""
         if name not in self._stores:
+            if self._task.is_global(name):
+                return read_only(self._task.store(name))
             raise StreamsError(
                 f"this processor is not connected to a store {name!r}: name it in stores=[...]"
             )
@@ -93,6 +100,11 @@ class Context:
     def partition(self) -> int:
         return self._task.partition
 
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings that the application was given: `Streams(config=...)`."""
+        return self._task.config
+
 
 class Processor:
     """The base of an application's processors. One object per task."""
@@ -121,11 +133,16 @@ class RunProcessor:
         processor.context = context
         processor.init(context)
         task.shared.setdefault("processors", []).append(processor)
-        run, fixed_key = processor.process, self.fixed_key
+        run = processor.process
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            if fixed_key:
-                context._key = key
             run(Record(key, value, timestamp, headers))
 
-        return process
+        def process_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            context._key = key
+            try:
+                run(Record(key, value, timestamp, headers))
+            finally:
+                context._key = _ANY_KEY
+
+        return process_value if self.fixed_key else process

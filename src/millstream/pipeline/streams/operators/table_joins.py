@@ -29,7 +29,7 @@ class JoinedRows:
     side: Side
     own: Getter
     other: Getter
-    joiner: Callable[[Any, Any], Any]
+    joiner: Callable[[Any, Any, Any], Any]
 
     def stores(self) -> list[str]:
         return [*self.own.stores(), *self.other.stores()]
@@ -45,7 +45,7 @@ class JoinedRows:
                 or (theirs is None and side in ("inner", "right"))
             ):
                 return None
-            value = joiner(mine[0] if mine else None, theirs[0] if theirs else None)
+            value = joiner(key, mine[0] if mine else None, theirs[0] if theirs else None)
             newest = max(mine[1] if mine else -1, theirs[1] if theirs else -1)
             return None if value is None else (value, newest)
 
@@ -54,12 +54,12 @@ class JoinedRows:
 
 @dataclass(slots=True)
 class TableJoin:
-    """One side. The joiner takes (own, other)."""
+    """One side. The joiner takes (key, own, other)."""
 
     side: Side
     own: TableOperator
     other: TableOperator
-    joiner: Callable[[Any, Any], Any]
+    joiner: Callable[[Any, Any, Any], Any]
     send_old: bool = False
 
     def ask_for_old(self, force: bool) -> bool:
@@ -91,11 +91,11 @@ class TableJoin:
                 if row[1] > timestamp:
                     timestamp = row[1]
             if side == "right" or (side == "outer" and other is not None):
-                joined = joiner(new, other)
-                before = joiner(old, other) if send_old else None
+                joined = joiner(key, new, other)
+                before = joiner(key, old, other) if send_old else None
             else:
-                joined = None if new is None else joiner(new, other)
-                before = None if old is None or not send_old else joiner(old, other)
+                joined = None if new is None else joiner(key, new, other)
+                before = None if old is None or not send_old else joiner(key, old, other)
             forward(key, (joined, before), timestamp, headers)
 
         return process

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
 from millstream.pipeline.streams.errors import StreamsError
-from millstream.pipeline.streams.runtime.topics import internal_partitions
+from millstream.pipeline.streams.runtime.topics import (
+    ADDITIONAL_RETENTION,
+    DAY,
+    REPARTITION,
+    changelog_settings,
+    check_partitions,
+    intermediate_topics,
+    internal_partitions,
+    internal_topics,
+)
 from millstream.pipeline.streams.runtime.work import Settings
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -64,7 +73,15 @@ class Streams:
         """The repartition and changelog topics that are not there yet."""
         with Cluster(self.settings.client) as cluster:
             made = []
-            for topic, outcome in Admin(cluster).create_topics(self._internal_topics(cluster)).items():
+            wanted = self._internal_topics(cluster)
+            missing = cluster.refresh(topic.name for topic in wanted)
+            there = {
+                topic.name: len(cluster.topic(topic.name).partitions)
+                for topic in wanted
+                if topic.name not in missing
+            }
+            check_partitions({topic.name: topic.partitions for topic in wanted}, there)
+            for topic, outcome in Admin(cluster).create_topics(wanted).items():
                 if not isinstance(outcome, KafkaError):
                     made.append(topic)
                 elif outcome.code is not ErrorCode.topic_already_exists:
@@ -83,10 +100,11 @@ class Streams:
             if topic not in topology.internal
         }
         counts = internal_partitions(topology, inputs)
-        kept = {"cleanup.policy": "delete", "retention.ms": "-1"}
         wanted = [
-            NewTopic(topology.internal_name(topic, name), count, -1, kept) for topic, count in counts.items()
+            NewTopic(topology.internal_name(topic, name), count, -1, REPARTITION)
+            for topic, count in counts.items()
         ]
+        additional = int(self.settings.config.get(ADDITIONAL_RETENTION, DAY))
         known = {**inputs, **counts}
         for group in topology.sub_topologies():
             sources = [topic for source in group.sources for topic in topology.nodes[source].topics]
@@ -94,21 +112,33 @@ class Streams:
             for store in group.stores:
                 spec = topology.stores[store]
                 if spec.logged:
-                    config = {"cleanup.policy": "compact", **spec.config}
-                    wanted.append(NewTopic(spec.changelog(name), tasks, -1, config))
+                    settings = changelog_settings(spec, additional)
+                    wanted.append(NewTopic(spec.changelog(name), tasks, -1, settings))
         return wanted
 
     def reset(self) -> None:
-        """Back to the beginning: forgets what was processed, deletes the internal topics and the local state. Not while it runs.
-        Topics of yours, outputs included, stay as they are."""
+        """Back to the beginning: forgets what was processed, deletes the internal topics, those of an earlier topology too, and
+        the local state. Not while it runs. Topics of yours, outputs included, stay as they are. One that the application both writes
+        and reads (`through`) is read from its end on: what it has now will be written once more."""
+        name = self.settings.application
         with Cluster(self.settings.client) as cluster:
-            names = [topic.name for topic in self._internal_topics(cluster)]
-            there = set(Admin(cluster).topic_names())
-            outcomes = dict(Admin(cluster).delete_topics([name for name in names if name in there]))
-            outcomes |= Groups(cluster).delete([self.settings.application])
+            admin, groups = Admin(cluster), Groups(cluster)
+            there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
+            outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))
+            outcomes |= groups.delete([name])
             for error in outcomes.values():
                 if error is not None and error.code is not ErrorCode.group_id_not_found:
                     raise error
+            places = [
+                (topic, number)
+                for topic in intermediate_topics(self.topology).intersection(there)
+                for number in cluster.topic(topic).partitions
+            ]
+            if places:
+                ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+                for error in groups.commit(name, {place: end.offset for place, end in ends.items()}).values():
+                    if error is not None:
+                        raise error
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def lag(self) -> int:

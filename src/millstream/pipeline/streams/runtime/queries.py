@@ -1,21 +1,28 @@
 """Interactive queries: the rows of an application's stores over HTTP, with the offsets that they reflect.
 
-A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all partitions. It needs neither
-Spark nor the application, and may run anywhere. Every answer names the offsets of the changelog up to which it is true.
+A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all partitions, each by itself as
+the application's tasks have them, because each has a time of its own. That of a global table follows the table's topic. A view needs neither
+Spark nor the application, and may run anywhere. Every answer names the offsets up to which it is true.
 
     GET /stores                                        which there are
     GET /stores/{name}/keys/{key}                      the value of a key; 404 if there is none
     GET /stores/{name}/keys?first=..&last=..&limit=..  values in the order of their keys' bytes, both ends included
     GET /stores/{name}/windows/{key}?first=..&last=..  windows (by start) or sessions (that touch the span) of a key
 
-Keys of a store are read from the path as its serde wants them: text, numbers, or JSON.
+Keys of a store are read from the path as its serde wants them: text, numbers, true or false, or JSON.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import threading
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millstream.client import EARLIEST, LATEST, ClientConfig, Cluster, list_offsets
@@ -23,77 +30,162 @@ from millstream.client.producer import Place
 from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.runtime.worker import read_ranges
 from millstream.pipeline.streams.stores import StoreSpec
-from millstream.pipeline.streams.task import in_memory
+from millstream.pipeline.streams.task import Errors, Task, in_memory
 from millstream.pipeline.streams.topology import Topology
 from millstream.serdes.plain import to_json
+from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from millstream.pipeline.streams.columns.blocks import Records
+
 _QUERIED = ("key-value", "window", "session")
 _MOST = 10_000
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return text == "true"
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "string": str,
     "bytes": str.encode,
-    "uuid": str,
+    "uuid": uuid.UUID,
     "long": int,
     "integer": int,
     "short": int,
     "double": float,
     "float": float,
+    "boolean": _boolean,
     "json": json.loads,
 }
 
 
 class View:
-    """A copy of one store. `catch_up` reads on; the rest answers from memory."""
+    """A copy of one store. `ask` reads on and then answers from memory."""
 
-    def __init__(self, spec: StoreSpec, application: str, client: ClientConfig) -> None:
-        self.spec = spec
-        self._topic = spec.changelog(application)
+    def __init__(self, spec: StoreSpec, application: str, client: ClientConfig, topic: str) -> None:
+        self.spec, self._application, self._topic = spec, application, topic
         self._cluster = Cluster(client)
-        self.store = in_memory(spec, application)
-        self._positions: dict[Place, int] = {}
+        empty = in_memory(spec, application)
+        self._encode, self.decode = empty.encode, empty.decode
         self._lock = threading.Lock()
+        self._followed: uuid.UUID | None = None
+        self._begin()
 
-    @property
-    def offsets(self) -> dict[str, int]:
-        return {str(number): offset for (_, number), offset in sorted(self._positions.items())}
+    def _begin(self) -> None:
+        """Forgets everything."""
+        self._positions: dict[Place, int] = {}
+        self._stores: dict[int, Any] = {}
 
-    def ask(self, question: Callable[[Any], Any]) -> tuple[Any, dict[str, int]]:
-        """An answer, and the offsets that it reflects."""
+    def _take(self, partition: int, reads: Records) -> None:
+        store = self._stores.get(partition)
+        if store is None:
+            store = self._stores[partition] = in_memory(self.spec, self._application)
+        store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
+
+    def ask(self, question: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
+        """An answer from the stores of all partitions, and the offsets that it reflects."""
         with self._lock:
             self._catch_up()
-            return question(self.store), self.offsets
+            offsets = {str(number): offset for (_, number), offset in sorted(self._positions.items())}
+            return question(list(self._stores.values())), offsets
 
     def key(self, text: str) -> bytes:
         """A key as the store has it."""
         read = _READERS.get(self.spec.key.name)
         if read is None:
             raise ValueError(f"keys of {self.spec.name} ({self.spec.key.name}) cannot be named in a path")
-        found: bytes = self.store.encode(read(text))
+        try:
+            found: bytes = self._encode(read(text))
+        except (struct.error, OverflowError, TypeError) as error:  # a number that its serde has no room for
+            raise ValueError(str(error)) from None
         return found
 
     def _catch_up(self) -> None:
-        places = [(self._topic, number) for number in self._cluster.topic(self._topic).partitions]
+        cluster, name = self._cluster, self._topic
+        problem = cluster.refresh([name]).get(name)  # also tells whether it is still the topic that it was
+        if problem is not None:
+            if problem.code is ErrorCode.unknown_topic_or_partition:
+                self._begin()
+            raise problem
+        topic = cluster.topic(name)
+        places = [(name, number) for number in topic.partitions]
+        latest = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
+        until = {place: found.offset for place, found in latest.items()}
+        ahead = any(offset > until.get(place, -1) for place, offset in self._positions.items())
+        if ahead or self._followed != topic.id:  # the application was reset
+            self._begin()
+            self._followed = topic.id
         new = [place for place in places if place not in self._positions]
         if new:
-            earliest = list_offsets(self._cluster, dict.fromkeys(new, EARLIEST))
+            earliest = list_offsets(cluster, dict.fromkeys(new, EARLIEST))
             self._positions.update({place: found.offset for place, found in earliest.items()})
-        latest = list_offsets(self._cluster, dict.fromkeys(places, LATEST), read_committed=True)
-        until = {place: found.offset for place, found in latest.items()}
-        for _, reads in read_ranges(self._cluster, self._positions, until):
-            self.store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
+        try:
+            for (_, number), reads in read_ranges(cluster, self._positions, until):
+                self._take(number, reads)
+        except KafkaError:
+            self._begin()  # some of it was taken
+            raise
         self._positions.update(until)
 
 
+class GlobalView(View):
+    """A copy of a global table: its topic as the application's own processor takes it, one store for all partitions."""
+
+    def __init__(self, topology: Topology, spec: StoreSpec, application: str, client: ClientConfig) -> None:
+        self._topology = topology
+        super().__init__(spec, application, client, topology.global_stores[spec.name])
+
+    def _begin(self) -> None:
+        self._positions = {}
+        name = self.spec.name
+        self._task = Task(
+            self._topology,
+            self._application,
+            lambda *_: None,
+            sub_topologies=[group.id for group in self._topology.sub_topologies() if name in group.stores],
+            now=lambda: int(time.time() * 1000),
+            errors=Errors(reading="continue", processing="continue"),
+        )
+        self._stores = {0: self._task.stores[name]}
+
+    def _take(self, partition: int, reads: Records) -> None:
+        self._task.deliver_batch(self._topic, partition, reads)
+
+
 def views(topology: Topology, application: str, client: ClientConfig) -> dict[str, View]:
-    """Of all stores that have a changelog and can be asked."""
-    return {
-        name: View(spec, application, client)
-        for name, spec in topology.stores.items()
-        if spec.logged and spec.kind in _QUERIED
-    }
+    """Of all stores that can be asked: those with a changelog, and global tables."""
+    found: dict[str, View] = {}
+    for name, spec in topology.stores.items():
+        if spec.kind in _QUERIED and name in topology.global_stores:
+            found[name] = GlobalView(topology, spec, application, client)
+        elif spec.kind in _QUERIED and spec.logged:
+            found[name] = View(spec, application, client, spec.changelog(application))
+    return found
+
+
+def _row(stores: list[Any], key: bytes) -> Any:
+    """It is in one partition at most; which one, its producer has chosen."""
+    rows = (store.get(key) for store in stores)
+    return next((row for row in rows if row is not None), None)
+
+
+def _rows(stores: list[Any], first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
+    return merge(*(store.range(first, last) for store in stores), key=itemgetter(0))
+
+
+def _windows(stores: list[Any], spec: StoreSpec, key: bytes, first: int, last: int) -> list[Any]:
+    if spec.kind == "session":
+        found = [row for store in stores for row in store.find(key, first, last)]
+    else:
+        rows = (row for store in stores for row in store.fetch(key, first, last))
+        found = [(start, start + spec.window_size, row[0]) for start, row in rows]
+    found.sort(key=lambda row: (row[1], row[0]))
+    return [{"start": start, "end": end, "value": value} for start, end, value in found]
 
 
 def query_app(topology: Topology, application: str, client: ClientConfig) -> FastAPI:
@@ -116,6 +208,12 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         except ValueError as error:
             raise HTTPException(400, f"{text!r} is not a key of {of.spec.name}: {error}") from None
 
+    def ask(of: View, question: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
+        try:
+            return of.ask(question)
+        except KafkaError as error:  # nobody has started the application yet, or the cluster is not there
+            raise HTTPException(503, f"{of.spec.name} cannot be read now: {error}") from None
+
     def answer(**content: Any) -> Response:
         return Response(to_json(content), media_type="application/json")
 
@@ -132,10 +230,10 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     def one_key(name: str, key: str) -> Response:
         of = view(name, "key-value")
         wanted = place(of, key)
-        row, offsets = of.ask(lambda store: store.get(wanted))
+        row, offsets = ask(of, lambda stores: _row(stores, wanted))
         if row is None:
             raise HTTPException(404, f"{name} has no key {key}")
-        return answer(key=of.store.decode(wanted), value=row[0], timestamp=row[1], offsets=offsets)
+        return answer(key=of.decode(wanted), value=row[0], timestamp=row[1], offsets=offsets)
 
     @app.get("/stores/{name}/keys")
     def several_keys(
@@ -145,15 +243,13 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         low = None if first is None else place(of, first)
         high = None if last is None else place(of, last)
 
-        def rows(store: Any) -> list[Any]:
-            chosen: list[Any] = []
-            for key, value, timestamp in store.range(low, high):
-                if len(chosen) >= min(limit, _MOST):
-                    break
-                chosen.append({"key": store.decode(key), "value": value, "timestamp": timestamp})
-            return chosen
+        def rows(stores: list[Any]) -> list[Any]:
+            return [
+                {"key": of.decode(key), "value": value, "timestamp": timestamp}
+                for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MOST)))
+            ]
 
-        content, offsets = of.ask(rows)
+        content, offsets = ask(of, rows)
         return answer(rows=content, offsets=offsets)
 
     @app.get("/stores/{name}/windows/{key:path}")
@@ -161,16 +257,8 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         of = view(name, "window", "session")
         wanted = place(of, key)
 
-        def rows(store: Any) -> list[Any]:
-            if of.spec.kind == "session":
-                found = store.find(wanted, first, last)
-                return [{"start": start, "end": end, "value": value} for start, end, value in found]
-            size = of.spec.window_size
-            found = store.fetch(wanted, first, last)
-            return [{"start": start, "end": start + size, "value": row[0]} for start, row in found]
-
-        content, offsets = of.ask(rows)
-        return answer(key=of.store.decode(wanted), windows=content, offsets=offsets)
+        content, offsets = ask(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
+        return answer(key=of.decode(wanted), windows=content, offsets=offsets)
 
     return app
 

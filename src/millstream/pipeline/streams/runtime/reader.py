@@ -112,24 +112,43 @@ class StreamsReader(DataSourceStreamReader):
 
     @said_plainly
     def initialOffset(self) -> dict[str, Any]:
-        """Where the group is; where it has not been, the beginning, or the end of topics that are to be read from there."""
+        return _written(self._first(self._places()))
+
+    def _first(self, places: list[Place]) -> dict[Place, int]:
+        """Where the group is; where it has not been, the beginning, or the end of topics that are to be read from there. The
+        end is committed, because it is another one when somebody asks again."""
         plan, cluster = self._load()
-        places = self._places()
-        wanted = {place: LATEST if place[0] in plan.from_end else EARLIEST for place in places}
-        begin = {place: found.offset for place, found in list_offsets(cluster, wanted).items()}
-        for place, committed in Groups(cluster).committed(plan.application, places).items():
+        groups = Groups(cluster)
+        begin: dict[Place, int] = {}
+        for place, committed in groups.committed(plan.application, places).items():
             if isinstance(committed, KafkaError):
                 raise committed
             begin[place] = committed.offset
-        return _written(begin)
+        wanted = {
+            place: LATEST if place[0] in plan.from_end else EARLIEST for place in places if place not in begin
+        }
+        if wanted:
+            begin |= {place: found.offset for place, found in list_offsets(cluster, wanted).items()}
+        ends = {place: begin[place] for place, which in wanted.items() if which == LATEST}
+        if ends:
+            for error in groups.commit(plan.application, ends).values():
+                if error is not None:
+                    raise error
+        return begin
+
+    def _begin(self, start: dict[str, Any]) -> dict[Place, int]:
+        """An offset of Spark's log, and of topics (or partitions) that are new since then, where a new application begins."""
+        begin = _read(start)
+        new = [place for place in self._places() if place not in begin]
+        return begin | self._first(new) if new else begin
 
     @said_plainly
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         plan, cluster = self._load()
-        begin = _read(start)
+        begin = self._begin(start)
         found = list_offsets(cluster, dict.fromkeys(self._places(), LATEST), read_committed=True)
-        latest = {place: max(offset.offset, begin.get(place, 0)) for place, offset in found.items()}
-        end = {place: min(offset, begin.get(place, 0) + self._most) for place, offset in latest.items()}
+        latest = {place: max(offset.offset, begin[place]) for place, offset in found.items()}
+        end = {place: min(offset, begin[place] + self._most) for place, offset in latest.items()}
         for group in plan.groups:
             if len(group.topics) > 1:
                 end |= aligned(cluster, group.topics, begin, end, latest)
@@ -161,14 +180,14 @@ class StreamsReader(DataSourceStreamReader):
 
     @said_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, until = _read(start), _read(end)
+        begin, until = self._begin(start), _read(end)
         timers = end.get("timers", 0) > start.get("timers", 0)
         self._next_timer = None  # this batch may change it
         works = []
         for group in self._load()[0].groups:
             for number in sorted({number for topic, number in until if topic in group.topics}):
                 ranges = tuple(
-                    (topic, begin.get((topic, number), 0), until[topic, number])
+                    (topic, begin.get((topic, number), until[topic, number]), until[topic, number])
                     for topic in group.topics
                     if (topic, number) in until
                 )

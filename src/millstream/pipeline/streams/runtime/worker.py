@@ -43,7 +43,7 @@ class TaskRunner:
     """The task with its state, for as long as this process keeps it."""
 
     def __init__(self, settings: Settings, topology: Topology, sub_topology: int, partition: int) -> None:
-        self._settings, self._topology, self._partition = settings, topology, partition
+        self.settings, self.topology, self._partition = settings, topology, partition
         self._cluster = Cluster(settings.client)
         self._groups = Groups(self._cluster)
         name = f"{sub_topology}_{partition}"
@@ -102,17 +102,17 @@ class TaskRunner:
         self._task.punctuate_wall_clock()
         for store in self._task.stores.values():
             if store.spec.logged:
-                changelog = store.spec.changelog(self._settings.application)
+                changelog = store.spec.changelog(self.settings.application)
                 self._written[changelog].add_changes(store.drain(), self._partition)
         written = sum(len(records) for records in self._written.values())
         self._send()
         self._memory = Memory(self._task.next_timer, self._task.memory).written()
         kept = {min(end): self._memory}
         if isinstance(producer, TransactionalProducer):
-            producer.commit_offsets(self._settings.application, end, kept)
+            producer.commit_offsets(self.settings.application, end, kept)
             producer.commit()
         else:
-            for error in self._groups.commit(self._settings.application, end, kept).values():
+            for error in self._groups.commit(self.settings.application, end, kept).values():
                 if error is not None:
                     raise error
         self._position = _position(end, self._memory)
@@ -135,7 +135,7 @@ class TaskRunner:
     def _committed(self, work: Work) -> tuple[dict[Place, int], str]:
         """How far each topic was processed, and what was to be remembered then."""
         places = [(topic, self._partition) for topic, _, _ in work.ranges]
-        found = self._groups.committed(self._settings.application, places)
+        found = self._groups.committed(self.settings.application, places)
         begin, memory = {}, ""
         for topic, first, _ in work.ranges:
             committed = found.get((topic, self._partition))
@@ -169,7 +169,7 @@ class TaskRunner:
             if not store.spec.logged:
                 continue
             self._folder.clear(store)
-            place = (store.spec.changelog(self._settings.application), self._partition)
+            place = (store.spec.changelog(self.settings.application), self._partition)
             start = {place: list_offsets(self._cluster, {place: EARLIEST})[place].offset}
             end = {place: list_offsets(self._cluster, {place: LATEST}, read_committed=True)[place].offset}
             for _, reads in read_ranges(self._cluster, start, end):
@@ -198,7 +198,7 @@ class TaskRunner:
 
     def _send(self) -> None:
         """One batch per partition at a time."""
-        transactional = self._settings.exactly_once
+        transactional = self.settings.exactly_once
         self._turn += 1
         waiting: list[deque[tuple[Place, bytearray | memoryview]]] = []
         for topic, written in self._written.items():
@@ -217,12 +217,15 @@ _runners: dict[tuple[str, str, int, int], TaskRunner] = {}
 
 
 def run_work(settings: Settings, topology: Topology, work: Work) -> Done:
-    """In a worker of Spark: with the task that this process has, if it is still the one to go on."""
+    """In a worker of Spark: with the task that this process has, if it is still the one to go on. One that was made for another
+    start of the application is not: the topology may be a new one."""
     name = (settings.application, settings.folder, work.sub_topology, work.partition)
     runner = _runners.pop(name, None)
-    if runner is not None and not runner.is_current:
-        runner.close()
-        runner = None
+    if runner is not None:
+        same = runner.topology is topology and runner.settings is settings
+        if not (same and runner.is_current):
+            runner.close()
+            runner = None
     if runner is None:
         runner = TaskRunner(settings, topology, work.sub_topology, work.partition)
     try:

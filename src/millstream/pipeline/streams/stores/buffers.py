@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -92,6 +92,11 @@ class MemorySuppressBuffer(_Memory):
 
     def restore(self, records: Iterable[LogRecord]) -> None:
         latest = {key: value for key, value, _ in records}
+        held = [row for key in latest if (row := self._rows.pop(key, None)) is not None]
+        if held:  # of what was restored before: these have changed or left since
+            self.bytes_held -= sum(row.size for _, row in held)
+            self._order = [place for place in self._order if place[1] in self._rows]
+            heapq.heapify(self._order)
         for key, value in latest.items():
             if value is not None:
                 numbers, prior, new, old, *named = split_parts(value)
@@ -128,7 +133,7 @@ class MemoryOuterJoinStore(_Memory):
     def remove(self, timestamp: int, is_left: bool, key: bytes) -> None:
         place = side_key(timestamp, is_left, key)
         if self._rows.pop(place, None) is not None:
-            self._order.remove(place)
+            del self._order[bisect_left(self._order, place)]
             if self._logged:
                 self._dirty[place] = timestamp
 
@@ -149,7 +154,7 @@ class MemoryOuterJoinStore(_Memory):
     def restore(self, records: Iterable[LogRecord]) -> None:
         for place, value, _timestamp in records:
             if self._rows.pop(place, None) is not None:
-                self._order.remove(place)
+                del self._order[bisect_left(self._order, place)]
             if value is not None:
                 self._rows[place] = split_list(value)
                 insort(self._order, place)

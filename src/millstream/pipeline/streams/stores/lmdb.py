@@ -8,8 +8,7 @@ another process may go on with it.
 Rows of the batch at hand are kept as objects; they go into the transaction when a range needs them there, and at the
 commit, in the order of their keys. Values lie there as Kafka Streams keeps them: a timestamp in front (not for sessions).
 
-Limits: a key of a record, with what a window adds to it, has at most 510 bytes: LMDB's own limit is
-511, and a byte goes in front because it takes no empty keys.
+Keys have no limit, whatever LMDB's own is: see `rows`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 
 import lmdb
 
-from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.stores.base import LogRecord, Row, StoreSpec
 from millstream.pipeline.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
 from millstream.pipeline.streams.stores.layout import (
@@ -30,13 +28,12 @@ from millstream.pipeline.streams.stores.layout import (
     split_window_key,
     window_key,
 )
+from millstream.pipeline.streams.stores.rows import Rows
 
 _TIME = struct.Struct(">q")
-_LONGEST_KEY = 510
-_FRONT = b"k"
-_MOST_CACHED = 200_000
 _SWEEP_AT_LEAST = 60_000
 _POSITION = b"position"
+_REMEMBERED = ("newest", "sequence")
 
 
 class StoreFolder:
@@ -50,14 +47,14 @@ class StoreFolder:
     def __init__(self, folder: Path | str, *, size: int = 64 << 30, durable: bool = True) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._environment = lmdb.open(
-            str(folder), map_size=size, max_dbs=256, sync=durable, metasync=False, max_readers=64
+            str(folder), map_size=size, max_dbs=512, sync=durable, metasync=False, max_readers=64
         )
         self._meta = self._environment.open_db(b"millstream")
         self._stores: dict[str, Any] = {}
         self._open: Any = None
 
     @property
-    def _transaction(self) -> Any:
+    def transaction(self) -> Any:
         if self._open is None:
             self._open = self._environment.begin(write=True)
         return self._open
@@ -84,9 +81,11 @@ class StoreFolder:
             "outer-join": LmdbOuterJoinStore,
             "suppress": LmdbSuppressBuffer,
         }
-        database = self._environment.open_db(b"store " + spec.name.encode(), txn=self._transaction)
-        rows = _Rows(self, database, spec.name)
-        store = kinds[spec.kind](spec, application, rows)
+        short, long = (
+            self._environment.open_db(kind + spec.name.encode(), txn=self.transaction)
+            for kind in (b"store ", b"long ")
+        )
+        store = kinds[spec.kind](spec, application, Rows(self, spec.name, short, long))
         self._stores[spec.name] = store
         return store
 
@@ -95,12 +94,13 @@ class StoreFolder:
         for store in self._stores.values():
             store.rows.flush()
         if position is not None:
-            self._transaction.put(_POSITION, position, db=self._meta)
+            self.transaction.put(_POSITION, position, db=self._meta)
         for name, store in self._stores.items():
-            newest = getattr(store, "newest", None)
-            if newest is not None:
-                self._transaction.put(b"newest " + name.encode(), _TIME.pack(newest), db=self._meta)
-        self._transaction.commit()
+            for what in _REMEMBERED:
+                number = getattr(store, what, None)
+                if number is not None:
+                    self.transaction.put(f"{what} {name}".encode(), _TIME.pack(number), db=self._meta)
+        self.transaction.commit()
         self._open = None
         for store in self._stores.values():
             store.rows.trim()
@@ -111,9 +111,10 @@ class StoreFolder:
         for store in self._stores.values():
             store.reload()
 
-    def newest(self, name: str) -> int:
-        found = self._transaction.get(b"newest " + name.encode(), db=self._meta)
-        return -1 if found is None else int(_TIME.unpack(found)[0])
+    def number(self, what: str, store: str) -> int | None:
+        """Something that a store remembers besides its rows."""
+        found = self.transaction.get(f"{what} {store}".encode(), db=self._meta)
+        return None if found is None else int(_TIME.unpack(found)[0])
 
     def close(self) -> None:
         self._end()
@@ -125,98 +126,10 @@ class StoreFolder:
             self._open = None
 
 
-class _Rows:
-    """Bytes by bytes in one database, with the objects of recent rows in front. None in `cached` is a row that is not there."""
-
-    __slots__ = ("_database", "_folder", "cached", "name", "pending")
-
-    def __init__(self, folder: StoreFolder, database: Any, name: str) -> None:
-        self._folder, self._database, self.name = folder, database, name
-        self.cached: dict[bytes, Any] = {}
-        self.pending: dict[bytes, bytes | None] = {}
-
-    @property
-    def newest(self) -> int:
-        return self._folder.newest(self.name)
-
-    def get(self, key: bytes) -> bytes | None:
-        if key in self.pending:
-            return self.pending[key]
-        found: bytes | None = self._folder._transaction.get(_FRONT + key, db=self._database)
-        return found
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        self.pending[key] = value
-
-    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        pending, database = self.pending, self._database
-        missing: Any = self
-        look_up = self._folder._transaction.get
-        return [
-            look_up(_FRONT + key, None, database) if (row := pending.get(key, missing)) is missing else row
-            for key in keys
-        ]
-
-    def flush(self) -> None:
-        if not self.pending:
-            return
-        transaction, database = self._folder._transaction, self._database
-        if len(max(self.pending, key=len)) > _LONGEST_KEY:
-            self._drop_long_keys()
-        pending = self.pending
-        rows = [(_FRONT + key, pending[key]) for key in sorted(pending)]
-        for key, value in rows:
-            if value is None:
-                transaction.delete(key, db=database)
-        with transaction.cursor(db=database) as cursor:
-            cursor.putmulti([row for row in rows if row[1] is not None])
-        self.pending.clear()
-
-    def _drop_long_keys(self) -> None:
-        """A row that cannot be there need not be deleted; one that is to be there cannot."""
-        for key in [key for key in self.pending if len(key) > _LONGEST_KEY]:
-            if self.pending.pop(key) is not None:
-                raise StreamsError(f"a key of {len(key)} bytes is too long for store {self.name}")
-
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list first."""
-        self.flush()
-        with self._folder._transaction.cursor(db=self._database) as cursor:
-            if not cursor.set_range(_FRONT + (first or b"")):
-                return
-            for key, value in cursor:
-                plain = bytes(key[1:])
-                if last is not None and plain > last:
-                    return
-                yield plain, bytes(value)
-
-    def places(self) -> Iterator[bytes]:
-        self.flush()
-        with self._folder._transaction.cursor(db=self._database) as cursor:
-            for key in cursor.iternext(keys=True, values=False):
-                yield key[1:]
-
-    def clear(self) -> None:
-        self._folder._transaction.drop(self._database, delete=False)
-        self.forget()
-
-    def trim(self) -> None:
-        if len(self.cached) > _MOST_CACHED:
-            self.cached.clear()
-
-    def forget(self) -> None:
-        self.cached.clear()
-        self.pending.clear()
-
-    def __len__(self) -> int:
-        self.flush()
-        return int(self._folder._transaction.stat(db=self._database)["entries"])
-
-
 class _Lmdb:
     _front = 8  # bytes of the timestamp
 
-    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         self.spec, self.rows = spec, rows
         topic = spec.changelog(application)
         write = spec.key.writer(topic)
@@ -229,12 +142,15 @@ class _Lmdb:
         self._dirty: dict[bytes, int] = {}
         self._logged = spec.logged
         self.newest: int | None = None
+        self._recall()
+
+    def _recall(self) -> None:
+        """What the folder remembers besides rows."""
 
     def reload(self) -> None:
         self.rows.forget()
         self._dirty.clear()
-        if self.newest is not None:
-            self.newest = self.rows.newest
+        self._recall()
 
     def drain(self) -> list[LogRecord]:
         front = self._front
@@ -301,13 +217,21 @@ class LmdbKeyValueStore(_Lmdb):
 
 class LmdbWindowStore(_Lmdb):
     newest: int
+    sequence: int | None = None
+    """With duplicates: the number of the last row. It tells apart the rows of a key and an instant, whichever process put them."""
 
-    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         super().__init__(spec, application, rows)
-        self.newest = rows.newest
         self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
-        self._sequence = 0
         self._kept = spec.retention - (0 if spec.final else 1)
+
+    def _recall(self) -> None:
+        newest = self.rows.number("newest")
+        self.newest = -1 if newest is None else newest
+        if self.spec.duplicates:
+            self.sequence = self.rows.number("sequence")
+            if self.sequence is None:  # a new folder, or one of a release that did not write it down
+                self.sequence = max((split_window_key(place)[2] for place in self.rows.places()), default=0)
 
     @property
     def oldest(self) -> int:
@@ -362,9 +286,10 @@ class LmdbWindowStore(_Lmdb):
                 self._sweep()
         elif start < self.oldest:
             return
-        if duplicates:
-            self._sequence = (self._sequence + 1) & 0x7FFFFFFF
-        place = window_key(key, start, self._sequence if duplicates else 0)
+        number = 0
+        if self.sequence is not None:
+            number = self.sequence = (self.sequence + 1) & 0x7FFFFFFF
+        place = window_key(key, start, number)
         if self._shared and not duplicates:
             self.rows.cached[place] = None if value is None else (value, timestamp)
         raw = None if value is None else _TIME.pack(timestamp) + (self._write(value) or b"")
@@ -388,11 +313,14 @@ class LmdbWindowStore(_Lmdb):
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:
-        for place, value, timestamp in records:
-            _key, start, sequence = split_window_key(place)
-            self._sequence = max(self._sequence, sequence)
-            self.newest = max(self.newest, start)
-            self.rows.put(place, None if value is None else _TIME.pack(timestamp) + value)
+        found = [(*split_window_key(record[0]), *record) for record in records]
+        self.newest = max([self.newest, *(row[1] for row in found)])
+        if self.sequence is not None:
+            self.sequence = max([self.sequence, *(row[2] for row in found)])
+        oldest, put, pack = self.oldest, self.rows.put, _TIME.pack
+        for _key, start, _sequence, place, value, timestamp in found:
+            if start >= oldest:
+                put(place, None if value is None else pack(timestamp) + value)
         self.rows.cached.clear()
         self.rows.flush()
 
@@ -401,10 +329,13 @@ class LmdbSessionStore(_Lmdb):
     newest: int
     _front = 0
 
-    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         super().__init__(spec, application, rows)
-        self.newest = rows.newest
         self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
+
+    def _recall(self) -> None:
+        newest = self.rows.number("newest")
+        self.newest = -1 if newest is None else newest
 
     @property
     def _oldest(self) -> int:
@@ -451,16 +382,19 @@ class LmdbSessionStore(_Lmdb):
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:
-        for place, value, _timestamp in records:
-            self.newest = max(self.newest, split_session_key(place)[2])
-            self.rows.put(place, value)
+        found = [(split_session_key(place)[2], place, value) for place, value, _timestamp in records]
+        self.newest = max([self.newest, *(row[0] for row in found)])
+        oldest = self._oldest
+        for end, place, value in found:
+            if end >= oldest:
+                self.rows.put(place, value)
         self.rows.flush()
 
 
 class _Mirrored:
     """A buffer in memory whose changelog records are also its rows on disk: read back when the folder is opened."""
 
-    rows: _Rows
+    rows: Rows
     newest: int | None = None
 
     def _stored(self) -> list[LogRecord]:
@@ -474,7 +408,7 @@ class _Mirrored:
 
 
 class LmdbOuterJoinStore(_Mirrored, MemoryOuterJoinStore):
-    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         MemoryOuterJoinStore.__init__(self, spec, application)
         self.rows = rows
         MemoryOuterJoinStore.restore(self, self._stored())
@@ -494,7 +428,7 @@ class LmdbOuterJoinStore(_Mirrored, MemoryOuterJoinStore):
 
 
 class LmdbSuppressBuffer(_Mirrored, MemorySuppressBuffer):
-    def __init__(self, spec: StoreSpec, application: str, rows: _Rows) -> None:
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         MemorySuppressBuffer.__init__(self, spec, application)
         self.rows = rows
         MemorySuppressBuffer.restore(self, self._stored())

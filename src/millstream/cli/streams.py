@@ -1,0 +1,263 @@
+"""Streams applications, from outside.
+
+`reset` takes a stopped application back to its beginning, as kafka-streams-application-reset.sh does: by its id and the cluster alone.
+"""
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from millstream.cli import common
+from millstream.cli.consumer_groups_reset import Offsets, Plan, new_offsets, parse_datetime, parse_duration
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import Report, check_style, emit
+
+if TYPE_CHECKING:
+    from millstream.client import Cluster
+    from millstream.client.groups import Groups
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def reset(
+    application_id: Annotated[
+        str, typer.Option(metavar="ID", help="The application: its name in Streams(...). Required.")
+    ] = "",
+    input_topics: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC,...", help="Topics that it reads: to be read again from their beginning."
+        ),
+    ] = "",
+    intermediate_topics: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC,...",
+            help="Topics of yours that it writes and reads (through): skipped to the end.",
+        ),
+    ] = "",
+    internal_topics: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC,...",
+            help="Delete only these of its internal topics. Without it: all that --dry-run shows.",
+        ),
+    ] = "",
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Input topics: from the first record.")
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Input topics: from the end.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(metavar="OFFSET", help="Input topics: from an offset.")
+    ] = None,
+    to_datetime: Annotated[
+        str, typer.Option(metavar="YYYY-MM-DDTHH:mm:SS.sss", help="Input topics: from a moment.")
+    ] = "",
+    by_duration: Annotated[
+        str, typer.Option(metavar="PnDTnHnMnS", help="Input topics: from that long ago.")
+    ] = "",
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="Input topics: so many records on, or back.")
+    ] = None,
+    state: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="The application's `state` on this machine: its stores and checkpoint in there are removed.",
+            show_default=False,
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+    bootstrap_server: common.Bootstrap = "",
+    command_config: common.CommandConfig = "",
+    output: common.Output = "lines",
+) -> int:
+    """Take a stopped application back to its beginning.
+
+    Input topics are read again from their beginning (or from where the other options say), intermediate topics are skipped to
+    their end, internal topics (changelogs and repartition topics) are deleted. Output topics stay as they are. The
+    application's local state has to go, too, on every machine that it ran on: --state removes it on this one. Nobody can
+    tell from outside whether the application runs: stop it first.
+    """
+    style = check_style(output)
+    if not application_id or not _LEGAL.fullmatch(application_id) or not application_id.strip("."):
+        raise UsageError("--application-id must be specified: letters, digits, '.', '_' and '-'")
+    modes = {
+        "to-earliest": to_earliest or None,
+        "to-latest": to_latest or None,
+        "to-offset": to_offset,
+        "to-datetime": to_datetime or None,
+        "by-duration": by_duration or None,
+        "shift-by": shift_by,
+    }
+    chosen = [mode for mode, value in modes.items() if value is not None] or ["to-earliest"]
+    inputs, intermediate = _names(input_topics), _names(intermediate_topics)
+    if len(chosen) > 1 or (chosen != ["to-earliest"] and not inputs):
+        raise UsageError(f"choose one of --{', --'.join(modes)}, with --input-topics")
+    plan = Plan(chosen[0], modes[chosen[0]], inputs, False, not dry_run)
+    properties = common.read_properties(command_config)
+    with common.connect(bootstrap_server, properties, "millstream-streams") as cluster:
+        found = _planned(cluster, application_id, plan, intermediate, _names(internal_topics), state)
+        if plan.execute:
+            _execute(cluster, found)
+    emit(_report(found, dry_run), style)
+    return 0
+
+
+SUBCOMMANDS: dict[str, Callable[..., int]] = {"reset": reset}
+
+
+class Planned(NamedTuple):
+    """What a reset is going to do.
+
+    begin, end   the new offsets of input topics, and of intermediate ones
+    internal     the topics to delete
+    folder       the local state to remove
+    """
+
+    application: str
+    begin: Offsets
+    end: Offsets
+    internal: list[str]
+    folder: Path | None
+
+
+def _names(listed: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
+
+
+def _planned(
+    cluster: "Cluster",
+    application: str,
+    plan: Plan,
+    intermediate: Sequence[str],
+    wanted: Sequence[str],
+    state: str,
+) -> Planned:
+    from millstream.client.admin import Admin
+    from millstream.client.groups import Groups
+
+    groups = Groups(cluster)
+    _check_stopped(groups, application)
+    there, yours = Admin(cluster).topic_names(), [*plan.topics, *intermediate]
+    for name in yours:
+        if name not in there:
+            raise CommandFailed(f"there is no topic {name}; nothing was changed")
+    internal = _internal(groups, application, there, yours, wanted)
+    begin = new_offsets(groups, application, plan, _moment(plan), None) if plan.topics else {}
+    skip = Plan("to-latest", None, intermediate, False, plan.execute)
+    end = new_offsets(groups, application, skip, 0, None) if intermediate else {}
+    folder = Path(state).absolute() / application if state else None
+    return Planned(application, begin, end, internal, folder)
+
+
+def _moment(plan: Plan) -> int:
+    if plan.mode == "to-datetime":
+        return parse_datetime(plan.value)
+    if plan.mode == "by-duration":
+        return max(0, round(time.time() * 1000) - parse_duration(plan.value))
+    return 0
+
+
+def _check_stopped(groups: "Groups", application: str) -> None:
+    """Applications of Java are members of their group. Ours are not: they only commit."""
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    found = groups.describe([application])[application]
+    if isinstance(found, KafkaError):
+        if found.code is not ErrorCode.group_id_not_found:
+            raise found
+    elif found.state not in ("Empty", "Dead"):
+        raise CommandFailed(
+            f"Consumer group '{application}' is still active. Make sure to stop all running application instances before "
+            "running the reset tool."
+        )
+
+
+def _internal(
+    groups: "Groups", application: str, there: Sequence[str], yours: Sequence[str], wanted: Sequence[str]
+) -> list[str]:
+    """The topics to delete: those that are named as the application's own, and do not belong to another one whose name begins
+    like this one's."""
+    try:
+        from millstream.pipeline.streams.runtime.topics import internal_topics
+        from millstream.pipeline.streams.topology import Topology
+    except ImportError as error:
+        raise CommandFailed(
+            f"Streams applications need {error.name}, which is missing: pip install 'millstream[pipelines]'"
+        ) from None
+    known = [group.group_id for group in groups.listed()]
+    found = internal_topics(sorted(there), application, Topology(), known)
+    found = [name for name in found if name not in yours]
+    for name in wanted:
+        if name not in found:
+            raise CommandFailed(f"{name} is not an internal topic of {application}; nothing was changed")
+    return list(wanted) or found
+
+
+def _execute(cluster: "Cluster", planned: Planned) -> None:
+    from millstream.client.admin import Admin
+    from millstream.client.groups import Groups
+
+    groups, application = Groups(cluster), planned.application
+    # What was read of topics that are about to go: new ones of the same name begin anew.
+    gone = [place for place in groups.committed(application) if place[0] in planned.internal]
+    moved = {**planned.begin, **planned.end}
+    outcomes = dict(groups.delete_offsets(application, gone)) if gone else {}
+    outcomes |= groups.commit(application, moved) if moved else {}
+    for (topic, partition), error in outcomes.items():
+        if error is not None:
+            raise CommandFailed(f"cannot set the offset of {topic}-{partition}: {error.message}")
+    for topic, error in Admin(cluster).delete_topics(planned.internal).items():
+        if error is not None:
+            raise CommandFailed(f"cannot delete {topic}: {error.message}")
+    if planned.folder is not None:
+        shutil.rmtree(planned.folder, ignore_errors=True)
+
+
+def _report(planned: Planned, dry_run: bool) -> Report:
+    application, begin, end, internal, folder = planned
+    lines = []
+    if dry_run:
+        lines.append(
+            "----Dry run displays the actions which will be performed when running Streams Reset Tool----"
+        )
+    for offsets, what in (
+        (begin, "input topics offsets will be reset to"),
+        (end, "intermediate topics offsets will be reset to end"),
+    ):
+        if offsets:
+            lines.append(f"Following {what} (for consumer group {application})")
+            lines += [
+                f"Topic: {t} Partition: {p} Offset: {offset}" for (t, p), offset in sorted(offsets.items())
+            ]
+    if not begin and not end:
+        lines.append("No input or intermediate topics specified. Skipping seek.")
+    lines.append(f"Deleting internal topics [{', '.join(internal)}]")
+    if folder is not None:
+        lines.append(f"Removing {folder}")
+    else:
+        lines.append(
+            f"Before it starts again, remove the folder {application} in its state folder, on every machine."
+        )
+    lines.append("Done.")
+    moved = sorted({**begin, **end}.items())
+    data = {
+        "application": application,
+        "offsets": [{"topic": t, "partition": p, "new_offset": offset} for (t, p), offset in moved],
+        "deleted_topics": list(internal),
+        "removed_folder": None if folder is None else str(folder),
+        "dry_run": dry_run,
+    }
+    rows: list[list[Any]] = [
+        ["read again" if place in begin else "skip", *place, offset] for place, offset in moved
+    ]
+    rows += [["delete", name, None, None] for name in internal]
+    return Report(lines, data, ["Action", "Topic", "Partition", "New offset"], rows)
