@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.pipeline.runner.app import Settings
 
+NAME = "ebike"  # what `millstream pipeline` calls it
 EVENTS, AUDIT, ALERTS, TRENDS, DEAD = (
     "plant.events",
     "plant.audit",
