@@ -1,5 +1,6 @@
 """When a pipeline is started again. No Spark: queries that fail when they are told to."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.runner import queries
 from millstream.pipeline.runner.app import Settings
-from millstream.pipeline.runner.queries import GOOD_BATCHES, Listener, Queries
+from millstream.pipeline.runner.queries import GOOD_BATCHES, Listener, Queries, _CalledByJava
 from millstream.pipeline.runner.records import FAILED, RUNNING, STARTING, Status
 
 REPORT = {"batchId": 1, "numInputRows": 1}
@@ -111,3 +112,32 @@ def test_starts_that_fail_do_not_earn_any() -> None:
     assert pipeline.fail() == STARTING
     assert pipeline.again() == FAILED
     assert pipeline.queries.status.last_error == "the brokers are away"
+
+
+def test_a_report_comes_as_the_jvm_calls_it() -> None:
+    """As its JSON, and to the query whose run it is."""
+
+    class Java:
+        def __init__(self, run_id: str) -> None:
+            self.run_id = run_id
+
+        def progress(self) -> "Java":
+            return self
+
+        def json(self) -> str:
+            return json.dumps({"runId": self.run_id, "batchId": 7})
+
+    class Owner:
+        def __init__(self) -> None:
+            self.told: list[tuple[str, int]] = []
+
+        def progressed(self, name: str, progress: dict[str, Any]) -> None:
+            self.told.append((name, progress["batchId"]))
+
+    listener, owner = Listener(), Owner()
+    listener.own("run-1", owner, "audit")  # type: ignore[arg-type]
+    called = _CalledByJava(listener)
+    called.onQueryProgress(Java("run-1"))
+    called.onQueryProgress(Java("another"))
+    called.onQueryStarted(Java("run-1"))
+    assert owner.told == [("audit", 7)]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.runner.app import App, Settings, reason
@@ -38,29 +37,50 @@ LAST_REPORTS = 2.0
 PASSING = ("Python worker failed to connect back",)
 
 
-class Listener(StreamingQueryListener):
+class Listener:
     """Hands each report on to the pipeline whose query it is. Spark calls it in a thread of its own."""
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[Queries, str]] = {}
+        self._java: Any = None
 
     def own(self, run_id: str, owner: "Queries", name: str) -> None:
         self._owners[run_id] = (owner, name)
 
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:
-        progress = json.loads(event.progress.json)
+    def reported(self, progress: dict[str, Any]) -> None:
         found = self._owners.get(str(progress["runId"]))
         if found is not None:
             found[0].progressed(found[1], progress)
 
-    def onQueryIdle(self, event: Any) -> None:
-        pass
+    @property
+    def _jlistener(self) -> Any:
+        """What PySpark gives to the JVM for this listener: one that asks for the JSON of a report."""
+        if self._java is None:
+            from pyspark import SparkContext
 
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
+            jvm: Any = SparkContext._jvm
+            self._java = jvm.PythonStreamingQueryListenerWrapper(_CalledByJava(self))
+        return self._java
+
+
+class _CalledByJava:
+    """PySpark's own takes a report apart by some hundred calls back to the JVM. On a busy machine that takes longer than a batch, and the
+    reports fall behind the queries. Its JSON is two calls."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def onQueryProgress(self, event: Any) -> None:
+        self._listener.reported(json.loads(event.progress().json()))
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 class Queries:
