@@ -40,7 +40,7 @@ def run(groups: "Groups", names: Sequence[str], plan: Plan, export: bool, one_gr
     from millstream.wire.errors import ErrorCode, KafkaError
 
     by_file = read_plan(plan.value, list(names), one_group) if plan.mode == "from-file" else None
-    moment = _moment(plan)
+    moment = moment_of(plan)
     outcome: dict[str, Offsets] = {}
     problems: list[str] = []
     for name, found in groups.describe(names).items():
@@ -205,7 +205,8 @@ def _warn(what: str, value: int) -> None:
 # --- words into numbers ------------------------------------------------------------------------------------------------
 
 
-def _moment(plan: Plan) -> int:
+def moment_of(plan: Plan) -> int:
+    """The time that the plan names, in milliseconds; 0 if it names none."""
     if plan.mode == "to-datetime":
         return parse_datetime(plan.value)
     if plan.mode == "by-duration":

@@ -5,7 +5,6 @@
 
 import re
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from millstream.cli import common
-from millstream.cli.consumer_groups_reset import Offsets, Plan, new_offsets, parse_datetime, parse_duration
+from millstream.cli.consumer_groups_reset import Offsets, Plan, moment_of, new_offsets
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 
@@ -151,19 +150,11 @@ def _planned(
         if name not in there:
             raise CommandFailed(f"there is no topic {name}; nothing was changed")
     internal = _internal(groups, application, there, yours, wanted)
-    begin = new_offsets(groups, application, plan, _moment(plan), None) if plan.topics else {}
+    begin = new_offsets(groups, application, plan, moment_of(plan), None) if plan.topics else {}
     skip = Plan("to-latest", None, intermediate, False, plan.execute)
     end = new_offsets(groups, application, skip, 0, None) if intermediate else {}
     folder = Path(state).absolute() / application if state else None
     return Planned(application, begin, end, internal, folder)
-
-
-def _moment(plan: Plan) -> int:
-    if plan.mode == "to-datetime":
-        return parse_datetime(plan.value)
-    if plan.mode == "by-duration":
-        return max(0, round(time.time() * 1000) - parse_duration(plan.value))
-    return 0
 
 
 def _check_stopped(groups: "Groups", application: str) -> None:

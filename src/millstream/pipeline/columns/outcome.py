@@ -14,7 +14,7 @@ class Decoded(NamedTuple):
 
 
 def by_halves(
-    rows: Sequence[Any], make: Callable[[Sequence[Any]], pa.Array], kind: pa.DataType, bad: dict[int, str]
+    rows: Sequence[Any], make: Callable[[Any], pa.Array], kind: pa.DataType, bad: dict[int, str]
 ) -> pa.Array:
     """`make(rows)`. Where that raises, halves are tried, and halves of these: only rows that fail alone are bad."""
 

@@ -30,10 +30,8 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
         done, newest = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
         for topic, parts in done.items():
             known = read.setdefault(topic, {})
-            for (
-                partition,
-                offset,
-            ) in parts.items():  # of two sources with the same topic, the one that is behind
+            for partition, offset in parts.items():
+                # Of two sources with the same topic, the one that is behind.
                 known[partition] = min(offset, known.get(partition, offset))
         if done and newest:
             behind = (behind or 0) + lag_of(

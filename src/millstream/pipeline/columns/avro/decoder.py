@@ -18,7 +18,7 @@ from millstream.pipeline.columns.avro.program import (
     compile_program,
 )
 from millstream.pipeline.columns.avro.types import MOST_MILLIS, AvroSchemas, arrow_type, kind_of
-from millstream.pipeline.columns.outcome import Decoded
+from millstream.pipeline.columns.outcome import Decoded, by_halves
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 MOST_BYTES = 2**31 - 1  # of text in one Arrow string array
@@ -42,14 +42,22 @@ class AvroDecoder:
         """The bodies `data[starts[n]:ends[n]]`. Rows that could not be decoded are null, with the reason beside."""
         if self._slow is not None:
             return self._slowly(data, starts, ends)
-        outcome = np.zeros(len(starts), np.uint8)
-        filled = _run(self._program, data, starts, ends, outcome)
-        try:
-            array = filled.array(self._program.root)
-            array.validate(full=True)
-        except (pa.ArrowInvalid, _Unfit) as error:
-            return self._by_halves(data, starts, ends, error)
-        return _with_outcome(Decoded(array, {}), outcome)
+        bad: dict[int, str] = {}
+
+        def at_once(rows: range) -> pa.Array:
+            first, end = rows.start, rows.stop
+            outcome = np.zeros(len(rows), np.uint8)
+            filled = _run(self._program, data, starts[first:end], ends[first:end], outcome)
+            try:
+                array = filled.array(self._program.root)
+                array.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise _Unfit(_reason(error)) from None
+            decoded = _with_outcome(Decoded(array, {}), outcome)
+            bad.update((first + row, reason) for row, reason in decoded.bad.items())
+            return decoded.array
+
+        return Decoded(by_halves(range(len(starts)), at_once, self.type, bad), bad)
 
     def _slowly(self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers) -> Decoded:
         """fastavro takes a branch or symbol of -1 for the last one; the compiled loop does not let that through."""
@@ -59,18 +67,6 @@ class AvroDecoder:
         outcome = np.zeros(len(starts), np.uint8)
         _run(self._check, data, starts, ends, outcome)
         return _with_outcome(decoded, outcome)
-
-    def _by_halves(
-        self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers, error: ValueError
-    ) -> Decoded:
-        """A value that has the right form but cannot be (text that is not UTF-8) is found by looking closer."""
-        if len(starts) == 1:
-            return Decoded(pa.nulls(1, self.type), {0: _reason(error)})
-        middle = len(starts) // 2
-        first = self.decode(data, starts[:middle], ends[:middle])
-        second = self.decode(data, starts[middle:], ends[middle:])
-        bad = first.bad | {row + middle: reason for row, reason in second.bad.items()}
-        return Decoded(pa.concat_arrays([first.array, second.array]), bad)
 
 
 def _check_of(writer: AvroSchemas) -> Program | None:
@@ -90,12 +86,10 @@ def _with_outcome(decoded: Decoded, outcome: np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class _Unfit(ValueError):
-    """A decimal with too many digits, a time that no timestamp reaches."""
+    """A value of the right form that cannot be: text that is not UTF-8, a decimal with too many digits, a time that no timestamp reaches."""
 
 
-def _reason(error: ValueError) -> str:
-    if isinstance(error, _Unfit):
-        return str(error)
+def _reason(error: pa.ArrowInvalid) -> str:
     return loop.REASONS[loop.BAD_DECIMAL if "ecimal" in str(error) else loop.BAD_TEXT]
 
 

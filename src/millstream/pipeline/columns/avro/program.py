@@ -181,9 +181,8 @@ class _Maker:
                 continue
             if made is None:
                 made = node
-            elif isinstance(made, Leaf) and isinstance(
-                node, Leaf
-            ):  # one instruction, which fills the slots of the first
+            elif isinstance(made, Leaf) and isinstance(node, Leaf):
+                # One instruction, which fills the slots of the first.
                 self.code[-1][1] = made.slot
                 del self.level_of[slots:]
             else:
