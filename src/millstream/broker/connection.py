@@ -2,7 +2,8 @@
 
 Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so an idle
 connection owns no memory. Only an unfinished frame gets a buffer of its own, which grows with the bytes that have really
-arrived, never with the length that was claimed, under one budget for the whole broker.
+arrived, never with the length that was claimed, under one budget for the whole broker. A connection that has grown a
+buffer larger than the scratch receives its next frames there, which saves copying their beginnings.
 
 One request at a time. Until the answer to a request has been handed to the kernel, the next frame is not looked at; a
 client that does not read its answers therefore stops itself. A handler that cannot answer at once (long poll, waiting
@@ -202,20 +203,21 @@ class Connection:
             self._notice_hangup()
             return
         filled = self._filled
+        room: memoryview | None = _scratch_view
         if filled:
             room = self._room_for_more()
             if room is None:
                 return
-            count = self._receive(room)
-        else:
-            count = self._receive(_scratch_view)
+        elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
+            room = memoryview(self._buffer)  # frames are large here: the next one is received where it can stay
+        count = self._receive(room)
         if count <= 0:
             if count == 0:
                 self.close()
             return
         self.last_active = self.loop.time()
         self.bytes_in += count
-        if filled:
+        if room is not _scratch_view:
             self._filled = filled + count
             self._drain()
         else:
