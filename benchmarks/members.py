@@ -36,8 +36,7 @@ class Line:
         return self._file.read(size)
 
     def answer(self, name: str, version: int) -> Any:
-        exchange = Exchange(name, version)
-        return exchange.decode(memoryview(self.frame())[5 if exchange.flexible else 4 :])
+        return Exchange(name, version).decode(memoryview(self.frame())[4:])
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:
         self.send(name, version, **fields)
