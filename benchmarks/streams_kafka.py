@@ -192,6 +192,9 @@ def main() -> int:
     if given.serve:
         serve(*given.serve)
         return 0
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
+    )  # so that what was started is ended too
     try:
         java = compile_java()
     except (Unavailable, OSError, subprocess.CalledProcessError) as reason:

@@ -11,7 +11,7 @@ from millstream.wire.records import Record
 
 from .conftest import Run
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
 
 ROWS = [
     [

@@ -87,7 +87,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     [("SSL", ""), *((p, m) for p in ("SASL_PLAINTEXT", "SASL_SSL") for m in MECHANISMS)],
 )
 def test_produce_and_read_through_spark(secured: Secured, protocol: str, mechanism: str) -> None:
-    pytest.importorskip("pyspark")
+    pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
     from tests.pipeline.source.reading import read, values
 
     properties = secured.properties(protocol, mechanism)

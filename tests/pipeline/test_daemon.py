@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
 
 from millstream.pipeline import daemon
 

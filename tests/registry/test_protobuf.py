@@ -207,7 +207,7 @@ def test_descriptors_go_both_ways() -> None:
 
 
 def test_descriptors_are_those_of_protoc(tmp_path: Path) -> None:
-    protoc = pytest.importorskip("grpc_tools.protoc")
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
     text = """syntax = "proto3"; package a.b; import "google/protobuf/timestamp.proto";
     message M { string s = 1 [deprecated = true]; repeated int32 n = 2 [packed = false]; map<string, N> m = 3; optional bool o = 4;
       google.protobuf.Timestamp t = 5; oneof u { N x = 6; E e = 7; } N.Deep deep = 8; reserved 20, 30 to 40, 50 to max; reserved "old";

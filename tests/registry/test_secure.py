@@ -53,7 +53,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 def secured(
     broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[RunningRegistry, Path]]:
-    pytest.importorskip("cryptography")
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
     folder = tmp_path_factory.mktemp("tls")
     server, ca = make_certificate(folder)
     users = folder / "users"

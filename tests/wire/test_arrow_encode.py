@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba")
+pytest.importorskip("numba", reason="numba is not installed (pip install millstream[pipelines])")
 
 from millstream.wire.arrow.encode import BadRow, Encoder, Rows, TooLarge
 from millstream.wire.arrow.encode_loops import murmur2 as compiled_murmur2

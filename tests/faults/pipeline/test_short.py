@@ -2,8 +2,10 @@
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("confluent_kafka")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
+pytest.importorskip(
+    "confluent_kafka", reason="confluent-kafka is not installed (pip install millstream[dev])"
+)
 
 from tests.faults.pipeline.run import run
 

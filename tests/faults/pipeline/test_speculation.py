@@ -17,7 +17,7 @@ from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.testing import Broker
 from tests.pipeline.sink.reading import values_of
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = 400

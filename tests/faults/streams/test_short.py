@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("pyspark")
-pytest.importorskip("confluent_kafka")
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
+pytest.importorskip(
+    "confluent_kafka", reason="confluent-kafka is not installed (pip install millstream[dev])"
+)
 
 from tests.faults.streams.run import run
 from tests.faults.streams.verdict import compare, stands_at_zero
