@@ -203,11 +203,12 @@ class Connection:
             self._notice_hangup()
             return
         filled = self._filled
-        room: memoryview | None = _scratch_view
+        room = _scratch_view
         if filled:
-            room = self._room_for_more()
-            if room is None:
+            free = self._room_for_more()
+            if free is None:
                 return
+            room = free
         elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
             room = memoryview(self._buffer)  # frames are large here: the next one is received where it can stay
         count = self._receive(room)
