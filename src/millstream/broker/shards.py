@@ -53,6 +53,9 @@ class Coordinator(Protocol):
     def unloaded(self, shard: Shard) -> None:
         """Not ours any more: forget the shard's state and answer who waits with NOT_COORDINATOR."""
 
+    def holds(self, index: int, key: str) -> bool:
+        """Whether the shard of this index knows anything of the key."""
+
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
@@ -62,6 +65,13 @@ def java_hash(text: str) -> int:
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return value
+
+
+def places(key: str, count: int) -> tuple[int, int]:
+    """The shard of a key, of `count` shards, and where the first release has put it: that took away the sign of a negative
+    hash where Kafka takes its absolute value."""
+    code = java_hash(key)
+    return (min(code, (1 << 32) - code) & 0x7FFFFFFF) % count, (code & 0x7FFFFFFF) % count
 
 
 class Shard:
@@ -227,19 +237,21 @@ class ShardedTopic:
         return len(self.broker.image.partitions[topic.topic_id])
 
     def shard_index(self, key: str) -> int:
-        return (java_hash(key) & 0x7FFFFFFF) % self.count
+        """Where every Kafka puts the key; but a key that the first release has put elsewhere stays there."""
+        place, earlier = places(key, self.count)
+        holds = self.coordinator.holds
+        return earlier if earlier != place and not holds(place, key) and holds(earlier, key) else place
 
     def shard(self, key: str) -> Shard:
         """The shard that holds this key, ready to serve; KafkaError with the coordinator's code if it is not."""
         if not self.exists:
-            raise KafkaError(ErrorCode.coordinator_not_available)
-        shard = self.shards.get(self.shard_index(key))
-        if shard is None:
             raise KafkaError(ErrorCode.not_coordinator)
-        if not shard.ready:
-            raise KafkaError(
-                ErrorCode.coordinator_load_in_progress if shard.loading else ErrorCode.not_coordinator
-            )
+        shard, earlier = (self.shards.get(index) for index in places(key, self.count))
+        if any(one is not None and one.loading for one in (shard, earlier)):
+            raise KafkaError(ErrorCode.coordinator_load_in_progress)
+        shard = self.shards.get(self.shard_index(key))
+        if shard is None or not shard.ready:
+            raise KafkaError(ErrorCode.not_coordinator)
         return shard
 
     async def ensure_exists(self) -> None:

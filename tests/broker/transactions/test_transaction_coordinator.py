@@ -4,18 +4,22 @@ import asyncio
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from millstream.broker.apis.versions import SUPPORTED_FEATURES
+from millstream.broker.transactions.coordinator import TransactionCoordinator
+from millstream.broker.transactions.machine import Machine
+from millstream.broker.transactions.records import State, Transaction
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
 from millstream.cluster.local_store import LocalStore
 from millstream.cluster.registration import Registration
 from millstream.testing import Broker
-from millstream.wire.errors import ErrorCode
+from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import iter_records
 
 from .log_files import batches, log_file, log_partition
@@ -51,7 +55,7 @@ def versions_of_records(broker: Broker, txn: str) -> list[int]:
 
 def test_the_topic_is_created_when_somebody_first_asks_for_it() -> None:
     with Broker() as broker, Client(broker.bootstrap_servers) as client:
-        assert client.try_init("early").error is ErrorCode.coordinator_not_available
+        assert client.try_init("early").error is ErrorCode.not_coordinator
         client.coordinator("early")
         answer = client.ask(
             "metadata", 5, topics=[{"name": "__transaction_state"}], allow_auto_topic_creation=False
@@ -187,3 +191,31 @@ def test_a_two_phase_commit_must_be_allowed() -> None:
     with Broker(settings) as broker, Client(broker.bootstrap_servers) as client:
         assert init(client, "a", enable2_pc=True) is ErrorCode.none
         assert client.describe("a")[0].timeout_ms == 2**31 - 1
+
+
+def test_a_decided_transaction_shows_where_its_markers_are_missing() -> None:
+    partitions = frozenset({("a", 0), ("b", 1)})
+    machine = Machine(Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, partitions, 0))
+    part = SimpleNamespace(find=lambda transactional_id: machine)
+    here: Any = SimpleNamespace(_part=lambda transactional_id: part)
+    assert TransactionCoordinator.describe(here, "id").partitions == partitions
+    machine.marked(("a", 0))
+    assert TransactionCoordinator.describe(here, "id").partitions == {("b", 1)}
+
+
+def test_ids_are_listed_when_all_logs_are_read_or_cannot_be() -> None:
+    def shard(ready: bool, loading: bool) -> Any:
+        return SimpleNamespace(ready=ready, loading=loading)
+
+    def listed(*shards: Any) -> list[str]:
+        parts = {
+            at: SimpleNamespace(shard=each, all=lambda at=at: [f"id {at}"]) for at, each in enumerate(shards)
+        }
+        here: Any = SimpleNamespace(topic=SimpleNamespace(shards=dict(enumerate(shards))), parts=parts)
+        return list(TransactionCoordinator.all(here))
+
+    assert listed(shard(True, False), shard(True, False)) == ["id 0", "id 1"]
+    assert listed(shard(True, False), shard(False, False)) == ["id 0"]
+    with pytest.raises(KafkaError) as raised:
+        listed(shard(True, False), shard(False, True))
+    assert raised.value.code is ErrorCode.coordinator_load_in_progress

@@ -46,6 +46,7 @@ _TO_COORDINATOR_ERROR = {
     ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
     ErrorCode.message_too_large: ErrorCode.unknown_server_error,
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.network_exception: ErrorCode.coordinator_load_in_progress,  # the transaction's coordinator is out of reach
 }
 
 
@@ -140,6 +141,10 @@ class GroupCoordinator:
         if part is not None:
             for group in part.groups.values():
                 self.end(group, ErrorCode.not_coordinator)
+
+    def holds(self, index: int, key: str) -> bool:
+        part = self.parts.get(index)
+        return part is not None and part.holds(key)
 
     def end(self, group: Group, error: ErrorCode) -> None:
         """This group is not here any more: who waits for it is told why."""

@@ -96,6 +96,10 @@ class Part:
         self._new_group = new_group
         self._unread: dict[str, bytes] = {}  # while loading: the latest record of each classic group
 
+    def holds(self, group_id: str) -> bool:
+        offsets = self.offsets
+        return group_id in self.groups or group_id in offsets or offsets.in_transaction(group_id)
+
     # ------------------------------------------------------------------ the log
 
     def replay(

@@ -141,6 +141,10 @@ class TransactionCoordinator:
             for completion in part.completions.values():
                 completion.stop()
 
+    def holds(self, index: int, key: str) -> bool:
+        part = self.parts.get(index)
+        return part is not None and part.holds(key)
+
     def close(self) -> None:
         """The broker stops: what is not complete is completed after the next start."""
         for part in self.parts.values():
@@ -156,15 +160,18 @@ class TransactionCoordinator:
         timeout_ms: int,
         known: tuple[int, int] | None,
         two_phase: bool = False,
+        keep_prepared: bool = False,
     ) -> Answer:
         """A producer asks for its identity; with a transactional id, everybody who had it before is fenced."""
         if transactional_id is None:
             return self._with_ids(lambda: Outcome(producer_id=self.ids.take(), epoch=0))
         if not transactional_id or len(transactional_id.encode()) > LONGEST_ID:
             return Outcome(ErrorCode.invalid_request)
+        if two_phase and not self.broker.settings.boolean("transaction.two.phase.commit.enable"):
+            return Outcome(ErrorCode.transactional_id_authorization_failed)
+        if keep_prepared:
+            return Outcome(ErrorCode.unsupported_version)
         if two_phase:
-            if not self.broker.settings.boolean("transaction.two.phase.commit.enable"):
-                return Outcome(ErrorCode.transactional_id_authorization_failed)
             timeout_ms = NEVER_TIMES_OUT
         elif not 0 < timeout_ms <= self.broker.settings.integer("transaction.max.timeout.ms"):
             return Outcome(ErrorCode.invalid_transaction_timeout)
@@ -236,20 +243,25 @@ class TransactionCoordinator:
         return self._with_ids(end)
 
     def describe(self, transactional_id: str) -> Transaction:
-        """The committed state; KafkaError if there is none, or not here."""
+        """The committed state, of a decided transaction with the partitions that still wait for their marker. KafkaError
+        if there is none, or not here."""
         if not transactional_id:
             raise KafkaError(ErrorCode.invalid_request)
         machine = self._part(transactional_id).find(transactional_id)
         if machine is None:
             raise KafkaError(ErrorCode.transactional_id_not_found)
+        if machine.current.state in PREPARED:
+            return machine.current._replace(partitions=frozenset(machine.unmarked))
         return machine.current
 
     def all(self) -> Iterator[Transaction]:
-        """Every transactional id coordinated here; KafkaError while some are still being loaded."""
-        if any(not shard.ready for shard in self.topic.shards.values()):
+        """Every transactional id coordinated here; KafkaError while some are still being loaded. Those of a log that
+        cannot be read are not coordinated by anybody."""
+        if any(shard.loading for shard in self.topic.shards.values()):
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         for part in self.parts.values():
-            yield from part.all()
+            if part.shard.ready:
+                yield from part.all()
 
     # ------------------------------------------------------------------ offsets in a transaction
 

@@ -56,6 +56,9 @@ class Part:
     def __len__(self) -> int:
         return len(self.machines) + len(self._unread)
 
+    def holds(self, transactional_id: str) -> bool:
+        return transactional_id in self.machines or transactional_id in self._unread
+
     def find(self, transactional_id: str) -> Machine | None:
         machine = self.machines.get(transactional_id)
         if machine is None and self._unread:
