@@ -7,7 +7,7 @@ import pytest
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.storage.producers import Producer, ProducerTable, decode_snapshot
-from millstream.wire.batch import MAX_SEQUENCE
+from millstream.wire.batch import MAX_SEQUENCE, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
 
 from .batches import NOW, batch, fill, headers, real, small
@@ -73,6 +73,15 @@ def test_epochs(open_log: OpenLog) -> None:
     refused(log, ErrorCode.invalid_producer_epoch, 1, epoch=3)
     assert send(log, 0, epoch=4).duplicate
     send(log, 1, epoch=4)
+
+
+def test_out_of_order_comes_before_out_of_the_transaction(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append_leader(batch(producer=7, sequence=0, attributes=TRANSACTIONAL), 0, NOW)
+    refused(log, ErrorCode.invalid_txn_state, 1)
+    refused(log, ErrorCode.out_of_order_sequence_number, 2)
+    refused(log, ErrorCode.invalid_txn_state, 0, epoch=1)
+    refused(log, ErrorCode.out_of_order_sequence_number, 1, epoch=1)
 
 
 def test_sequences_wrap(open_log: OpenLog) -> None:

@@ -168,7 +168,6 @@ class ProducerTable:
                 ErrorCode.invalid_record,
                 f"sequence number {header.base_sequence} in a batch of producer {header.producer_id}",
             )
-        transactional = header.is_transactional
         if known is None:
             return None
         if header.producer_epoch < known.epoch:
@@ -179,11 +178,6 @@ class ProducerTable:
         sent = known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
         if sent is not None:
             return sent
-        if known.txn_first_offset >= 0 and not transactional:
-            raise KafkaError(
-                ErrorCode.invalid_txn_state,
-                f"producer {known.id} has an open transaction in {self.name} and must write within it",
-            )
         expected = known.next_sequence if header.producer_epoch == known.epoch else 0
         if expected < 0:
             expected = 0
@@ -191,6 +185,11 @@ class ProducerTable:
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer {known.id} sent sequence {header.base_sequence} to {self.name}, expected {expected}",
+            )
+        if known.txn_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"producer {known.id} has an open transaction in {self.name} and must write within it",
             )
         return None
 

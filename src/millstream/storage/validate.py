@@ -27,6 +27,7 @@ from millstream.wire.batch import (
     LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC,
+    NO_TIMESTAMP,
     SMALLEST_RECORD,
     BatchHeader,
     read_header,
@@ -159,13 +160,17 @@ def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview
         reason = (
             f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms ahead of {now_ms}"
         )
-    elif 0 <= header.base_timestamp < earliest or 0 <= header.max_timestamp < earliest:
+    elif _too_old(header.base_timestamp, earliest) or _too_old(header.max_timestamp, earliest):
         reason = (
             f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms behind {now_ms}"
         )
     else:
         return batch
     raise RecordsRefused(ErrorCode.invalid_timestamp, reason, _outside(batch, header, earliest, latest))
+
+
+def _too_old(timestamp: int, earliest: int) -> bool:
+    return timestamp < earliest and timestamp != NO_TIMESTAMP
 
 
 def _outside(batch: memoryview, header: BatchHeader, earliest: int, latest: int) -> tuple[int, ...]:
@@ -178,7 +183,7 @@ def _outside(batch: memoryview, header: BatchHeader, earliest: int, latest: int)
         return tuple(
             index
             for index, record in enumerate(iter_records(batch, MOST_OPENED))
-            if record.timestamp > latest or 0 <= record.timestamp < earliest
+            if record.timestamp > latest or _too_old(record.timestamp, earliest)
         )
     except KafkaError:
         return ()

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from millstream.broker.transactions import markers as module
-from millstream.broker.transactions.machine import Machine, Marker
-from millstream.broker.transactions.markers import MARKERS_PER_TURN, Completion
+from millstream.broker.transactions.machine import MAX_EPOCH, Machine, Marker
+from millstream.broker.transactions.markers import MARKERS_PER_TURN, Completion, LocalMarkers
 from millstream.broker.transactions.records import State, TopicPartition, Transaction
+from millstream.storage.producers import Producer
 from millstream.wire.errors import ErrorCode, KafkaError
 
 SHARD: Any = SimpleNamespace(epoch=7, partition="__transaction_state-1")
@@ -141,3 +142,29 @@ async def test_after_stop_nothing_more_happens() -> None:
     completion.stop()
     await asyncio.sleep(0.02)
     assert writer.written == []
+
+
+@pytest.mark.parametrize(
+    ("known", "open_at", "marker", "accepted"),
+    [
+        (3, 17, Marker(5, 3, True, 2), False),  # comes too late: it would end the next transaction
+        (3, 17, Marker(5, 4, True, 2), True),
+        (3, -1, Marker(5, 3, True, 2), True),  # repeated, nothing is open
+        (3, 17, Marker(5, 3, True, 0), True),  # before version 2 epochs stay the same
+        (MAX_EPOCH, 17, Marker(5, MAX_EPOCH, False, 2), True),  # there is no higher one
+    ],
+)
+def test_from_version_2_on_a_marker_is_above_its_records(
+    known: int, open_at: int, marker: Marker, accepted: bool
+) -> None:
+    producer = Producer(5, known)
+    producer.txn_first_offset = open_at
+    log = SimpleNamespace(producers=SimpleNamespace(by_id={5: producer}))
+    partition: Any = SimpleNamespace(topic="t", index=0, leads=True, enough_in_sync=True, log=log)
+    broker: Any = None
+    if accepted:
+        LocalMarkers(broker)._check(partition, marker)
+        return
+    with pytest.raises(KafkaError) as raised:
+        LocalMarkers(broker)._check(partition, marker)
+    assert raised.value.code is ErrorCode.invalid_producer_epoch

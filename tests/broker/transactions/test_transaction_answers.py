@@ -33,6 +33,20 @@ def test_init_refuses_what_makes_no_sense(client: Client) -> None:
     assert client.try_init(txn, known=(-1, 5)) == refused(ErrorCode.invalid_request)
 
 
+def test_init_refuses_two_phase_commit(client: Client) -> None:
+    """The right to it comes before what it is for; without a transactional id it means nothing."""
+    txn = name("init")
+    client.coordinator(txn)
+    unsupported, not_allowed = ErrorCode.unsupported_version, ErrorCode.transactional_id_authorization_failed
+    assert client.try_init(txn, version=6, keep_prepared_txn=True) == refused(unsupported)
+    assert client.try_init(txn, version=6, keep_prepared_txn=True, timeout_ms=-1) == refused(unsupported)
+    for keep_prepared in (False, True):
+        answer = client.try_init(txn, version=6, enable2_pc=True, keep_prepared_txn=keep_prepared)
+        assert answer == refused(not_allowed)
+    assert client.try_init("", version=6, enable2_pc=True) == refused(ErrorCode.invalid_request)
+    assert client.try_init(None, version=6, enable2_pc=True, keep_prepared_txn=True).error is NONE
+
+
 def test_init_without_transactional_id_gives_an_id_to_everybody(client: Client) -> None:
     first = client.patiently(lambda: client.try_init(None))
     second = client.try_init(None, version=0)
@@ -236,6 +250,9 @@ def test_produce_in_version_2_adds_the_partition(client: Client) -> None:
     assert client.produce_code(txn, topic, batch(identity, 5), 12, 2) is (
         ErrorCode.out_of_order_sequence_number
     ), "a transaction begins with sequence 0"
+    assert client.describe(txn)[0].partitions == {(topic, 0), (topic, 1), (topic, 2)}, "but it is added first"
+    stale = identity._replace(epoch=identity.epoch + 1)
+    assert client.produce_code(txn, topic, batch(stale, 5), 12, 2) is OLD_FENCED
     ended = client.end(txn, identity, True, 5)
     client.wait_for_state(txn, "CompleteCommit")
     assert client.produce_code(txn, topic, batch(identity, 2), 12) is OLD_FENCED
@@ -259,9 +276,14 @@ def test_produce_with_a_wrong_identity(client: Client, version: int) -> None:
 
 
 def test_produce_of_two_producers_in_one_request(client: Client) -> None:
-    txn, topic = name("produce"), client.topic(2)
+    txn, topic = name("produce"), client.topic(3)
     identity = client.init(txn)
-    answers = client.try_produce(txn, {(topic, 0): batch(identity), (topic, 1): batch(NOBODY)}, 12)
+    batches = {
+        (topic, 0): batch(identity),
+        (topic, 1): batch(NOBODY),
+        (topic, 2): batch(identity, transactional=False),
+    }
+    answers = client.try_produce(txn, batches, 12)
     assert {answer.error_code for answer in answers.values()} == {WRONG_ID}
 
 
@@ -272,6 +294,8 @@ def test_a_plain_batch_needs_no_transaction_but_must_not_be_mixed_into_one(clien
     assert client.state(txn) == "Empty"
     client.produce(txn, topic, batch(identity, 1), 12)
     assert client.produce_code(txn, topic, batch(identity, 2, transactional=False), 12) is WRONG_STATE
+    out_of_order = ErrorCode.out_of_order_sequence_number
+    assert client.produce_code(txn, topic, batch(identity, 3, transactional=False), 12) is out_of_order
 
 
 # ------------------------------------------------------------------ WriteTxnMarkers
@@ -291,6 +315,26 @@ def test_markers(client: Client) -> None:
         )
         assert again == {where: NONE}, "a marker more does no harm"
     assert client.end_offset(topic, committed=True) == 4
+
+
+def test_markers_are_answered_by_producer(client: Client) -> None:
+    topic = client.topic(2)
+    markers = [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "transaction_result": False,
+            "topics": [{"name": topic, "partition_indexes": indexes}] if indexes else [],
+            "coordinator_epoch": 0,
+            "transaction_version": 0,
+        }
+        for producer_id, indexes in ((NOBODY.id, [0]), (NOBODY.id + 1, []), (NOBODY.id, [1, 7]))
+    ]
+    (found,) = client.ask("write_txn_markers", 1, markers=markers).markers
+    (where,) = found.topics
+    codes = {each.partition_index: each.error_code for each in where.partitions}
+    assert (found.producer_id, where.name) == (NOBODY.id, topic)
+    assert codes == {0: NONE, 1: NONE, 7: ErrorCode.unknown_topic_or_partition}
 
 
 def test_an_administrator_ends_a_hanging_transaction(client: Client) -> None:
@@ -342,7 +386,7 @@ def test_list(client: Client) -> None:
     identity = client.init(busy)
     client.produce(busy, topic, batch(identity), 12)
     for version in range(3):
-        found, unknown, error = listed(client, version, state_filters=["Ongoing", "Nonsense"])
+        found, unknown, error = listed(client, version, state_filters=["Ongoing", "Nonsense", "Nonsense"])
         assert busy in found
         assert idle not in found
         assert (unknown, error) == (("Nonsense",), NONE)

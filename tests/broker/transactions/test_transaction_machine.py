@@ -239,8 +239,8 @@ def test_v1_ends_with_the_same_epoch(commit: bool) -> None:
     assert (outcome.producer_id, outcome.epoch) == (-1, -1)
     assert p.machine.marker() == Marker(100, 3, commit, 0)
     assert p.machine.unmarked == {A, B}
-    assert error(p.end(commit, version=0)) is ErrorCode.concurrent_transactions
-    assert error(p.end(not commit, version=0)) is ErrorCode.invalid_txn_state
+    for again in (commit, not commit):
+        assert error(p.end(again, version=0)) is ErrorCode.concurrent_transactions
     p.machine.marked(A)
     assert p.machine.complete(NOW) is None, "one marker is missing"
     p.machine.marked(B)
@@ -276,7 +276,7 @@ def test_v2_every_end_bumps_the_epoch(commit: bool) -> None:
     outcome = p.end(commit, markers=False)
     assert (outcome.producer_id, outcome.epoch) == (100, 1)
     assert p.machine.marker() == Marker(100, 1, commit, 2), "markers carry the new epoch"
-    for by in ((100, 0), (100, 1)):
+    for by in ((100, 0), (100, 1), (100, 7), (55, 0)):
         assert error(p.end(commit, by=by)) is ErrorCode.concurrent_transactions
         assert error(p.end(not commit, by=by)) is ErrorCode.concurrent_transactions
     p.finish()
@@ -339,6 +339,40 @@ def test_v2_used_up_epochs_lead_to_the_next_producer_id() -> None:
     assert error(p.end(False, by=(100, LAST_EPOCH))) is ErrorCode.invalid_txn_state
     assert error(p.end(True, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
     assert p.init(known=(100, LAST_EPOCH)).epoch == 0, "a producer that missed the answer asks again"
+
+
+def test_v2_an_end_from_before_init_changed_the_producer_id_is_fenced() -> None:
+    p = Producer(epoch=LAST_EPOCH)
+    p.init()
+    assert p.now == (101, 0)
+    for commit in (True, False):
+        assert error(p.end(commit, by=(100, LAST_EPOCH))) is ErrorCode.producer_fenced
+        assert error(p.end(commit, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_v2_the_very_last_epoch_can_still_end_a_transaction(commit: bool) -> None:
+    """Version 1 fences with it, and an abort that is repeated in version 2 is told it."""
+    p = Producer(epoch=LAST_EPOCH, server_version=1)
+    p.add(A)
+    p.init()
+    assert p.end(False, by=(100, LAST_EPOCH))[:3] == (ErrorCode.none, 100, MAX_EPOCH)
+    p.add(A)
+    outcome = p.end(commit, markers=False)
+    assert (outcome.error, outcome.producer_id, outcome.epoch) == (ErrorCode.none, 101, 0)
+    assert p.machine.marker() == Marker(100, MAX_EPOCH, commit, 2)
+    p.finish()
+    assert p.now == (101, 0)
+
+
+@pytest.mark.parametrize("server_version", [1, 2])
+def test_the_very_last_epoch_can_still_be_taken_away(server_version: int) -> None:
+    p = Producer(epoch=MAX_EPOCH, server_version=server_version)
+    p.add(A)
+    assert p.init().error is ErrorCode.concurrent_transactions
+    assert p.log[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    p.init()
+    assert p.now == ((101, 0) if server_version < 2 else (101, 1))
 
 
 def test_v2_taking_away_with_epochs_used_up() -> None:

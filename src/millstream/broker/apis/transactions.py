@@ -61,13 +61,13 @@ class TransactionsApi:
             if (given[0] == -1) != (given[1] == -1):
                 return self._identity(call, Outcome(ErrorCode.invalid_request))
             known = None if given[0] == -1 else given
-        two_phase = False
+        two_phase, keep_prepared = False, False
         if call.version >= 6:
-            two_phase = request.enable2_pc
-            if request.keep_prepared_txn:
-                return self._identity(call, Outcome(ErrorCode.unsupported_version))
+            two_phase, keep_prepared = request.enable2_pc, request.keep_prepared_txn
         timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
-        answer = self.coordinator.init_producer_id(request.transactional_id, timeout_ms, known, two_phase)
+        answer = self.coordinator.init_producer_id(
+            request.transactional_id, timeout_ms, known, two_phase, keep_prepared
+        )
         return _when_known(answer, lambda outcome: self._identity(call, outcome))
 
     def _identity(self, call: Call, outcome: Outcome) -> Any:
@@ -206,7 +206,7 @@ class TransactionsApi:
 
     def write_markers(self, call: Call) -> Any:
         """From a coordinator elsewhere, or from an administrator who ends a transaction that nobody coordinates."""
-        found: list[tuple[int, Verdicts]] = []
+        found: dict[int, Verdicts] = {}
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
         for asked in call.request.markers:
             marker = Marker(
@@ -215,8 +215,8 @@ class TransactionsApi:
                 asked.transaction_result,
                 asked.transaction_version if call.version >= 2 else 0,
             )
-            verdicts: Verdicts = {}
             for partition in _partitions(asked.topics, "partition_indexes"):
+                verdicts = found.setdefault(asked.producer_id, {})
                 verdicts[partition] = ErrorCode.none
                 try:
                     future = self.coordinator.markers.write(marker, asked.coordinator_epoch, partition)
@@ -225,7 +225,6 @@ class TransactionsApi:
                     continue
                 if future is not None:
                     waiting.append((verdicts, partition, future))
-            found.append((asked.producer_id, verdicts))
         if waiting:
             return self._marked_later(call, found, waiting)
         return self._marked(call, found)
@@ -233,7 +232,7 @@ class TransactionsApi:
     async def _marked_later(
         self,
         call: Call,
-        found: list[tuple[int, Verdicts]],
+        found: dict[int, Verdicts],
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]],
     ) -> Any:
         for verdicts, partition, future in waiting:
@@ -243,7 +242,7 @@ class TransactionsApi:
                 verdicts[partition] = error.code
         return self._marked(call, found)
 
-    def _marked(self, call: Call, found: list[tuple[int, Verdicts]]) -> Any:
+    def _marked(self, call: Call, found: dict[int, Verdicts]) -> Any:
         return call.answer(
             markers=tuple(
                 call.make(
@@ -263,7 +262,7 @@ class TransactionsApi:
                         for topic, indexes in _by_topic(verdicts)
                     ),
                 )
-                for producer_id, verdicts in found
+                for producer_id, verdicts in found.items()
             )
         )
 
@@ -293,7 +292,9 @@ class TransactionsApi:
 
     def list(self, call: Call) -> Any:
         request = call.request
-        unknown = tuple(label for label in request.state_filters if label not in STATE_OF_LABEL)
+        unknown = tuple(
+            label for label in dict.fromkeys(request.state_filters) if label not in STATE_OF_LABEL
+        )
         states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
         duration_ms = request.duration_filter if call.version >= 1 else -1
         try:

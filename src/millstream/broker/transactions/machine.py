@@ -243,12 +243,10 @@ class Machine:
             return WRONG_ID
         if epoch != t.epoch:
             return FENCED
-        if self.pending is not None:
+        if self.pending is not None or t.state in PREPARED:
             return CONCURRENT
         if t.state is State.ONGOING:
             return self._prepare(commit, 0, t.epoch, t.last_epoch, NO_ID, now_ms)
-        if t.state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
-            return CONCURRENT
         if t.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return OK
         return WRONG_STATE
@@ -262,20 +260,16 @@ class Machine:
         now_ms: int,
         new_id: Callable[[], int],
     ) -> Outcome:
-        """The epoch tells a repeated end (one epoch behind) from the next one."""
+        """The epoch tells a repeated end (one epoch behind) from the next one. While one is under way nobody is judged:
+        the producer may come with an identity that counts only when all is done."""
         t = self.current
-        current = producer_id == t.producer_id and epoch == t.epoch
-        repeated = (producer_id == t.producer_id and epoch == t.epoch - 1) or (
-            producer_id != t.producer_id
-            and (producer_id, epoch, t.epoch)
-            == (t.previous_id, LAST_EPOCH, 0)  # answered with a new producer id
-        )
-        if t.state in PREPARED and (current or repeated or (producer_id, epoch) == (t.next_id, 0)):
+        if self.pending is not None or t.state in PREPARED:
             return CONCURRENT
-        if not current and not (repeated and t.state in _COMPLETED.values()):
-            return FENCED if producer_id == t.producer_id else WRONG_ID
-        if self.pending is not None:
-            return CONCURRENT
+        behind = producer_id == t.producer_id and epoch == t.epoch - 1
+        rotated = (producer_id, epoch, t.epoch) == (t.previous_id, LAST_EPOCH, 0)  # the id has changed since
+        repeated = (behind or rotated) and t.state in _COMPLETED.values()
+        if (producer_id, epoch) != (t.producer_id, t.epoch) and not repeated:
+            return FENCED if producer_id == t.producer_id or rotated else WRONG_ID
         if t.state is State.ONGOING:
             return self._prepare_v2(commit, client_version, now_ms, new_id)
         if repeated:
@@ -288,7 +282,12 @@ class Machine:
     ) -> Outcome:
         t = self.current
         next_id = new_id() if exhausted(t.epoch) else NO_ID
-        return self._prepare(commit, client_version, t.epoch + 1, t.epoch, next_id, now_ms)
+        return self._prepare(commit, client_version, self._next_epoch(), t.epoch, next_id, now_ms)
+
+    def _next_epoch(self) -> int:
+        """No producer should have the last one, which is for fencing. One that has it nevertheless (version 2 tells it
+        who repeats an abort that version 1 fenced) can still be ended."""
+        return min(self.current.epoch + 1, MAX_EPOCH)
 
     def _prepare(
         self, commit: bool, client_version: int, epoch: int, last_epoch: int, next_id: int, now_ms: int
@@ -315,7 +314,7 @@ class Machine:
         if server_version >= 2:
             aborted = self._prepare_v2(False, server_version, now_ms, new_id)
         else:
-            aborted = self._prepare(False, 0, self.current.epoch + 1, NO_EPOCH, NO_ID, now_ms)
+            aborted = self._prepare(False, 0, self._next_epoch(), NO_EPOCH, NO_ID, now_ms)
         return Outcome(write=aborted.write)
 
     def time_out(self, now_ms: int, new_id: Callable[[], int], server_version: int) -> Outcome | None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.broker.transactions.machine import Machine, Marker
+from millstream.broker.transactions.machine import MAX_EPOCH, Machine, Marker
 from millstream.broker.transactions.records import TopicPartition, Transaction
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -99,7 +99,11 @@ class LocalMarkers:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "the group coordinator is still loading")
         if marker.version >= EPOCHS_OF_THEIR_OWN:
             known = partition.log.producers.by_id.get(marker.producer_id)
-            if known is not None and known.epoch == marker.epoch and known.txn_first_offset >= 0:
+            if (
+                known is not None
+                and known.epoch == marker.epoch != MAX_EPOCH  # there is no higher one to tell them apart with
+                and known.txn_first_offset >= 0
+            ):
                 raise KafkaError(
                     ErrorCode.invalid_producer_epoch,
                     f"a marker with epoch {marker.epoch} comes too late for {partition}: its producer's next "

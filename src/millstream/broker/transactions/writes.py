@@ -6,8 +6,9 @@ is part of it: otherwise nobody would ever end it there, and readers of committe
 it is only verified. Once the producer has an open transaction in the partition, later batches need no question.
 
 The coordinator is asked once per request, for all its partitions. In a cluster of one it is this broker, and the answer
-is there at once unless a write has to wait; then the request waits too and is judged again from the beginning, so that
-there is never a gap between the verdict and the append in which the transaction could end.
+is there at once unless a write has to wait, or the producer's last transaction is not quite complete; then the request
+waits too and is judged again from the beginning, so that there is never a gap between the verdict and the append in
+which the transaction could end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING
 
-from millstream.broker.transactions.machine import Outcome
+from millstream.broker.transactions.machine import CONCURRENT, Outcome
 from millstream.wire.batch import HEADER_SIZE, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.produce import ProduceRequest
@@ -24,6 +25,7 @@ from millstream.wire.produce import ProduceRequest
 if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
     from millstream.broker.transactions.coordinator import TransactionCoordinator, Verdicts
+    from millstream.broker.transactions.records import TopicPartition
 
 FIRST_THAT_ADDS = 12  # version of Produce
 FIRST_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
@@ -63,18 +65,14 @@ class TransactionalWrites:
             hosted = table.get(topic)
             for index, records in batches:
                 partition = hosted.get(index) if hosted is not None else None
-                if (
-                    partition is None
-                    or not partition.open_to_clients
-                    or records is None
-                    or len(records) < HEADER_SIZE
-                    or not records[22] & TRANSACTIONAL
-                ):
+                if partition is None or not partition.open_to_clients:
+                    continue
+                touched.append(partition)
+                if records is None or len(records) < HEADER_SIZE or not records[22] & TRANSACTIONAL:
                     continue
                 producer = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-                touched.append(partition)
                 identities.add(producer[:2])
-                begins = self._begins(partition, producer, version)
+                begins = self._begins(partition, producer)
                 if isinstance(begins, KafkaError):
                     refused[partition] = begins
                 elif begins:
@@ -94,11 +92,9 @@ class TransactionalWrites:
             self._sort_out(verdicts, beginning, version, refused)
         return refused or None
 
-    def _begins(
-        self, partition: Partition, producer: tuple[int, int, int], version: int
-    ) -> KafkaError | bool:
+    def _begins(self, partition: Partition, producer: tuple[int, int, int]) -> KafkaError | bool:
         """Whether this batch begins the producer's transaction here, or only goes on with it."""
-        producer_id, epoch, sequence = producer
+        producer_id, epoch, _ = producer
         known = partition.log.producers.by_id.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
@@ -107,17 +103,6 @@ class TransactionalWrites:
                     f"epoch {epoch} of producer {producer_id} is older than {known.epoch} in {partition}",
                 )
             return known.txn_first_offset < 0 or known.epoch != epoch
-        if version >= FIRST_THAT_ADDS and sequence:
-            return KafkaError(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer {producer_id} begins in {partition} with sequence {sequence}, expected 0",
-            )
-        before = self._refused_first.get((partition, producer_id)) if self._refused_first else None
-        if before is not None and before[0] == epoch and sequence > before[1]:
-            return KafkaError(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer {producer_id} begins in {partition} with sequence {sequence}, but {before[1]} was refused",
-            )
         return True
 
     def _ask(
@@ -134,7 +119,29 @@ class TransactionalWrites:
                 return {}
             return coordinator.verify_partitions(transactional_id, *identity, which)
         answer = coordinator.add_partitions(transactional_id, *identity, which, client_version=2)
-        return dict.fromkeys(which, answer.error) if isinstance(answer, Outcome) else answer
+        if not isinstance(answer, Outcome):
+            return answer
+        if answer.error is ErrorCode.concurrent_transactions:
+            asking = self._ask_again(transactional_id, identity, which)
+            return asyncio.get_running_loop().create_task(asking)
+        return dict.fromkeys(which, answer.error)
+
+    async def _ask_again(
+        self, transactional_id: str, identity: tuple[int, int], which: list[TopicPartition]
+    ) -> Outcome:
+        """The producer's last transaction is being completed, which takes a moment: less than the producer would wait
+        before it sends all this again."""
+        coordinator = self._coordinator
+        settings = coordinator.broker.settings
+        pause_ms = settings.integer("add.partitions.to.txn.retry.backoff.ms")
+        left_ms = settings.integer("add.partitions.to.txn.retry.backoff.max.ms")
+        outcome = CONCURRENT
+        while outcome.error is ErrorCode.concurrent_transactions and left_ms > 0:
+            await asyncio.sleep(pause_ms / 1000)
+            left_ms -= pause_ms
+            answer = coordinator.add_partitions(transactional_id, *identity, which, client_version=2)
+            outcome = answer if isinstance(answer, Outcome) else await answer
+        return outcome
 
     def _sort_out(
         self,
@@ -147,7 +154,10 @@ class TransactionalWrites:
             code = verdicts.get((partition.topic, partition.index), ErrorCode.none)
             first = (partition, producer_id)
             if code is ErrorCode.none:
-                if self._refused_first:
+                problem = self._out_of_order(partition, (producer_id, epoch, sequence), version)
+                if problem is not None:
+                    refused[partition] = problem
+                elif self._refused_first:
                     self._refused_first.pop(first, None)
                 continue
             refused[partition] = _for_producer(code, version)
@@ -156,6 +166,21 @@ class TransactionalWrites:
             self._refused_first[first] = (epoch, lowest)
             if len(self._refused_first) > MOST_REMEMBERED:
                 del self._refused_first[next(iter(self._refused_first))]
+
+    def _out_of_order(
+        self, partition: Partition, producer: tuple[int, int, int], version: int
+    ) -> KafkaError | None:
+        """What the partition cannot see by itself of a producer that it does not know."""
+        producer_id, epoch, sequence = producer
+        if producer_id in partition.log.producers.by_id:
+            return None
+        where = f"producer {producer_id} begins in {partition} with sequence {sequence}"
+        if version >= FIRST_THAT_ADDS and sequence:
+            return KafkaError(ErrorCode.out_of_order_sequence_number, f"{where}, expected 0")
+        before = self._refused_first.get((partition, producer_id)) if self._refused_first else None
+        if before is not None and before[0] == epoch and sequence > before[1]:
+            return KafkaError(ErrorCode.out_of_order_sequence_number, f"{where}, but {before[1]} was refused")
+        return None
 
 
 def _for_producer(code: ErrorCode, version: int) -> KafkaError:
