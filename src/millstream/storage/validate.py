@@ -173,7 +173,9 @@ def _too_old(timestamp: int, earliest: int) -> bool:
     return timestamp < earliest and timestamp != NO_TIMESTAMP
 
 
-def _outside(batch: memoryview, header: BatchHeader, earliest: int, latest: int) -> tuple[int, ...]:
+def _outside(
+    batch: memoryview, header: BatchHeader, earliest: int, latest: int
+) -> tuple[tuple[int, str], ...]:
     """The records whose time is not between these; none where it would take too long to find out, or cannot be."""
     from millstream.wire.records import MOST_NAMED, iter_records
 
@@ -181,7 +183,11 @@ def _outside(batch: memoryview, header: BatchHeader, earliest: int, latest: int)
         return ()
     try:
         return tuple(
-            index
+            (
+                index,
+                f"Timestamp {record.timestamp} of message with offset {index} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]",
+            )
             for index, record in enumerate(iter_records(batch, MOST_OPENED))
             if record.timestamp > latest or _too_old(record.timestamp, earliest)
         )

@@ -18,9 +18,9 @@ class KafkaError(Exception):
 
 
 class RecordsRefused(KafkaError):
-    """A batch is refused because of some of its records: `records` are their places in it."""
+    """A batch is refused because of some of its records: `records` are their places in it, and what is wrong with each."""
 
-    def __init__(self, code: ErrorCode, message: str, records: tuple[int, ...]) -> None:
+    def __init__(self, code: ErrorCode, message: str, records: tuple[tuple[int, str], ...]) -> None:
         super().__init__(code, message)
         self.args = (code, message, records)
         self.records = records

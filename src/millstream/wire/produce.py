@@ -27,8 +27,6 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_SIZE = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")  # index, error, base offset, append time, log start
 _RESULT_V3 = struct.Struct(">ihqq")
-_REFUSED_RECORD = struct.Struct(">iBB")  # its place in the batch, no message, no tags
-_REFUSED_RECORD_V8 = struct.Struct(">ih")
 
 
 class ProduceRequest(NamedTuple):
@@ -46,7 +44,7 @@ class PartitionResult(NamedTuple):
     log_start: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None  # (id, epoch), told with a leadership error
-    records: tuple[int, ...] = ()  # those of the batch for which it was refused
+    records: tuple[tuple[int, str], ...] = ()  # those of the batch for which it was refused, and why
 
 
 def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
@@ -214,8 +212,7 @@ def _pack_flexible(version: int, topics: list[tuple[bytes, list[PartitionResult]
             tags = b"\0"
             if leader is not None and version >= 10:
                 tags = b"\x01\0\x09" + struct.pack(">iiB", leader[0], leader[1], 0)
-            # A record without words of its own: clients show those of the batch.
-            refused = b"".join(_REFUSED_RECORD.pack(record, 0, 0) for record in records)
+            refused = b"".join(INT32.pack(place) + _compact(reason) + b"\0" for place, reason in records)
             out.append(uvarint(len(records) + 1) + refused + text + tags)
         out.append(b"\0")
     out.append(b"\0\0\0\0")  # throttle time
@@ -232,12 +229,16 @@ def _pack_old(version: int, topics: list[tuple[bytes, list[PartitionResult]]]) -
                 continue
             out.append(_RESULT.pack(index, error, base, append_time, start))
             if version == 8:
-                text = (message or "").encode()
                 out.append(INT32.pack(len(records)))
-                out.extend(_REFUSED_RECORD_V8.pack(record, -1) for record in records)
-                out.append(b"\xff\xff" if message is None else INT16.pack(len(text)) + text)
+                out.extend(INT32.pack(place) + _string(reason) for place, reason in records)
+                out.append(b"\xff\xff" if message is None else _string(message))
     out.append(b"\0\0\0\0")
     return b"".join(out)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return INT16.pack(len(data)) + data
 
 
 def _compact(text: str) -> bytes:

@@ -205,7 +205,10 @@ def check_records(
         raise RecordsRefused(
             ErrorCode.invalid_record,
             f"{len(keyless)} of {header.record_count} records have no key, which a compacted topic requires",
-            tuple(keyless) if len(keyless) <= MOST_NAMED else (),
+            tuple(
+                (place, "Compacted topic cannot accept message without key.")
+                for place in keyless[:MOST_NAMED]
+            ),
         )
     return header
 
