@@ -32,6 +32,7 @@ from millstream.pipeline.streams import (
     minutes,
     serdes,
     session_store,
+    window_store,
 )
 from millstream.testing.topology import TopologyTestDriver
 
@@ -306,6 +307,9 @@ def test_a_topology_by_hand() -> None:
     assert driver.store("rows").get("a") == "x"
 
 
+PATTERN = re.compile("a.*")
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -319,6 +323,34 @@ def test_a_topology_by_hand() -> None:
         (lambda b: b.stream("a").process(Processor, stores=["no"]), "no store no"),
         (lambda b: (b.stream("a").to("x", name="s"), b.stream("b").to("y", name="s")), "two nodes named s"),
         (lambda b: (b.build(), b.build()), "built its topology already"),
+        (lambda b: b.stream([]).to("x"), "no topic to read"),
+        (
+            lambda b: (b.stream("a", reset="latest").to("x"), b.stream("a").to("y")),
+            "begin at different places",
+        ),
+        (
+            lambda b: (
+                b.stream(PATTERN, reset="latest").to("x"),
+                b.stream(PATTERN, reset="earliest").to("y"),
+            ),
+            "begin at different places",
+        ),
+        (lambda b: (b.stream("abc").to("x"), b.stream(PATTERN).to("y")), "fits topic abc"),
+        (lambda b: (b.stream(PATTERN).to("x"), b.stream("abc").to("y")), "topic abc is read by"),
+        (lambda b: b.stream("a").filter(max, name="not so"), "'not so' is no name"),
+        (lambda b: b.stream("a").process(Processor, name=""), "'' is no name"),
+        (lambda b: b.stream("a").map(min, name=".."), "'..' is no name"),
+        (lambda b: b.table("a", name="a" * 243), "aaa-source' is no name"),
+        (lambda b: b.stream("a").to_table(materialized="~foo bar~"), "is no name"),
+        (lambda b: b.stream("a").repartition(partitions=0), "at least one partition"),
+        (
+            lambda b: (
+                b.stream("a")
+                .repartition(name="r", partitions=2)
+                .join(b.stream("b").repartition(name="s", partitions=3), min, JoinWindows.of(1))
+            ),
+            "same number of partitions: r-repartition 2, s-repartition 3",
+        ),
     ],
 )
 def test_wrong_topologies_say_what_is_wrong(build: Any, message: str) -> None:
@@ -329,15 +361,35 @@ def test_wrong_topologies_say_what_is_wrong(build: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda t: t.add_source("more", []), "no topic to read"),
+        (lambda t: t.add_processor("p", Processor), "p follows nothing"),
+        (lambda t: t.add_sink("s", "out"), "s follows nothing"),
+        (lambda t: t.add_sink("s", "out", "s"), "s is to follow s, which is not there"),
+        (lambda t: t.add_processor("p", Processor, "in").connect("p"), "name the stores"),
+        (lambda t: t.add_source("more", re.compile("topi.")), "fits topic topic"),
+    ],
+)
+def test_wrong_topologies_by_hand_say_what_is_wrong(add: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        add(Topology().add_source("in", "topic"))
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: TimeWindows.of_size(0),
         lambda: TimeWindows.of_size(10).advance_by(11),
-        lambda: SessionWindows.of(0),
+        lambda: SessionWindows.of(-1),
+        lambda: JoinWindows.of(-1),
         lambda: JoinWindows.of(5).before(-6),
         lambda: TimeWindows.of_size(10).grace(-1),
         lambda: Suppressed.until_window_closes(Buffer.max_records(3)),
         lambda: Materialized(retention=5).retained(10),
+        lambda: window_store("rows", 9, 10),
+        lambda: window_store("rows", 0, -1),
+        lambda: session_store("rows", -1),
     ],
 )
 def test_wrong_windows_are_refused(make: Any) -> None:

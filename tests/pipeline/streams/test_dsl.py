@@ -5,12 +5,23 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import millstream
-from millstream.pipeline.streams import JoinWindows, KStream, StreamsBuilder, Topology, col, serdes
+from millstream.pipeline.streams import (
+    JoinWindows,
+    KStream,
+    Materialized,
+    StreamsBuilder,
+    Topology,
+    col,
+    serdes,
+)
+from millstream.pipeline.streams.operators.base import Out
+from millstream.pipeline.streams.operators.foreign_key import Answer, TakeAnswer, _hash
 from millstream.testing.topology import TopologyTestDriver
 
 
@@ -45,6 +56,90 @@ def test_a_joiner_by_foreign_key_may_take_the_left_key(kind: str) -> None:
     driver.input_topic("orders").pipe("o1", "p7", 0)
     driver.input_topic("products").pipe("p", "car", 1)
     assert driver.output_topic("out").read_values() == ["o1: p7/bike", "o1: p7/car"]
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join"])
+def test_all_left_rows_of_a_foreign_key_are_told(kind: str) -> None:
+    """Also those whose keys sort last."""
+    builder = StreamsBuilder()
+    left = builder.table("left", key=serdes.BYTES)
+    joined = getattr(left, kind)(builder.table("right"), _three, foreign_key=lambda value: value)
+    joined.to_stream(lambda key, _: key.hex()).to("out", key=serdes.STRING)
+    driver = TopologyTestDriver(builder.build())
+    for length in (1, 8, 9, 20):
+        driver.input_topic("left").pipe(b"\xff" * length, "r", 0)
+    driver.output_topic("out").read_values()
+    driver.input_topic("right").pipe("r", "row", 1)
+    assert len(driver.output_topic("out").read_values()) == 4
+
+
+def test_what_a_foreign_key_join_leaves_out_is_counted() -> None:
+    """A row without a foreign key; not the end of a row that had none."""
+    builder = StreamsBuilder()
+    left, right = builder.table("left"), builder.table("right")
+    left.join(right, _three, foreign_key=lambda value: value or None).to_stream().to("out")
+    driver = TopologyTestDriver(builder.build())
+    topic = driver.input_topic("left")
+    topic.pipe("a", "", 0)
+    assert driver.dropped == 1
+    topic.pipe("a", None, 1)
+    assert driver.dropped == 1
+    topic.pipe("a", "r", 2)
+    topic.pipe("a", "", 3)
+    assert driver.dropped == 2
+    assert driver.output_topic("out").read_key_values() == [("a", None)]
+
+
+def test_serdes_are_told_the_topics_that_kafka_streams_tells_them() -> None:
+    """A registry has the schemas by these: those of two keys, or of two applications, must not meet in one subject."""
+    told: set[str] = set()
+
+    def telling(what: str) -> serdes.Serde:
+        def write(topic: str, value: Any) -> bytes | None:
+            told.add(f"{topic}--{what}")
+            return None if value is None else str(value).encode()
+
+        return serdes.Serde(what, write, lambda _topic, data: None if data is None else data.decode())
+
+    key, value = telling("key"), telling("value")
+    builder = StreamsBuilder()
+    left, right = (builder.table(topic, key=key, value=value) for topic in ("left", "right"))
+    joined = left.join(right, _three, foreign_key=lambda row: row[0], materialized=Materialized(value=value))
+    joined.to_stream().to("out")
+    driver = TopologyTestDriver(builder.build(), application="app")
+    driver.pipe_raw("left", b"2", b"1 left", 0)
+    driver.pipe_raw("right", b"1", b"right", 0)
+    assert len(driver.read_raw("out")) == 1
+    request = "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"
+    answer = "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"
+    rows = [f"app-{side}-STATE-STORE-{number:010}-changelog" for side, number in (("left", 0), ("right", 3))]
+    assert told == {
+        *(f"{request}-fk--key", f"{request}-pk--key", f"{request}-vh--value"),
+        *(f"{request}--key", f"{answer}--key", f"{answer}--value"),
+        *(f"{topic}--{what}" for topic in (*rows, "out") for what in ("key", "value")),
+    }
+
+
+class _Row:
+    """A left table of one row."""
+
+    def stores(self) -> list[str]:
+        return []
+
+    def build(self, _task: Any) -> Any:
+        return lambda _key: ("new", 1)
+
+
+def test_an_answer_to_a_row_that_has_changed_since_is_left_out() -> None:
+    sent: list[Any] = []
+    task: Any = SimpleNamespace(dropped=0, application="app")
+    take = TakeAnswer(_Row(), _three, True, serdes.STRING, "topic").build(
+        task, Out(lambda *row: sent.append(row))
+    )
+    take("k", Answer(_hash(str.encode, "old"), "right", 0), 5, ())
+    assert (sent, task.dropped) == ([], 1)
+    take("k", Answer(_hash(str.encode, "new"), "right", 0), 6, ())
+    assert (sent, task.dropped) == ([("k", "k: new/right", 6, ())], 1)
 
 
 def test_a_table_can_be_grouped_by_an_expression() -> None:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from millstream.pipeline.streams import (
+    STREAM_TIME,
     WALL_CLOCK,
     Processor,
     Record,
     StreamsBuilder,
     StreamsError,
+    Topology,
     TopologyError,
     key_value_store,
+    window_store,
 )
 from millstream.testing.topology import TopologyTestDriver
 
@@ -166,3 +169,126 @@ def test_two_stores_of_one_name_are_refused() -> None:
     builder.stream("in").process(_Counts, stores=[key_value_store("seen")])
     with pytest.raises(TopologyError, match="two stores named seen"):
         builder.build()
+
+
+class _Writes(Processor):
+    def init(self, context: Any) -> None:
+        context.schedule(100, WALL_CLOCK, lambda time: context.store("rows").put("timer", str(time)))
+
+    def process(self, record: Record) -> None:
+        rows, windows = self.context.store("rows"), self.context.store("windows")
+        rows.put("first", record.value)
+        windows.put(record.key, record.value, 3)
+        self.context.forward(record.with_timestamp(record.timestamp + 1))
+        rows.put("second", record.value)
+        rows.delete("first")
+
+
+def test_a_changelog_has_the_time_of_the_record_at_hand() -> None:
+    """Or of the timer."""
+    builder = StreamsBuilder()
+    stores = [key_value_store("rows"), window_store("windows", 1000, 10)]
+    builder.stream("in").process(_Writes, stores=stores).process(_Counts, stores=[key_value_store("seen")])
+    driver = TopologyTestDriver(builder.build(), start=1000)
+    driver.input_topic("in").pipe("a", "x", 7)
+    driver.advance_wall_clock(100)
+
+    def times(store: str) -> list[tuple[bytes | None, int]]:
+        records = driver.read_raw(f"test-application-{store}-changelog")
+        return [(record.value, record.timestamp) for record in records]
+
+    assert times("rows") == [(None, 7), (b"x", 7), (b"1100", 1100)]
+    assert times("windows") == [(b"x", 7)]
+    assert times("seen") == [(b"x", 8)]
+
+
+def test_every_task_has_a_processor_of_its_own() -> None:
+    one = _Counts()
+    wrong: list[Any] = [one, lambda: one]
+    for make in wrong:
+        with pytest.raises(TopologyError, match=r"a class or a function|a new processor"):
+            StreamsBuilder().stream("in").process(make)
+        with pytest.raises(TopologyError, match=r"a class or a function|a new processor"):
+            Topology().add_source("source", "in").add_processor("counts", make, "source")
+    StreamsBuilder().stream("in").process(lambda: _Counts())
+
+
+def test_a_timer_that_a_timer_schedules_may_be_due_at_once() -> None:
+    """By stream time: the new one begins at 0."""
+    fired: list[str] = []
+
+    class Timers(Processor):
+        def init(self, context: Any) -> None:
+            self.end = context.schedule(10, STREAM_TIME, self.first)
+
+        def first(self, time: int) -> None:
+            fired.append(f"first {time}")
+            self.end()
+            self.context.schedule(20, STREAM_TIME, lambda time: fired.append(f"second {time}"))
+
+        def process(self, record: Record) -> None:
+            fired.append(record.value)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Timers)
+    topic = TopologyTestDriver(builder.build()).input_topic("in")
+    for number, time in enumerate((5, 15, 20, 65, 79, 80)):
+        topic.pipe("k", str(number), time)
+    assert fired == [
+        "0",
+        "first 5",
+        "second 5",
+        "1",
+        "2",
+        "second 20",
+        "3",
+        "second 65",
+        "4",
+        "5",
+        "second 80",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "due"),
+    [
+        (STREAM_TIME, 15, [15, 25, 35]),
+        (STREAM_TIME, 33, [35]),
+        (WALL_CLOCK, 1005, [1005, 1015, 1025, 1035]),
+        (WALL_CLOCK, 1000, [1000, 1010, 1020, 1030]),
+        (WALL_CLOCK, 985, [1005, 1015, 1025, 1035]),
+        (WALL_CLOCK, 990, [1010, 1020, 1030]),
+        (WALL_CLOCK, 1023, [1025, 1035]),
+    ],
+)
+def test_a_timer_may_be_given_a_start(kind: str, start: int, due: list[int]) -> None:
+    """It fires at the start and multiples of its interval after it, and not at once because the start is over."""
+    fired: list[int] = []
+
+    class Timers(Processor):
+        def init(self, context: Any) -> None:
+            context.schedule(10, kind, fired.append, start=start)
+
+        def process(self, record: Record) -> None:
+            pass
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Timers)
+    driver = TopologyTestDriver(builder.build(), start=1000)
+    driver.advance_wall_clock(0)
+    for time in (14, 15, 19, 24, 25, 30, 35):
+        driver.input_topic("in").pipe("k", "v", time)
+    for _ in range(7):
+        driver.advance_wall_clock(5)
+    assert fired == due
+
+
+def test_a_timer_cannot_start_before_1970() -> None:
+    class Wrong(Processor):
+        def init(self, context: Any) -> None:
+            context.schedule(10, STREAM_TIME, print, start=-1)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Wrong)
+    with pytest.raises(StreamsError, match="before 1970"):
+        TopologyTestDriver(builder.build())

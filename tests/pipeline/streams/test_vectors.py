@@ -1,7 +1,7 @@
 """Our operators against Kafka Streams: what its TopologyTestDriver gave for the same topologies and records.
 
 The vectors are recorded by `python tests/pipeline/streams/record.py`. Every output of every step is compared: topic, key, value,
-timestamp and headers, in order; so are the names of all topics written to, and the text of `describe()`.
+timestamp and headers, in order; so are the names of all topics written to, what is left in changelogs, and the text of `describe()`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from millstream.pipeline.streams import StreamsBuilder
+from millstream.pipeline.streams.operators.foreign_key import SUBSCRIPTIONS
 from millstream.testing.topology import RawRecord, TopologyTestDriver
 from tests.pipeline.streams.topologies import BUILDS
 
@@ -86,6 +87,43 @@ def test_outputs_are_kafka_streams(name: str) -> None:
             assert _outputs(driver) == _expected(step[-1]), f"run {run}, step {number}: {step[:-1]}"
         produced |= driver.produced_topics
     assert sorted(produced) == VECTORS[name]["topics"]
+
+
+def _rows_left(driver: TopologyTestDriver, topic: str) -> dict[bytes | None, tuple[bytes, int]]:
+    """What is left of a topic when only the newest record of a key is kept."""
+    rows: dict[bytes | None, tuple[bytes, int]] = {}
+    for record in driver.read_raw(topic):
+        rows.pop(record.key, None)
+        if record.value is not None:
+            rows[record.key] = (record.value, record.timestamp)
+    return rows
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_changelogs_are_kafka_streams(name: str) -> None:
+    """Those of tables, windows and sessions. A session's has its end as its time; the others' formats are our own."""
+    for steps, changelogs in zip(VECTORS[name]["runs"], VECTORS[name]["changelogs"], strict=True):
+        driver = _driver(name)
+        for step in steps:
+            if len(step) == 2:
+                driver.advance_wall_clock(step[0])
+            else:
+                topic, key, value, timestamp, headers, _ = step
+                driver.pipe_raw(topic, _bytes(key), _bytes(value), timestamp, _headers(headers))
+        for spec in driver.topology.stores.values():
+            if spec.kind not in ("key-value", "window", "session") or spec.duplicates or not spec.logged:
+                continue
+            if spec.value is SUBSCRIPTIONS:
+                continue
+            topic = spec.changelog("vectors")
+            ours = _rows_left(driver, topic)
+            theirs = {_bytes(key): (_bytes(value), at) for key, value, at in changelogs.get(topic, ())}
+            if spec.kind == "session":
+                assert {k: row[0] for k, row in ours.items()} == {k: row[0] for k, row in theirs.items()}, (
+                    topic
+                )
+            else:
+                assert ours == theirs, topic
 
 
 @pytest.mark.parametrize("name", VECTORS)

@@ -1,6 +1,7 @@
 """The topologies of the vectors, by name: what tests/interop/streams-java builds in Java, built here in Python."""
 
 from tests.pipeline.streams import (
+    topologies_corners,
     topologies_joins,
     topologies_streams,
     topologies_tables,
@@ -8,4 +9,11 @@ from tests.pipeline.streams import (
 )
 from tests.pipeline.streams.kit import BUILDS
 
-__all__ = ["BUILDS", "topologies_joins", "topologies_streams", "topologies_tables", "topologies_windows"]
+__all__ = [
+    "BUILDS",
+    "topologies_corners",
+    "topologies_joins",
+    "topologies_streams",
+    "topologies_tables",
+    "topologies_windows",
+]

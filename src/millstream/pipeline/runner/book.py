@@ -1,7 +1,6 @@
 """The topic `__millstream_pipelines`: made if it is not there, written, read to its end, followed."""
 
 import time
-from dataclasses import replace
 
 from millstream.client import (
     EARLIEST,
@@ -33,18 +32,28 @@ PLACE = (TOPIC, 0)
 CONFIGS = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 
 
-class Book:
-    """For one thread."""
+def prepare(config: ClientConfig) -> int:
+    """Makes the topic if need be, and tells where it ends. With a client of its own, because that may take more patience than
+    what comes after."""
+    cluster = Cluster(config)
+    try:
+        (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
+        if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
+            raise made
+        cluster.topic(TOPIC, create=True)
+        return list_offsets(cluster, {PLACE: LATEST})[PLACE].offset
+    finally:
+        cluster.close()
 
-    def __init__(self, config: ClientConfig) -> None:
+
+class Book:
+    """For one thread. `follow` begins at `position`."""
+
+    def __init__(self, config: ClientConfig, position: int = 0) -> None:
         self._cluster = Cluster(config)
         self._producer = Producer(self._cluster, create_topics=False)
-        self._position = 0
+        self._position = position
         self.groups = GroupOffsets(self._cluster)
-
-    def wait_at_most(self, seconds: float) -> None:
-        """How long a call tries again from now on."""
-        self._cluster.config = replace(self._cluster.config, total_timeout=seconds)
 
     def close(self) -> None:
         self._cluster.close()
@@ -56,14 +65,6 @@ class Book:
         self.close()
 
     # --- writing -----------------------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Make the topic if need be, and go to its end."""
-        (made,) = Admin(self._cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
-        if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
-            raise made
-        self._cluster.topic(TOPIC, create=True)
-        self._position = list_offsets(self._cluster, {PLACE: LATEST})[PLACE].offset
 
     def publish(self, status: Status) -> None:
         self._write(status_key(status.pipeline), write_status(status))

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import ClientConfig
 from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.runner.app import NAME, App, Settings, reason
-from millstream.pipeline.runner.book import Book
+from millstream.pipeline.runner.book import Book, prepare
 from millstream.pipeline.runner.client import options_of
 from millstream.pipeline.runner.java import java_problem
 from millstream.pipeline.runner.lock import lock_folder
@@ -76,15 +76,15 @@ def run(options: Options, screen: Screen | None = None) -> int:
     problem = java_problem()
     if problem is not None:
         raise PipelineError(problem)
-    book = Book(options.client)
     try:
-        book.prepare()  # with all the patience that was asked for: a cluster under load takes its time to make a topic
+        end = prepare(
+            options.client
+        )  # with all its patience: a cluster under load takes its time to make a topic
     except KafkaError as error:
         raise PipelineError(
             f"the brokers at {options.bootstrap_servers} cannot be used: {error.message}"
         ) from None
-    with book:
-        book.wait_at_most(PATIENCE)
+    with Book(replace(options.client, total_timeout=PATIENCE), end) as book:
         return _Process(options, dict(zip(names, apps, strict=True)), book, screen or default_screen()).run()
 
 

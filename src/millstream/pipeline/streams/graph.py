@@ -8,12 +8,15 @@ can change it: a table keeps its rows once somebody needs them.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from millstream.pipeline.streams.errors import TopologyError
 from millstream.pipeline.streams.operators.stateless import NullKeys
 from millstream.pipeline.streams.topology import Topology
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 Write = Callable[[Topology, "PlanNode"], None]
 
@@ -22,6 +25,7 @@ class PlanNode:
     """One call of the DSL. `name` is that of the node which later calls follow.
 
     topics        for the source of a stream: what it reads, so that two of the same are made one
+    reset         for the source of a stream: where it begins
     operator      what tells the grace of its windows, if it has any
     null_keys     the filter before a repartition topic
     wants_nulls   a left or outer join, which has a use for records without a key
@@ -33,12 +37,13 @@ class PlanNode:
         write: Write,
         *,
         topics: Any = None,
+        reset: str | None = None,
         operator: Any = None,
         null_keys: NullKeys | None = None,
         wants_nulls: bool = False,
     ) -> None:
         self.name, self.write = name, write
-        self.topics, self.operator = topics, operator
+        self.topics, self.reset, self.operator = topics, reset, operator
         self.null_keys, self.wants_nulls = null_keys, wants_nulls
         self.parents: list[PlanNode] = []
         self.children: list[PlanNode] = []
@@ -68,11 +73,20 @@ class Plan:
 
     def name_or_new(self, given: str | None, prefix: str) -> str:
         made = self.new_name(prefix)
-        return made if given is None else given
+        return made if given is None else checked_name(given)
 
     def suffixed_or_new(self, given: str | None, suffix: str, prefix: str) -> str:
         made = self.new_name(prefix)
-        return made if given is None else given + suffix
+        return made if given is None else checked_name(checked_name(given) + suffix)
+
+    def keep_together(self, sources: Iterable[str]) -> None:
+        """Notes that the topics of these sources have to be partitioned alike."""
+        named, merged = frozenset(sources), self.merged
+
+        def write(topology: Topology, _node: PlanNode) -> None:
+            topology.keep_together(merged.get(source, source) for source in named)
+
+        self.add(PlanNode("", write))
 
     def add(self, node: PlanNode, *parents: PlanNode) -> PlanNode:
         for parent in parents or (self.root,):
@@ -120,13 +134,16 @@ class Plan:
         for node in list(self.root.children):
             if node.topics is None:
                 continue
-            single = node.topics if isinstance(node.topics, tuple) else (node.topics,)
-            for topic in single:
+            for topic in _single(node):
                 main = first.setdefault(topic, node)
                 if main is node:
                     continue
-                if main.topics != node.topics:
+                if _single(main) != _single(node):
                     raise TopologyError(f"two streams read {topic}, but not the same list of topics")
+                if main.reset != node.reset:
+                    raise TopologyError(
+                        f"two streams of {topic} begin at different places: {main.reset} and {node.reset}"
+                    )
                 self._replace(node, main)
                 break
 
@@ -161,6 +178,18 @@ class Plan:
                 visit(child, seen)
 
         visit(self.root, set())
+
+
+def checked_name(name: str) -> str:
+    """A name for a node or a store: it may become part of a topic's."""
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise TopologyError(f"{name!r} is no name: at most 249 of a-z, A-Z, 0-9, '.', '_' and '-'")
+    return name
+
+
+def _single(node: PlanNode) -> set[Any]:
+    """The topics of a source, or its pattern."""
+    return set(node.topics) if isinstance(node.topics, tuple) else {node.topics}
 
 
 def _unique(nodes: Iterable[PlanNode]) -> list[PlanNode]:

@@ -160,11 +160,19 @@ class Task:
     def is_global(self, name: str) -> bool:
         return name in self.topology.global_stores
 
-    def schedule(self, every: int, kind: str, punctuate: Callable[[int], Any]) -> Callable[[], None]:
+    def schedule(
+        self, every: int, kind: str, punctuate: Callable[[int], Any], start: int | None = None
+    ) -> Callable[[], None]:
         if every < 1:
             raise StreamsError("a timer's interval must be at least a millisecond")
-        now = 0 if kind == STREAM_TIME else self.now()
-        timer = _Timer(every, now if kind == STREAM_TIME else now + every, punctuate)
+        if start is None:
+            first = 0 if kind == STREAM_TIME else self.now() + every
+        elif start < 0:
+            raise StreamsError(f"a timer cannot start before 1970: {start}")
+        else:
+            now = self.stream_time if kind == STREAM_TIME else self.now()
+            first = start if start >= now else start + ((now - start) // every + 1) * every
+        timer = _Timer(every, first, punctuate)
         self._timers.setdefault(kind, []).append(timer)
 
         def end() -> None:
@@ -334,14 +342,14 @@ class Task:
             processor.close()
 
     def _punctuate(self, kind: str, now: int) -> bool:
-        """A timer that was late fires once, and goes on from the next multiple of its interval."""
+        """A timer that was late fires once, and goes on from the next multiple of its interval. One that a timer schedules may be
+        due at once."""
         timers = self._timers.get(kind)
         if not timers or now < 0:
             return False
         fired = False
-        for timer in sorted((timer for timer in timers if timer.next <= now), key=lambda timer: timer.next):
-            if timer.ended:
-                continue
+        while due := [timer for timer in timers if timer.next <= now and not timer.ended]:
+            timer = min(due, key=lambda timer: timer.next)
             self._fire(timer, now)
             fired = True
             timer.next += timer.every

@@ -10,13 +10,13 @@ runtime and the test driver need. Internal topics have short names here; `intern
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from millstream.pipeline.streams.errors import TopologyError
 from millstream.pipeline.streams.operators.base import Operator
-from millstream.pipeline.streams.operators.processors import Processor, RunProcessor
+from millstream.pipeline.streams.operators.processors import Processor, RunProcessor, checked_maker
 from millstream.pipeline.streams.serdes import STRING, Serde
 from millstream.pipeline.streams.stores import StoreSpec
 
@@ -48,7 +48,7 @@ class Node:
 
 @dataclass(slots=True)
 class InternalTopic:
-    """A repartition topic. Its partitions are those of its widest upstream or co-partitioned topic, unless given."""
+    """A repartition topic. Its partitions are those of the topics it is joined with, or of its widest upstream one, unless given."""
 
     name: str
     partitions: int | None = None
@@ -91,8 +91,15 @@ class Topology:
         node = Node(name, "source", key=key, value=value, timestamps=timestamps, reset=reset)
         if isinstance(topics, re.Pattern):
             node.pattern = topics
+            for topic in self._read_by_name():
+                if topics.fullmatch(topic):
+                    raise TopologyError(
+                        f"the pattern {topics.pattern} fits topic {topic}, which is read already"
+                    )
         else:
             node.topics = [topics] if isinstance(topics, str) else list(topics)
+            if not node.topics:
+                raise TopologyError(f"{name} has no topic to read")
             for topic in node.topics:
                 other = self.source_of(topic)
                 if other is not None:
@@ -106,7 +113,7 @@ class Topology:
 
     def add_processor(self, name: str, make: Callable[[], Processor], *parents: str) -> Topology:
         """An application's own processor; connect its stores with `add_store`."""
-        return self.add_operator(name, RunProcessor(make), *parents)
+        return self.add_operator(name, RunProcessor(checked_maker(make)), *parents)
 
     def add_sink(
         self,
@@ -135,6 +142,8 @@ class Topology:
 
     def connect(self, processor: str, *stores: str) -> None:
         """Lets a processor use stores: they become one sub-topology."""
+        if not stores:
+            raise TopologyError(f"name the stores that {processor} is to use")
         node = self.nodes.get(processor)
         if node is None or node.kind != "processor":
             raise TopologyError(f"there is no processor {processor} to use a store")
@@ -164,6 +173,8 @@ class Topology:
         return self
 
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
+        if partitions is not None and partitions < 1:
+            raise TopologyError(f"{name} needs at least one partition, not {partitions}")
         self.internal.setdefault(name, InternalTopic(name, partitions))
 
     def keep_together(self, sources: Iterable[str]) -> None:
@@ -173,6 +184,8 @@ class Topology:
     def _add(self, node: Node) -> None:
         if node.name in self.nodes:
             raise TopologyError(f"there are two nodes named {node.name}")
+        if node.kind != "source" and not node.parents:
+            raise TopologyError(f"{node.name} follows nothing: name the nodes before it")
         for parent in node.parents:
             if parent not in self.nodes:
                 raise TopologyError(f"{node.name} is to follow {parent}, which is not there")
@@ -195,6 +208,33 @@ class Topology:
             ):
                 return node.name
         return None
+
+    def _read_by_name(self) -> list[str]:
+        """The topics of sources that are not global tables."""
+        global_topics = set(self.global_stores.values())
+        named = (topic for node in self.nodes.values() if node.kind == "source" for topic in node.topics)
+        return [topic for topic in named if topic not in global_topics]
+
+    @property
+    def asked_partitions(self) -> dict[str, int]:
+        """The internal topics whose number of partitions was given."""
+        return {
+            name: topic.partitions for name, topic in self.internal.items() if topic.partitions is not None
+        }
+
+    def joined_topics(self) -> list[set[str]]:
+        """Sets of topics that need the same number of partitions."""
+        return [
+            {topic for source in sources if source in self.nodes for topic in self.nodes[source].topics}
+            for sources in self.together
+        ]
+
+    def check_joined(self) -> None:
+        """What can be known of it without a cluster: repartition topics that were given different numbers of partitions."""
+        asked = self.asked_partitions
+        for names in self.joined_topics():
+            if names <= asked.keys() and len({asked[name] for name in names}) > 1:
+                raise TopologyError(unlike_partitions({name: asked[name] for name in names}))
 
     def serdes_of(self, topic: str) -> tuple[Serde, Serde]:
         """How keys and values of a topic are read here, or else written. A topic that nobody names may be one that a sink
@@ -250,3 +290,9 @@ class Topology:
         first, second = self._root(one), self._root(other)
         if first != second:
             self._leader[second] = first
+
+
+def unlike_partitions(counts: Mapping[str, int]) -> str:
+    """The error of topics that are joined, and cannot be."""
+    listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+    return f"topics that are joined need the same number of partitions: {listed}"

@@ -115,7 +115,7 @@ class SessionWindows:
 
     @classmethod
     def of(cls, gap: Span) -> SessionWindows:
-        return cls(_checked(gap, "the inactivity gap", 1))
+        return cls(_checked(gap, "the inactivity gap", 0))
 
     def grace(self, span: Span) -> SessionWindows:
         return replace(self, grace_ms=_checked(span, "grace", 0))
@@ -132,7 +132,7 @@ class JoinWindows:
     @classmethod
     def of(cls, difference: Span) -> JoinWindows:
         value = milliseconds(difference)
-        return cls(value, value)
+        return cls._checked(cls(value, value))
 
     def before(self, span: Span) -> JoinWindows:
         return self._checked(replace(self, before_ms=milliseconds(span)))

@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.function.Consumer;
 import org.apache.kafka.common.header.Header;
@@ -28,10 +29,11 @@ import org.apache.kafka.streams.test.TestRecord;
 
 /**
  * Runs topologies in Kafka's TopologyTestDriver with made-up records and writes down what came out of it, step by step.
- * One file per family: a list of {name, describe, topics, runs}; a run is a list of steps.
+ * One file per family: a list of {name, describe, topics, runs, changelogs}; a run is a list of steps.
  *   a record:     [topic, key, value, timestamp, headers, [outputs]]
  *   the clock:    [milliseconds, [outputs]]
  *   an output:    [topic, key, value, timestamp, headers]
+ *   changelogs:   for each run, by topic, what is left when only the newest record of a key is kept: [key, value, timestamp]
  * Keys and values are text, or [hex] when they are not, or null.
  */
 public final class Vectors {
@@ -111,10 +113,29 @@ public final class Vectors {
         return text == null ? null : text.getBytes(StandardCharsets.UTF_8);
     }
 
+    /** The changelogs of the run that is under way. */
+    static Map<String, Map<Object, List<Object>>> changelogs = new TreeMap<>();
+
+    static void compact(final TopologyTestDriver driver, final String topic) {
+        final var rows = changelogs.computeIfAbsent(topic, t -> new LinkedHashMap<>());
+        final var output = driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        while (!output.isEmpty()) {
+            final TestRecord<byte[], byte[]> r = output.readRecord();
+            rows.remove(shown(r.key()));
+            if (r.value() != null) {
+                rows.put(shown(r.key()), Arrays.asList(shown(r.key()), shown(r.value()), r.timestamp()));
+            }
+        }
+    }
+
     static List<Object> outputs(final TopologyTestDriver driver) {
         final List<Object> found = new ArrayList<>();
         for (final String topic : new TreeSet<>(driver.producedTopicNames())) {
-            if (topic.endsWith("-changelog") || topic.endsWith("-topic")) {
+            if (topic.endsWith("-changelog")) {
+                compact(driver, topic);
+                continue;
+            }
+            if (topic.endsWith("-topic")) {
                 continue;
             }
             final var output = driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -207,6 +228,7 @@ public final class Vectors {
         Tables.add();
         Joins.add();
         Processors.add();
+        Corners.add();
         final Map<String, List<Object>> families = new LinkedHashMap<>();
         int failed = 0;
         for (final Case c : CASES) {
@@ -221,14 +243,20 @@ public final class Vectors {
                 final Topology topology = builder.build(properties);
                 final TreeSet<String> topics = new TreeSet<>();
                 final List<Object> runs = new ArrayList<>();
+                final List<Object> logs = new ArrayList<>();
                 for (int seed = 0; seed < 3; seed++) {
+                    changelogs = new TreeMap<>();
                     runs.add(run(c, seed, topics));
+                    final Map<String, Object> left = new TreeMap<>();
+                    changelogs.forEach((topic, rows) -> left.put(topic, new ArrayList<>(rows.values())));
+                    logs.add(left);
                 }
                 final Map<String, Object> vector = new LinkedHashMap<>();
                 vector.put("name", c.name());
                 vector.put("describe", topology.describe().toString());
                 vector.put("topics", topics);
                 vector.put("runs", runs);
+                vector.put("changelogs", logs);
                 families.computeIfAbsent(c.family(), k -> new ArrayList<>()).add(vector);
             } catch (final Exception e) {
                 failed++;

@@ -67,6 +67,37 @@ def test_tasks(
     assert sorted(found.offset for place, found in committed.items() if place[0] == words) == [50, 51]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("left_partitions", "right_partitions"), [(3, 2), (2, 3)])
+def test_tables_of_different_widths_are_joined_by_a_foreign_key(
+    broker: str,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    left_partitions: int,
+    right_partitions: int,
+) -> None:
+    orders, products, out = (new_topic(partitions=n) for n in (left_partitions, right_partitions, 1))
+    builder = StreamsBuilder()
+    joined = builder.table(orders).left_join(
+        builder.table(products), lambda order, product: f"{order}/{product}", foreign_key=lambda order: order
+    )
+    joined.to_stream().to(out)
+    application = Streams(builder.build(), f"{orders}-app", bootstrap_servers=broker, state=tmp_path)
+    driver = Driver(application)
+    for number in range(12):
+        key = b"o%d" % number
+        produce(cluster, orders, partition_for(key, left_partitions), (key, b"p%d" % (number % 4)))
+    driver.run()
+    for number in range(3):
+        key = b"p%d" % number
+        produce(cluster, products, partition_for(key, right_partitions), (key, b"bike"))
+    driver.run()
+    newest = dict(read(cluster, out))
+    for number in range(12):
+        product = "bike" if number % 4 < 3 else "None"
+        assert newest[b"o%d" % number] == f"p{number % 4}/{product}".encode()
+
+
 def test_a_task_that_another_process_continued_starts_anew(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from millstream.pipeline.streams import (
     JoinWindows,
+    KStream,
     Materialized,
     SessionWindows,
     StreamsBuilder,
@@ -36,6 +39,61 @@ def test_partitions_of_internal_topics() -> None:
     builder.stream("a").join(builder.stream("b"), lambda x, y: x, JoinWindows.of(5)).to("c")
     with pytest.raises(TopologyError, match="same number of partitions: a 3, b 6"):
         internal_partitions(builder.build(), {"a": 3, "b": 6})
+
+
+def _partitions(build: Callable[[StreamsBuilder], object], **inputs: int) -> list[int]:
+    builder = StreamsBuilder()
+    build(builder)
+    return list(internal_partitions(builder.build(), inputs).values())
+
+
+def _first(left: str, _right: str) -> str:
+    return left
+
+
+def _rekeyed(builder: StreamsBuilder, topic: str) -> KStream[str, str]:
+    return builder.stream(topic).select_key(lambda _key, value: value)
+
+
+def test_a_topic_that_is_joined_with_a_narrower_one_is_as_narrow() -> None:
+    """The application's own topics are as they are."""
+    assert _partitions(lambda b: _rekeyed(b, "a").join(b.table("b"), _first), a=6, b=2) == [2]
+    windows = JoinWindows.of(5)
+    assert _partitions(lambda b: _rekeyed(b, "a").join(_rekeyed(b, "b"), _first, windows), a=6, b=2) == [6, 6]
+
+
+@pytest.mark.parametrize(("left", "right"), [(6, 2), (2, 6)])
+def test_tables_joined_by_a_foreign_key_need_not_have_as_many_partitions(left: int, right: int) -> None:
+    """The subscriptions go to the right table's partitions, the answers to the left one's."""
+
+    def build(builder: StreamsBuilder) -> object:
+        return builder.table("a").join(builder.table("b"), _first, foreign_key=lambda value: value)
+
+    assert _partitions(build, a=left, b=right) == [right, left]
+
+
+def test_a_topic_with_a_given_number_of_partitions_is_joined() -> None:
+    windows = JoinWindows.of(5)
+
+    def build(builder: StreamsBuilder) -> object:
+        given = _rekeyed(builder, "a").repartition(partitions=2)
+        return given.join(_rekeyed(builder, "b"), _first, windows)
+
+    assert _partitions(build, a=6, b=4) == [2, 2]
+    with pytest.raises(TopologyError, match=r"same number of partitions: .*-repartition 2, b 3"):
+        _partitions(lambda b: b.stream("a").repartition(partitions=2).join(b.table("b"), _first), a=3, b=3)
+
+
+def test_a_rekeyed_stream_is_joined_twice() -> None:
+    """Through one topic, which cannot be as wide as two different ones."""
+
+    def build(builder: StreamsBuilder) -> object:
+        stream = _rekeyed(builder, "a")
+        return stream.join(builder.table("b"), _first), stream.join(builder.table("c"), _first)
+
+    assert _partitions(build, a=6, b=2, c=2) == [2]
+    with pytest.raises(TopologyError, match="same number of partitions"):
+        _partitions(build, a=6, b=2, c=3)
 
 
 def _stores() -> dict[str, StoreSpec]:

@@ -41,12 +41,7 @@ class Part:
     def _together(self, *others: Part) -> frozenset[str]:
         """Notes that the topics behind these have to be partitioned alike."""
         sources = self._sources.union(*(other._sources for other in others))
-        merged = self._plan.merged
-
-        def write(topology: Topology, _node: PlanNode) -> None:
-            topology.keep_together(merged.get(source, source) for source in sources)
-
-        self._plan.add(PlanNode("", write))
+        self._plan.keep_together(sources)
         return sources
 
     def _rows_spec(self, name: str, kept: Materialized, key: Serde | None, value: Serde | None) -> StoreSpec:

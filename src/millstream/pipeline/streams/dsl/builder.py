@@ -111,6 +111,7 @@ class StreamsBuilder:
             raise TopologyError("this builder has built its topology already")
         self._topology = Topology(self._defaults.key, self._defaults.value)
         self._plan.write(self._topology)
+        self._topology.check_joined()
         return self._topology
 
     def _spec(self, store: str, kept: Materialized, key: Serde | None, value: Serde | None) -> StoreSpec:
@@ -143,7 +144,7 @@ def stream_of(
     def write(topology: Topology, node: PlanNode) -> None:
         topology.add_source(node.name, read, key, value, timestamps=timestamps, reset=reset)
 
-    node = plan.add(PlanNode(name, write, topics=read))
+    node = plan.add(PlanNode(name, write, topics=read, reset=reset))
     return KStream(plan, defaults, name, node, frozenset([name]), key, value)
 
 
@@ -165,13 +166,16 @@ def window_store(
     logged: bool = True,
 ) -> StoreSpec:
     """A store of values by key and window."""
+    kept, length = milliseconds(retention), milliseconds(size)
+    if length < 0 or kept < length:
+        raise ValueError(f"{name} keeps windows of {length} ms for {kept} ms: that is too short")
     return StoreSpec(
         name,
         "window",
         key,
         value,
-        milliseconds(retention),
-        window_size=milliseconds(size),
+        kept,
+        window_size=length,
         duplicates=duplicates,
         logged=logged,
     )
@@ -181,4 +185,6 @@ def session_store(
     name: str, retention: Span, key: Serde = STRING, value: Serde = STRING, *, logged: bool = True
 ) -> StoreSpec:
     """A store of values by key and session."""
+    if milliseconds(retention) < 0:
+        raise ValueError(f"{name} cannot keep sessions for {milliseconds(retention)} ms")
     return StoreSpec(name, "session", key, value, milliseconds(retention), logged=logged)

@@ -30,13 +30,14 @@ _AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 class CogroupedKStream(Generic[K, A]):
     def __init__(self, first: KGroupedStream[K, Any]) -> None:
         self._first = first
-        self._streams: list[tuple[KGroupedStream[K, Any], Callable[..., Any]]] = []
+        self._streams: dict[KGroupedStream[K, Any], Callable[..., Any]] = {}
+        self._repartitioned: dict[KGroupedStream[K, Any], PlanNode] = {}
 
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, A], A]
     ) -> CogroupedKStream[K, A]:
-        """Adds a stream: `aggregator(key, value, so far)`."""
-        self._streams.append((grouped, aggregator))
+        """Adds a stream: `aggregator(key, value, so far)`. One that is there already gets another aggregator."""
+        self._streams[grouped] = aggregator
         return self
 
     def aggregate(
@@ -63,21 +64,23 @@ class CogroupedKStream(Generic[K, A]):
     def _build(self, name: str | None, spec: StoreSpec, make: Make, key: Serde) -> KTable[Any, Any]:
         first, plan = self._first, self._first._plan
         parents: list[PlanNode] = []
-        for grouped, _aggregator in self._streams:
+        for grouped in self._streams:
             if grouped._rekeyed:
                 node = repartition_node(plan, grouped._topic or spec.name, grouped._key, grouped._value)
-                parents.append(plan.add(node, grouped._node))
+                if grouped not in self._repartitioned:  # else the topic of the aggregation before is used
+                    self._repartitioned[grouped] = plan.add(node, grouped._node)
+                parents.append(self._repartitioned[grouped])
             else:
                 parents.append(grouped._node)
         sources = frozenset[str]().union(
             *(
                 frozenset([parent.name]) if grouped._rekeyed else grouped._sources
-                for (grouped, _), parent in zip(self._streams, parents, strict=True)
+                for grouped, parent in zip(self._streams, parents, strict=True)
             )
         )
-        plan.add(PlanNode("", lambda topology, _node: topology.keep_together(sources)))
+        plan.keep_together(sources)
         operators, nodes = [], []
-        for number, ((_grouped, aggregator), parent) in enumerate(zip(self._streams, parents, strict=True)):
+        for number, (aggregator, parent) in enumerate(zip(self._streams.values(), parents, strict=True)):
             node_name = plan.suffixed_or_new(name, f"-cogroup-agg-{number}", _AGGREGATE)
             operator = make(aggregator)
             operators.append(operator)

@@ -53,7 +53,7 @@ def join_on_foreign_key(
     source_name = plan.suffixed_or_new(name, "-subscription-registration-source", "KTABLE-SOURCE-")
     source = plan.add(_source(source_name, topic, right_key, SUBSCRIPTIONS), sink)
 
-    _keep_together(left, right._sources | {source_name})
+    plan.keep_together(right._sources | {source_name})
     store = plan.suffixed_or_new(name, "-subscription-store", f"{_FK}SUBSCRIPTION-STATE-STORE-")
     spec = StoreSpec(store, "key-value", BYTES, SUBSCRIPTIONS)
     plan.add(PlanNode("", lambda topology, _node: write_store(topology, spec)))
@@ -77,7 +77,7 @@ def join_on_foreign_key(
     back_source_name = plan.suffixed_or_new(name, "-subscription-response-source", "KTABLE-SOURCE-")
     back_source = plan.add(_source(back_source_name, back, key, answer_serde), back_sink)
     sources = left._sources | {back_source_name}
-    _keep_together(left, sources)
+    plan.keep_together(sources)
 
     left_rows = left._operator.getter()
     resolver = plan.suffixed_or_new(
@@ -98,10 +98,6 @@ def join_on_foreign_key(
 
     node = plan.add(PlanNode(result_name, write, operator=result), taken)
     return KTable(plan, defaults, result_name, node, sources, result_key, kept.value, result)
-
-
-def _keep_together(table: KTable[Any, Any], sources: frozenset[str]) -> None:
-    table._plan.add(PlanNode("", lambda topology, _node: topology.keep_together(sources)))
 
 
 def _sink(name: str, topic: str, key: Any, value: Any, *, to_asker: bool = False) -> PlanNode:

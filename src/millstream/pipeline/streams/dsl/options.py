@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.pipeline.streams.expressions import Expression
+from millstream.pipeline.streams.graph import checked_name
 from millstream.pipeline.streams.serdes import Serde
 from millstream.pipeline.streams.windows import Span, milliseconds
 
@@ -27,6 +28,10 @@ class Materialized:
     retention: Span | None = None
     logged: bool = True
     config: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            checked_name(self.name)
 
     @staticmethod
     def of(given: Materialized | str | None) -> Materialized | None:

@@ -13,8 +13,8 @@ from millstream.pipeline.streams.dsl.base import (
     storing_node,
 )
 from millstream.pipeline.streams.dsl.options import Materialized, with_key
-from millstream.pipeline.streams.graph import PlanNode
-from millstream.pipeline.streams.operators.processors import Processor, RunProcessor
+from millstream.pipeline.streams.graph import PlanNode, checked_name
+from millstream.pipeline.streams.operators.processors import Processor, RunProcessor, checked_maker
 from millstream.pipeline.streams.operators.stateless import (
     Branch,
     Filter,
@@ -198,12 +198,10 @@ class KStream(Part, Generic[K, V]):
     def _repartition_for_join(self, name: str, key: Serde | None, value: Serde | None) -> KStream[K, V]:
         key, value = key or self._key, value or self._value
         node = repartition_node(self._plan, name, key, value)
-        source = node.name
         if self._repartitioned is None or self._name != name:
             self._repartitioned = self._plan.add(node, self._node)
-        return KStream(
-            self._plan, self._defaults, source, self._repartitioned, frozenset([source]), key, value
-        )
+        sources = frozenset([self._repartitioned.name])
+        return KStream(self._plan, self._defaults, node.name, self._repartitioned, sources, key, value)
 
     def to_table(
         self, *, name: str | None = None, materialized: Materialized | str | None = None
@@ -374,8 +372,8 @@ class KStream(Part, Generic[K, V]):
     ) -> KStream[Any, Any]:
         given = [stores] if isinstance(stores, str | StoreSpec) else stores
         names = tuple(one if isinstance(one, str) else add_store(self._plan, one) for one in given)
-        name = name if name is not None else self._plan.new_name(prefix)
-        operator = RunProcessor(make, names, fixed_key)
+        name = checked_name(name) if name is not None else self._plan.new_name(prefix)
+        operator = RunProcessor(checked_maker(make), names, fixed_key)
         node = self._plan.add(storing_node(name, operator, None, *names), self._node)
         return self._at(name, node, keeps_key=fixed_key, keeps_value=False)
 

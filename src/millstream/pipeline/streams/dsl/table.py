@@ -157,7 +157,7 @@ class KTable(Part, Generic[K, V]):
     @overload
     def group_by(
         self,
-        selector: Callable[[K, V], tuple[K2, V2]],
+        selector: Callable[[K, V], tuple[K2, V2] | None],
         *,
         name: str | None = None,
         key: Serde | None = None,
@@ -166,14 +166,14 @@ class KTable(Part, Generic[K, V]):
 
     def group_by(
         self,
-        selector: Callable[[Any, Any], tuple[Any, Any]] | Expression,
+        selector: Callable[[Any, Any], tuple[Any, Any] | None] | Expression,
         *,
         name: str | None = None,
         key: Serde | None = None,
         value: Serde | None = None,
     ) -> KGroupedTable[Any, Any]:
-        """For an aggregation under other keys: `selector(key, value)` gives (key, value); an expression gives the key, and
-        the value stays. Rows that change are taken out of their old group again."""
+        """For an aggregation under other keys: `selector(key, value)` gives (key, value), or None for a row of no group; an
+        expression gives the key, and the value stays. Rows that change are taken out of their old group again."""
         from millstream.pipeline.streams.dsl.grouped import KGroupedTable
 
         if isinstance(selector, Expression):

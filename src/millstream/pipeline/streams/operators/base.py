@@ -65,7 +65,9 @@ class Task(Protocol):
     def now(self) -> int:
         """Wall clock in milliseconds."""
 
-    def schedule(self, every: int, kind: str, punctuate: Callable[[int], None]) -> Callable[[], None]:
+    def schedule(
+        self, every: int, kind: str, punctuate: Callable[[int], None], start: int | None = None
+    ) -> Callable[[], None]:
         """Calls back by "stream time" or "wall clock"; gives a function that ends it."""
 
 

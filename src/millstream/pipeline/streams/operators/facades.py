@@ -1,19 +1,28 @@
-"""Stores as an application sees them: keys and values are objects, timestamps stay inside."""
+"""Stores as an application sees them: keys and values are objects, timestamps stay inside.
+
+What is put goes to the changelog with the time of the record at hand, which `now` tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from millstream.pipeline.streams.errors import StreamsError
 from millstream.pipeline.streams.windows import Window, Windowed
 
+Now = Callable[[], int]
+
+
+def _no_record() -> int:
+    return -1
+
 
 class KeyValues:
     """get, put, delete, put_if_absent, range, all. Ranges go by the order of the keys' bytes."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, store: Any, now: Now = _no_record) -> None:
+        self._store, self._now = store, now
         self.name = store.spec.name
 
     def __len__(self) -> int:
@@ -24,7 +33,7 @@ class KeyValues:
         return None if row is None else row[0]
 
     def put(self, key: Any, value: Any) -> None:
-        self._store.put(self._store.encode(key), value, -1)
+        self._store.put(self._store.encode(key), value, self._now())
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         found = self.get(key)
@@ -52,12 +61,13 @@ class KeyValues:
 class Windows:
     """put(key, value, start), fetch(key, start) or fetch(key, first, last)."""
 
-    def __init__(self, store: Any, size: int) -> None:
-        self._store, self._size = store, size
+    def __init__(self, store: Any, size: int, now: Now = _no_record) -> None:
+        self._store, self._size, self._now = store, size, now
         self.name = store.spec.name
 
     def put(self, key: Any, value: Any, start: int) -> None:
-        self._store.put(self._store.encode(key), start, value, start)
+        now = self._now()
+        self._store.put(self._store.encode(key), start, value, start if now < 0 else now)
 
     def fetch_one(self, key: Any, start: int) -> Any:
         row = self._store.fetch_one(self._store.encode(key), start)
@@ -92,13 +102,13 @@ class Sessions:
         return [(Windowed(key, Window(start, end)), value) for start, end, value in found]
 
 
-def for_application(store: Any) -> Any:
+def for_application(store: Any, now: Now = _no_record) -> Any:
     """What `context.store(name)` gives."""
     if store.spec.kind == "window":
-        return Windows(store, store.spec.window_size)
+        return Windows(store, store.spec.window_size, now)
     if store.spec.kind == "session":
         return Sessions(store)
-    return KeyValues(store)
+    return KeyValues(store, now)
 
 
 def read_only(store: Any) -> Any:

@@ -81,6 +81,12 @@ def answers(value: Serde) -> Serde:
     return Serde(f"answers of {value.name}", write, read, made=(answers, value))
 
 
+def _subject(task: Task, topic: str, what: str) -> str:
+    """The topic that serdes are told, as Kafka Streams names it: schemas of left keys (pk), right keys (fk) and hashed left rows (vh)
+    have a subject each in a registry, and so has each application."""
+    return f"{task.application}-{topic}-{what}"
+
+
 def _hash(write: Callable[[Any], bytes | None], value: Any) -> bytes | None:
     return None if value is None else hashlib.blake2b(write(value) or b"", digest_size=16).digest()
 
@@ -98,8 +104,9 @@ class Subscribe:
 
     def build(self, task: Task, out: Out) -> Process:
         forward, extract, left = out.forward, self.foreign_key, self.left
-        write_value, write_key = self.value.writer(self.topic), self.key.writer(self.topic)
-        write_right_key = self.right_key.writer(self.topic)
+        write_value = self.value.writer(_subject(task, self.topic, "vh"))
+        write_key = self.key.writer(_subject(task, self.topic, "pk"))
+        write_right_key = self.right_key.writer(_subject(task, self.topic, "fk"))
 
         def send(
             key: Any, right: Any, instruction: int, hashed: bytes | None, timestamp: int, headers: Headers
@@ -120,9 +127,9 @@ class Subscribe:
                     send(key, old_right, NO_ANSWER, hashed, timestamp, headers)
                 send(key, new_right, ANSWER_ANYWAY, hashed, timestamp, headers)
             elif new_right is None:
-                if old_right is None:
+                if new is not None:
                     task.dropped += 1
-                else:
+                if old_right is not None:
                     send(key, old_right, DELETE, hashed, timestamp, headers)
             elif moved:
                 send(key, old_right, NO_ANSWER, hashed, timestamp, headers)
@@ -138,6 +145,12 @@ def subscription_place(right: bytes, left: bytes) -> bytes:
     return _SIZE.pack(len(right)) + right + left
 
 
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with this one. Its first byte is that of a length, and not 255."""
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1])
+
+
 @dataclass(slots=True)
 class KeepSubscription:
     """Passes on ((right key, left key's bytes), subscription)."""
@@ -148,7 +161,7 @@ class KeepSubscription:
 
     def build(self, task: Task, out: Out) -> Process:
         store, forward = task.store(self.store), out.forward
-        write = self.right_key.writer(self.topic)
+        write = self.right_key.writer(_subject(task, self.topic, "fk"))
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -173,7 +186,8 @@ class AnswerSubscription:
     topic: str
 
     def build(self, task: Task, out: Out) -> Process:
-        get, forward, read_key = self.right.build(task), out.forward, self.key.reader(self.topic)
+        get, forward = self.right.build(task), out.forward
+        read_key = self.key.reader(_subject(task, self.topic, "pk"))
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             row = None if key is None else get(key)
@@ -200,14 +214,15 @@ class AnswerSubscribers:
 
     def build(self, task: Task, out: Out) -> Process:
         store, forward = task.store(self.store), out.forward
-        read_key, write_right = self.key.reader(self.topic), self.right_key.writer(self.topic)
+        read_key = self.key.reader(_subject(task, self.topic, "pk"))
+        write_right = self.right_key.writer(_subject(task, self.topic, "fk"))
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
                 task.dropped += 1
                 return
             prefix = subscription_place(write_right(key) or b"", b"")
-            for place, subscription, _then in store.range(prefix, prefix + b"\xff" * 8):
+            for place, subscription, _then in store.range(prefix, _after(prefix)):
                 if place.startswith(prefix):
                     answer = Answer(subscription.hash, value[0], subscription.partition)
                     forward(read_key(subscription.key), answer, timestamp, headers)
@@ -227,12 +242,13 @@ class TakeAnswer:
 
     def build(self, task: Task, out: Out) -> Process:
         get, joiner, left, forward = self.left_rows.build(task), self.joiner, self.left, out.forward
-        write = self.value.writer(self.topic)
+        write = self.value.writer(_subject(task, self.topic, "vh"))
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             row = get(key)
             mine = None if row is None else row[0]
             if _hash(write, mine) != value.hash:
+                task.dropped += 1
                 return
             if value.value is None and (not left or row is None):
                 forward(key, None, timestamp, headers)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.pipeline.streams.errors import StreamsError
+from millstream.pipeline.streams.errors import StreamsError, TopologyError
 from millstream.pipeline.streams.operators.base import Headers, Origin, Out, Process, Task
 from millstream.pipeline.streams.operators.facades import for_application, read_only
 from millstream.pipeline.streams.windows import Span, milliseconds
@@ -53,6 +53,7 @@ class Context:
     def __init__(self, task: Task, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
         self._task, self._out, self._stores, self._fixed_key = task, out, stores, fixed_key
         self._key: Any = _ANY_KEY  # of the record at hand; a timer has none
+        self._timestamp: int | None = None  # of the record, or of the timer
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """To all children, or to the one of that name."""
@@ -71,13 +72,25 @@ class Context:
             raise StreamsError(
                 f"this processor is not connected to a store {name!r}: name it in stores=[...]"
             )
-        return for_application(self._task.store(name))
+        return for_application(self._task.store(name), self._time)
 
-    def schedule(self, every: Span, kind: str, punctuate: Callable[[int], Any]) -> Callable[[], None]:
-        """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it."""
+    def _time(self) -> int:
+        """For changelogs: of the record or timer at hand."""
+        return self._task.now() if self._timestamp is None else self._timestamp
+
+    def schedule(
+        self, every: Span, kind: str, punctuate: Callable[[int], Any], *, start: int | None = None
+    ) -> Callable[[], None]:
+        """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it. With `start` (milliseconds since 1970) that is
+        when it is due first, or would have been: the times after it keep their distance from there."""
         if kind not in (STREAM_TIME, WALL_CLOCK):
             raise StreamsError(f"a timer runs by {STREAM_TIME!r} or {WALL_CLOCK!r}, not {kind!r}")
-        return self._task.schedule(milliseconds(every), kind, punctuate)
+
+        def at(time: int) -> None:
+            self._timestamp = time
+            punctuate(time)
+
+        return self._task.schedule(milliseconds(every), kind, at, start)
 
     @property
     def record_metadata(self) -> Origin | None:
@@ -121,6 +134,15 @@ class Processor:
         """Called once, at the end."""
 
 
+def checked_maker(make: Callable[[], Processor]) -> Callable[[], Processor]:
+    """What makes a processor has to make a new one each time: tasks do not share them."""
+    if not callable(make):
+        raise TopologyError(f"processors are made by a class or a function, not by a {type(make).__name__}")
+    if not isinstance(make, type) and make() is make():
+        raise TopologyError("every call has to make a new processor: tasks do not share them")
+    return make
+
+
 @dataclass(slots=True)
 class RunProcessor:
     make: Callable[[], Processor]
@@ -136,10 +158,11 @@ class RunProcessor:
         run = processor.process
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            context._timestamp = timestamp
             run(Record(key, value, timestamp, headers))
 
         def process_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            context._key = key
+            context._key, context._timestamp = key, timestamp
             try:
                 run(Record(key, value, timestamp, headers))
             finally:

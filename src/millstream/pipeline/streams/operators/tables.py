@@ -202,20 +202,23 @@ def _derived(
     return process_and_keep
 
 
+_NOWHERE = (None, None)
+
+
 @dataclass(slots=True)
 class Regroup:
     """A table's rows under other keys, for an aggregation: the old row is taken out where it was, the new one put in where it
-    belongs; in one record when that is the same key."""
+    belongs; in one record when that is the same key. A row for which the selector gives None is in no group."""
 
-    selector: Callable[[Any, Any], tuple[Any, Any]]
+    selector: Callable[[Any, Any], tuple[Any, Any] | None]
 
     def build(self, task: Task, out: Out) -> Process:
         forward, selector = out.forward, self.selector
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             new, old = value
-            new_key, new_value = (None, None) if new is None else selector(key, new)
-            old_key, old_value = (None, None) if old is None else selector(key, old)
+            new_key, new_value = (None if new is None else selector(key, new)) or _NOWHERE
+            old_key, old_value = (None if old is None else selector(key, old)) or _NOWHERE
             has_new = new_key is not None and new_value is not None
             has_old = old_key is not None and old_value is not None
             if has_new and has_old and new_key == old_key:

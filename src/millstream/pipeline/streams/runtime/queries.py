@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import struct
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -28,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import EARLIEST, LATEST, ClientConfig, Cluster, list_offsets
 from millstream.client.producer import Place
 from millstream.pipeline.streams.errors import StreamsError
-from millstream.pipeline.streams.runtime.worker import read_ranges
+from millstream.pipeline.streams.runtime.worker import read_ranges, task_of_global_tables
 from millstream.pipeline.streams.stores import StoreSpec
-from millstream.pipeline.streams.task import Errors, Task, in_memory
+from millstream.pipeline.streams.task import Errors, in_memory
 from millstream.pipeline.streams.topology import Topology
 from millstream.serdes.plain import to_json
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -143,14 +142,9 @@ class GlobalView(View):
     def _begin(self) -> None:
         self._positions = {}
         name = self.spec.name
-        self._task = Task(
-            self._topology,
-            self._application,
-            lambda *_: None,
-            sub_topologies=[group.id for group in self._topology.sub_topologies() if name in group.stores],
-            now=lambda: int(time.time() * 1000),
-            errors=Errors(reading="continue", processing="continue"),
-        )
+        holders = [group.id for group in self._topology.sub_topologies() if name in group.stores]
+        errors = Errors(reading="continue", processing="continue")
+        self._task = task_of_global_tables(self._topology, self._application, holders, errors)
         self._stores = {0: self._task.stores[name]}
 
     def _take(self, partition: int, reads: Records) -> None:

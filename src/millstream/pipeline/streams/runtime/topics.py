@@ -1,7 +1,7 @@
 """The internal topics of an application: how many partitions they have, how long they keep what, and how they are told from others.
 
 A sub-topology has as many tasks as its widest source topic has partitions. A repartition topic has the number it was given, or that of
-the widest sub-topology that writes to it; topics that are joined have the same number.
+the topic it is joined with, or that of the widest sub-topology that writes to it; topics that are joined have the same number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from millstream.pipeline.streams.errors import StreamsError, TopologyError
 from millstream.pipeline.streams.stores import StoreSpec
-from millstream.pipeline.streams.topology import Topology
+from millstream.pipeline.streams.topology import Topology, unlike_partitions
 
 ADDITIONAL_RETENTION = "windowstore.changelog.additional.retention.ms"
 """In an application's `config`: how much longer than its store a changelog keeps windows. The broker goes by its clock, the store by
@@ -82,10 +82,11 @@ def intermediate_topics(topology: Topology) -> set[str]:
 
 
 def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> dict[str, int]:
-    """By short name, from the partitions of the application's own input topics."""
+    """By short name, from the partitions of the application's own input topics. First every topic has what its writers need;
+    then those that are joined are made alike, as Kafka Streams does it, which also may make one smaller."""
     known = dict(partitions)
-    asked = {name: topic.partitions for name, topic in topology.internal.items() if topic.partitions}
-    known.update({name: count for name, count in asked.items() if count is not None})
+    asked = topology.asked_partitions
+    known.update(asked)
     groups = topology.sub_topologies()
     for _ in range(len(topology.internal) + 1):
         for group in groups:
@@ -99,17 +100,11 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
                 for topic in topology.nodes[sink].topics:
                     if counts and topic in topology.internal and topic not in asked:
                         known[topic] = max(known.get(topic, 0), *counts)
-        for sources in topology.together:
-            names = [
-                topic
-                for source in sources
-                if source in topology.nodes
-                for topic in topology.nodes[source].topics
-            ]
-            most = max((known[name] for name in names if name in known), default=0)
-            for name in names:
-                if name in topology.internal and name not in asked and most:
-                    known[name] = most
+    for names in topology.joined_topics():
+        count = _common(names, topology, known)
+        for name in names:
+            if count and name in topology.internal and name not in asked:
+                known[name] = count
     _check_together(topology, known)
     missing = [name for name in topology.internal if name not in known]
     if missing:
@@ -117,15 +112,17 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
     return {name: known[name] for name in topology.internal}
 
 
+def _common(names: Iterable[str], topology: Topology, known: Mapping[str, int]) -> int:
+    """How many partitions topics that are joined should have: as many as the application's own among them, which nobody here can
+    change; else as was asked for; else as the widest needs. 0: nothing tells."""
+    there = [name for name in names if name in known]
+    given = [known[name] for name in there if name not in topology.internal]
+    asked = [known[name] for name in there if name in topology.asked_partitions]
+    return max(given or asked or [known[name] for name in there], default=0)
+
+
 def _check_together(topology: Topology, known: Mapping[str, int]) -> None:
-    for sources in topology.together:
-        counts = {
-            topic: known[topic]
-            for source in sources
-            if source in topology.nodes
-            for topic in topology.nodes[source].topics
-            if topic in known
-        }
+    for names in topology.joined_topics():
+        counts = {name: known[name] for name in names if name in known}
         if len(set(counts.values())) > 1:
-            listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
-            raise TopologyError(f"topics that are joined need the same number of partitions: {listed}")
+            raise TopologyError(unlike_partitions(counts))

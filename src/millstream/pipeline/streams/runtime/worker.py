@@ -28,7 +28,7 @@ from millstream.pipeline.streams.operators.base import Headers
 from millstream.pipeline.streams.runtime.work import Done, Memory, Settings, Work
 from millstream.pipeline.streams.runtime.written import Written
 from millstream.pipeline.streams.stores.lmdb import StoreFolder
-from millstream.pipeline.streams.task import Task
+from millstream.pipeline.streams.task import Errors, Task
 from millstream.pipeline.streams.topology import Topology
 from millstream.wire.arrow import Answer, Columns
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -293,19 +293,26 @@ def _pass_over_deleted(
         del left[place]
 
 
+def task_of_global_tables(
+    topology: Topology, application: str, sub_topologies: list[int], errors: Errors | None
+) -> Task:
+    """Takes the topics of global tables into stores in memory; it writes nothing."""
+    return Task(
+        topology,
+        application,
+        lambda *_: None,
+        sub_topologies=sub_topologies,
+        now=lambda: int(time.time() * 1000),
+        errors=errors,
+    )
+
+
 class _GlobalTask:
     """The global tables of an application, whole, read on before every range."""
 
     def __init__(self, settings: Settings, topology: Topology, cluster: Cluster, groups: list[int]) -> None:
         self._cluster = cluster
-        self._task = Task(
-            topology,
-            settings.application,
-            lambda *_: None,
-            sub_topologies=groups,
-            now=lambda: int(time.time() * 1000),
-            errors=settings.errors,
-        )
+        self._task = task_of_global_tables(topology, settings.application, groups, settings.errors)
         self.stores = self._task.stores
         self._topics = list(topology.global_stores.values())
         self._positions: dict[Place, int] = {}
