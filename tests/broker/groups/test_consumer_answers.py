@@ -60,12 +60,85 @@ def test_requests_that_make_no_sense(client: Groups, name: str) -> None:
     assert beat(client, name, "m", -1).error_code == GROUP_NOT_FOUND
 
 
+def test_the_reasons_of_refusals(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
+    for group, member, epoch, fields, text in (
+        ("", "", 0, join, "MemberId can't be empty."),
+        ("", "m", 0, join, "GroupId can't be empty."),
+        (name, "m", -3, {}, "MemberEpoch is invalid."),
+        (name, "m", 3, {}, f"Consumer group {name} not found."),
+        (name, "m", -1, {}, f"Group {name} not found."),
+    ):
+        assert beat(client, group, member, epoch, **fields).error_message == text
+
+
+def test_the_first_epochs(client: Groups, name: str) -> None:
+    """A new group is in epoch 1; it grows when there is something to read."""
+    for member, fields in (("a", {"topics": []}), ("b", {"regex": ""}), ("c", {"regex": f"{name}-no"})):
+        answer = beat(client, name, member, 0, rebalance=5000, owned=[], **fields)
+        assert (answer.error_code, answer.member_epoch) == (NONE, 1)
+        assert answer.assignment.topic_partitions == ()
+    answer = beat(client, name, "d", 0, rebalance=5000, topics=[name], owned=[])
+    assert (answer.member_epoch, len(answer.assignment.topic_partitions)) == (2, 1)
+    described = client.ask(
+        "consumer_group_describe", 1, group_ids=[name], include_authorized_operations=False
+    ).groups[0]
+    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    for member in "abcd":
+        beat(client, name, member, -1)
+
+
+def test_a_fenced_member_joins_again(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
+    beat(client, name, "m", 0, **join)
+    assert beat(client, name, "m", 2, topics=[name, name + "x"]).member_epoch == 3
+    assert beat(client, name, "m", 3, topics=[name]).member_epoch == 4
+    back = beat(client, name, "m", 0, **join)
+    assert (back.error_code, back.member_epoch) == (NONE, 4)
+    assert set(back.assignment.topic_partitions[0].partitions) == {0, 1, 2}
+
+
+def test_a_member_has_what_it_has_yet_to_give_up(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": [], "assignor": "range"}
+    topic_id = client.topic_id(name)
+    beat(client, name, "a", 0, **join)
+    beat(client, name, "b", 0, **join)
+    everything = [{"topic_id": topic_id, "partitions": [0, 1, 2]}]
+    told = beat(client, name, "a", 2, rebalance=5000, topics=[name], owned=everything)
+    assert (told.member_epoch, told.assignment.topic_partitions[0].partitions) == (2, (0, 1))
+    described = client.ask(
+        "consumer_group_describe", 1, group_ids=[name], include_authorized_operations=False
+    ).groups[0]
+    members = {each.member_id: each for each in described.members}
+    assert (described.group_state, described.group_epoch, described.assignor_name) == (
+        "Reconciling",
+        3,
+        "range",
+    )
+    assert set(members["a"].assignment.topic_partitions[0].partitions) == {0, 1, 2}
+    assert set(members["a"].target_assignment.topic_partitions[0].partitions) == {0, 1}
+    assert members["b"].assignment.topic_partitions == ()
+    assert (members["a"].subscribed_topic_names, members["a"].subscribed_topic_regex) == ((name,), "")
+    # Until it has, it may commit for it, also in the epoch before.
+    assert client.commit(name, {name: {2: 5}}, "a", 2) == {name: {2: NONE}}
+
+
+def test_a_commit_looks_at_partitions_that_there_are(client: Groups, name: str) -> None:
+    join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
+    beat(client, name, "m", 0, **join)
+    assert beat(client, name, "m", 2, topics=[name, name + "x"]).member_epoch == 3
+    offsets = {name: {0: 5, 9: 5}, name + "x": {0: 5}}
+    assert client.commit(name, offsets, "m", 2) == {name: {0: NONE, 9: 3}, name + "x": {0: 3}}
+
+
 def test_a_member_lives_and_leaves(client: Groups, name: str) -> None:
     join: dict[str, Any] = {"rebalance": 5000, "topics": [name], "owned": []}
     epoch = beat(client, name, "m", 0, **join).member_epoch
     assert epoch > 0
     assert beat(client, name, "m", epoch).error_code == NONE
     assert beat(client, name, "m", epoch + 1).error_code == FENCED_EPOCH
+    assert beat(client, name, "m", epoch + 1, regex="(").error_code == FENCED_EPOCH
+    assert beat(client, name, "m", epoch, regex="(").error_code == INVALID_REGEX
     assert beat(client, name, "who", epoch).error_code == UNKNOWN_MEMBER
     assert beat(client, name, "m", epoch, instance="i").error_code == UNKNOWN_MEMBER
 
@@ -111,6 +184,9 @@ def test_a_member_lives_and_leaves(client: Groups, name: str) -> None:
 def test_a_classic_member_takes_over_an_empty_group(client: Groups, name: str) -> None:
     beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
     beat(client, name, "m", -1)
+    refused = client.join(name, "who")
+    assert (refused.error_code, refused.member_id) == (UNKNOWN_MEMBER, "who")
+    assert client.list()[name].group_type == "consumer"
     joined = client.enter(name)
     assert (joined.error_code, joined.generation_id) == (NONE, 1)
     assert client.list()[name].group_type == "classic"
@@ -155,21 +231,24 @@ def test_a_producer_need_not_say_for_which_member_it_commits(client: Groups, nam
         "committed_metadata": "",
     }
 
-    def commit(member: str, instance: str | None) -> int:
+    def commit(member: str, instance: str | None, group: str = name, topic: str = name) -> int:
         answer = client.ask(
             "txn_offset_commit",
             5,
             transactional_id=name,
-            group_id=name,
+            group_id=group,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             generation_id=-1,
             member_id=member,
             group_instance_id=instance,
-            topics=[{"name": name, "partitions": [one]}],
+            topics=[{"name": topic, "partitions": [one]}],
         )
         return int(answer.topics[0].partitions[0].error_code)
 
     assert commit("", None) == NONE
     assert commit("who", None) == UNKNOWN_MEMBER
     assert commit("", "i") == UNKNOWN_MEMBER
+    assert commit("", None, group="") == 24  # INVALID_GROUP_ID
+    assert commit("who", None, topic=name + "x") == 3, "an unknown topic is none of the group's business"
+    assert commit("", None, group="", topic=name + "x") == 3

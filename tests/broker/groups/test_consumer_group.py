@@ -111,9 +111,10 @@ def code(problem: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 def test_one_member_gets_everything() -> None:
     world = World()
     answer = world.beat("a")
-    assert (answer.epoch, answer.assignment) == (1, {UUID(int=1): {0: 1, 1: 1, 2: 1, 3: 1}})
+    # A new group is in epoch 1, with nobody in it.
+    assert (answer.epoch, answer.assignment) == (2, {UUID(int=1): {0: 2, 1: 2, 2: 2, 3: 2}})
     assert world.group.state == "Stable"
-    assert world.beat("a", 1) == HeartbeatAnswer("a", 1, None)
+    assert world.beat("a", 2) == HeartbeatAnswer("a", 2, None)
     assert len(world.log) == 5
 
 
@@ -122,32 +123,85 @@ def test_partitions_are_revoked_before_they_are_assigned() -> None:
     topic = UUID(int=1)
     world.beat("a")
     second = world.beat("b")
-    assert (second.epoch, second.assignment) == (2, {})
+    assert (second.epoch, second.assignment) == (3, {})
     assert world.group.members["b"].state == UNRELEASED
-    told = world.beat("a", 1)
-    assert told.epoch == 1  # it stays in its epoch until it has given them up
+    told = world.beat("a", 2)
+    assert told.epoch == 2  # it stays in its epoch until it has given them up
     assert set((told.assignment or {})[topic]) == {0, 1}
     assert world.group.members["a"].state == UNREVOKED
-    assert world.beat("b", 2).assignment is None
-    assert world.beat("a", 1, owned={topic: [0, 1, 2]}).epoch == 1
-    assert world.beat("a", 1, owned={topic: [0, 1]}).epoch == 2
-    assert set((world.beat("b", 2).assignment or {})[topic]) == {2, 3}
+    assert world.beat("b", 3).assignment is None
+    assert world.beat("a", 2, owned={topic: [0, 1, 2]}).epoch == 2
+    assert world.beat("a", 2, owned={topic: [0, 1]}).epoch == 3
+    assert set((world.beat("b", 3).assignment or {})[topic]) == {2, 3}
     assert world.group.state == "Stable"
+
+
+def test_who_gives_up_partitions_and_has_to_give_up_more_stays_in_its_epoch() -> None:
+    world = World(FakeTopics(t=6))
+    topic = UUID(int=1)
+    world.beat("a")
+    world.beat("b")
+    world.beat("a", 2)
+    world.beat("c")  # before a has given up what b waits for
+    told = world.beat("a", 2, owned={topic: [0, 1, 2]})
+    assert (told.epoch, world.group.members["a"].state) == (2, UNREVOKED)
+    assert set((told.assignment or {})[topic]) == {0, 1}
+    assert world.beat("a", 2, owned={topic: [0, 1]}).epoch == 4
 
 
 def test_epochs_are_checked() -> None:
     world = World()
     world.beat("a")
-    world.beat("a", 1, topics=("t", "u"))
-    for epoch in (3, 0):
+    world.beat("a", 2, topics=("t", "u"))
+    for epoch, owned in ((4, None), (1, {}), (2, None), (2, {UUID(int=1): [0, 9]})):
         with pytest.raises(KafkaError) as problem:
-            world.beat("a", epoch, owned={UUID(int=1): [0, 9]} if epoch == 0 else None)
+            world.beat("a", epoch, owned=owned)
         assert code(problem) is ErrorCode.fenced_member_epoch
-    # The answer with epoch 2 was lost: the one before is fine, if it owns no more than it was given.
-    assert world.beat("a", 1, owned={UUID(int=1): [0]}).epoch == 2
+    # The answer with epoch 3 was lost: the one before is fine, if it owns no more than it was given.
+    assert world.beat("a", 2, owned={UUID(int=1): [0]}).epoch == 3
     with pytest.raises(KafkaError) as problem:
-        world.beat("who", 2)
+        world.beat("who", 3)
     assert code(problem) is ErrorCode.unknown_member_id
+
+
+def test_a_member_may_join_again_at_any_time() -> None:
+    """It was fenced, or never heard the answer. Nothing has changed for the others, so it is told what it has."""
+    world = World()
+    topic = UUID(int=1)
+    world.beat("a")
+    world.beat("a", 2, topics=("t", "u"))
+    world.beat("a", 3, topics=("t",))
+    written = len(world.log)
+    back = world.beat("a")
+    assert (back.epoch, set((back.assignment or {})[topic])) == (4, {0, 1, 2, 3})
+    assert len(world.log) == written
+    world.beat("b")
+    world.beat("a", 4)
+    assert world.group.members["a"].state == UNREVOKED
+    back = world.beat("a")  # it owns nothing now, so it has given up what it had to
+    assert (back.epoch, set((back.assignment or {})[topic])) == (5, {0, 1})
+
+
+def test_who_reads_nothing_changes_nothing() -> None:
+    world = World()
+    assert world.beat("a", topics=()) == HeartbeatAnswer("a", 1, {})
+    assert world.beat("b", regex="") == HeartbeatAnswer("b", 1, {})
+    assert (world.group.epoch, world.group.state) == (1, "Stable")
+    assert world.reloaded().members == world.group.members
+    # An expression that nothing matches is nothing to read; it grows the epoch when a topic comes that it matches.
+    assert world.beat("c", regex="fo+") == HeartbeatAnswer("c", 1, {})
+    world.topics.set("foo", 1)
+    world.group.stale = True
+    assert world.beat("c", 1).epoch == 2
+    assert world.beat("d", topics=("t",)).epoch == 3
+
+
+def test_an_expression_with_topics_grows_the_epoch_even_if_all_are_known() -> None:
+    world = World()
+    world.beat("a")
+    assert world.beat("b", regex="t").epoch == 3
+    assert world.beat("c", regex="t").epoch == 4
+    assert world.beat("c", 4, regex="").epoch == 5
 
 
 def test_a_silent_member_is_removed() -> None:
@@ -165,11 +219,22 @@ def test_who_does_not_give_up_its_partitions_in_time_is_removed() -> None:
     world = World()
     world.beat("a", rebalance=3000)
     world.beat("b")
-    world.beat("a", 1)
+    world.beat("a", 2)
     world.pass_time(2000)
-    world.beat("a", 1)
+    world.beat("a", 2)
     world.pass_time(1000)
     assert list(world.group.members) == ["b"]
+
+
+def test_a_static_member_that_left_for_a_while_has_nothing_to_give_up() -> None:
+    world = World(session_timeout=9000)
+    world.beat("a", rebalance=3000, instance="i")
+    world.beat("b")
+    world.beat("a", 2, instance="i")
+    assert world.group.members["a"].state == UNREVOKED
+    world.commit(world.group.leave_for_a_while(world.group.member("a", "i"))[1])
+    world.pass_time(5000)
+    assert "a" in world.group.members
 
 
 def test_static_members() -> None:
@@ -188,7 +253,7 @@ def test_static_members() -> None:
     assert back.epoch == world.group.epoch
     assert set((back.assignment or {})[UUID(int=1)]) <= {0, 1, 2, 3}
     with pytest.raises(KafkaError) as problem:
-        world.beat("a", 1, instance="i")
+        world.beat("a", 2, instance="i")
     assert code(problem) is ErrorCode.fenced_instance_id
     assert set(world.group.members) == {"b", "other"}
 
@@ -224,8 +289,8 @@ def test_expressions() -> None:
     assert world.group.subscribed() == {"orders", "payments"}
     world.topics.set("payroll", 3)
     world.group.stale = True
-    assert len(world.beat("a", 1).assignment or {}) == 3
-    world.beat("a", 2, regex="", topics=("other",))
+    assert len(world.beat("a", 2).assignment or {}) == 3
+    world.beat("a", 3, regex="", topics=("other",))
     assert world.group.regexes == {}
     with pytest.raises(KafkaError) as problem:
         world.beat("b", regex="(")
@@ -255,10 +320,10 @@ def test_topics_that_appear_and_grow() -> None:
     assert world.beat("a").assignment == {}
     world.topics.set("t", 2)
     world.group.stale = True
-    assert len((world.beat("a", 1).assignment or {})[UUID(int=1)]) == 2
+    assert len((world.beat("a", 2).assignment or {})[UUID(int=1)]) == 2
     world.topics.set("t", 5)
     world.group.stale = True
-    assert len((world.beat("a", 2).assignment or {})[UUID(int=1)]) == 5
+    assert len((world.beat("a", 3).assignment or {})[UUID(int=1)]) == 5
 
 
 def test_most_members_choose_the_assignor() -> None:
@@ -270,12 +335,24 @@ def test_most_members_choose_the_assignor() -> None:
     assert world.group.assignor == "uniform"
 
 
+def test_static_members_come_first_in_a_range() -> None:
+    world = World(FakeTopics(t=5))
+    world.beat("a", assignor="range")
+    world.beat("z", assignor="range", instance="j")
+    world.beat("y", assignor="range", instance="k")
+    shares = {key: sorted(parts[UUID(int=1)]) for key, parts in world.group.targets.items()}
+    assert shares == {"z": [0, 1], "y": [2, 3], "a": [4]}
+
+
 def test_the_group_has_a_limit() -> None:
     world = World(max_size=1)
-    world.beat("a")
-    with pytest.raises(KafkaError) as problem:
-        world.beat("b")
-    assert code(problem) is ErrorCode.group_max_size_reached
+    world.beat("a", instance="i")
+    world.beat("a", 2)
+    world.commit(world.group.leave_for_a_while(world.group.member("a", "i"))[1])
+    for epoch, instance in ((JOIN, None), (3, None), (JOIN, "i")):
+        with pytest.raises(KafkaError) as problem:
+            world.beat("b", epoch, instance=instance)
+        assert code(problem) is ErrorCode.group_max_size_reached
 
 
 def test_who_may_commit() -> None:
@@ -288,16 +365,21 @@ def test_who_may_commit() -> None:
     assert check("", -1) is ErrorCode.none
     world.beat("a")
     assert check("", -1) is ErrorCode.unknown_member_id
-    assert check("a", 1) is ErrorCode.none
-    assert check("a", 1, version=8) is ErrorCode.unsupported_version
-    assert check("a", 2) is ErrorCode.stale_member_epoch
-    assert check("a", 2, txn=True) is ErrorCode.illegal_generation
+    assert check("a", 2) is ErrorCode.none
+    assert check("a", 2, version=8) is ErrorCode.unsupported_version
+    assert check("a", 3) is ErrorCode.stale_member_epoch
+    assert check("a", 3, txn=True) is ErrorCode.illegal_generation
     assert check("", -1, txn=True) is ErrorCode.none  # a producer that does not say for which member
     assert check("q", -1, txn=True) is ErrorCode.unknown_member_id
     assert world.group.check_commit("", -1, [(topic, 0)], True, 5, "i") is ErrorCode.unknown_member_id
-    world.beat("a", 1, topics=("t", "u"))  # epoch 2, but partition 0 is its own since epoch 1
-    assert check("a", 1) is ErrorCode.none
-    assert check("a", 1, index=9) is ErrorCode.stale_member_epoch
+    world.beat("a", 2, topics=("t", "u"))  # epoch 3, but partition 0 is its own since epoch 2
+    assert check("a", 2) is ErrorCode.none
+    assert check("a", 1) is ErrorCode.stale_member_epoch
+    assert check("a", 2, index=9) is ErrorCode.stale_member_epoch
+    world.beat("b")
+    world.beat("a", 3)
+    assert 3 in world.group.members["a"].revoking[topic]
+    assert check("a", 2, index=3) is ErrorCode.none, "it still has what it was told to give up"
 
 
 def test_a_busy_group_puts_off_the_next_assignment() -> None:
@@ -307,10 +389,10 @@ def test_a_busy_group_puts_off_the_next_assignment() -> None:
     world.beat("a")
     world.beat("b")
     assert world.group.state == "Assigning"
-    assert world.group.members["b"].epoch == 1
+    assert world.group.members["b"].epoch == 2
     world.now = 2000.0
     world.commit(world.group.assign_if_due(world.now))
-    assert world.group.target_epoch == 2
+    assert world.group.target_epoch == 3
 
 
 class Client:

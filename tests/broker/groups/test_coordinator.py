@@ -313,9 +313,14 @@ async def test_a_log_that_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(self: Any, *args: Any) -> None:
         raise KafkaError(ErrorCode.kafka_storage_error, "no space left")
 
+    def too_large(self: Any, *args: Any) -> None:
+        raise KafkaError(ErrorCode.record_list_too_large)
+
     monkeypatch.setattr(type(lab.part("g").shard), "append", refuse)
     assert (await lab.sync("g", member)).error_code is ErrorCode.not_coordinator
     assert await lab.commit("h", "t", 0, 5) == ErrorCode.not_coordinator
+    monkeypatch.setattr(type(lab.part("g").shard), "append", too_large)
+    assert await lab.commit("h", "t", 0, 5) == ErrorCode.unknown_server_error
     monkeypatch.undo()
     joined = await lab.join("g", member)
     assert (await lab.sync("g", member, joined.generation_id)).assignment == b"x"
@@ -339,7 +344,41 @@ async def test_a_broker_that_resigns_answers_who_waits(lab: Lab) -> None:
     lab.groups.topic.resigned(partition)
     assert (await joining).error_code is ErrorCode.not_coordinator
     assert await lab.commit("g", "t", 0, 5) == ErrorCode.not_coordinator
+    refused = await lab.join("g", "who")
+    assert (refused.error_code, refused.member_id) == (ErrorCode.not_coordinator, "")
+    described = await lab.ask("describe_groups", 6, groups=["g"], include_authorized_operations=True)
+    assert described.groups[0].error_code is ErrorCode.not_coordinator
+    assert described.groups[0].authorized_operations == -(1 << 31)
+    await lab.commit("other", "t", 0, 5)
     lab.groups.topic.leads(partition)
+    listed = await lab.ask("list_groups", 5, states_filter=[], types_filter=[])
+    assert (listed.error_code, listed.groups) == (ErrorCode.coordinator_load_in_progress, ())
+    for version, code in (
+        (1, ErrorCode.coordinator_not_available),  # producers of that time do not know the other
+        (2, ErrorCode.coordinator_load_in_progress),
+    ):
+        answer = await lab.ask(
+            "txn_offset_commit",
+            version,
+            transactional_id="p",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            topics=[
+                {
+                    "name": "t",
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "committed_offset": 4,
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        }
+                    ],
+                }
+            ],
+        )
+        assert answer.topics[0].partitions[0].error_code is code
     await lab.loaded()
     assert [each.state.value for each in lab.part("g").groups.values()] == ["Stable"]
 

@@ -384,6 +384,7 @@ def test_list(client: Groups, name: str, version: int) -> None:
         assert (found[name].group_state, found[name + "m"].group_state) == ("Empty", "CompletingRebalance")
         assert name + "m" not in client.list(version=version, states=["empty", "Stable"])
         assert name not in client.list(version=version, states=["nonsense"])
+        assert name in client.list(version=version, states=[" Empty "])
     if version >= 5:
         assert found[name].group_type == "classic"
         assert name in client.list(types=["Classic"])

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from millstream.broker.groups.group_settings import within_bounds
+from millstream.settings.resolve import BrokerSettings
+
 from ..raw_frames import new_topic
 from .raw_groups import Groups
 from .test_consumer_answers import beat
@@ -52,3 +55,19 @@ def test_what_is_refused(servers: str, name: str) -> None:
         assert alter(client, name, consumer_session_timeout_ms="many") == INVALID_CONFIG
         assert alter(client, name, no_such_setting="1") == INVALID_CONFIG
         assert alter(client, "", consumer_session_timeout_ms="7000") == INVALID_REQUEST
+
+
+def test_a_setting_from_before_the_bounds_changed() -> None:
+    settings = BrokerSettings(
+        {
+            "group.consumer.min.session.timeout.ms": "7000",
+            "group.consumer.session.timeout.ms": "8000",
+            "group.consumer.max.session.timeout.ms": "9000",
+        }
+    )
+    asked = (6000, 7500, 10_000)
+    assert [within_bounds(settings, "consumer.session.timeout.ms", each) for each in asked] == [
+        7000,
+        7500,
+        9000,
+    ]

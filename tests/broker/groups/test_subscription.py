@@ -57,5 +57,6 @@ def test_subscriptions(version: int, user_data: bytes | None) -> None:
 
 def test_assignments() -> None:
     for version in (0, 1, 3):
-        assert parse_assignment(assignment(version, OWNED)) == OWNED
-    assert parse_assignment(b"") == {}
+        assert parse_assignment(assignment(version, OWNED)).partitions == OWNED
+    assert parse_assignment(b"") == ({}, b"")
+    assert parse_assignment(b"\0\0\0\0\0\0\0\0\0\2hi").user_data == b"hi"

@@ -1,17 +1,19 @@
 """Groups of the server-side protocol: ConsumerGroupHeartbeat 0 to 1, ConsumerGroupDescribe 0 to 1.
 
-The rules are in `groups.consumer_group`. Served where `group.coordinator.rebalance.protocols` names `consumer`. Left out:
-assignors of one's own, and racks, which members may name but no assignor looks at.
+The rules are in `groups.consumer_group`. UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` names
+`consumer`. Left out: assignors of one's own, and racks, which members may name but no assignor looks at.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from millstream.broker.apis.groups import ALL_GROUP_OPERATIONS, NOT_ASKED, client_host, milliseconds
 from millstream.broker.dispatch import Api, Call
-from millstream.broker.groups import regex, responses
+from millstream.broker.groups import responses
 from millstream.broker.groups.assignors import ASSIGNORS
 from millstream.broker.groups.consumer_group import ConsumerGroup
 from millstream.broker.groups.consumer_types import (
@@ -40,10 +42,9 @@ class ConsumerGroupsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.groups: GroupCoordinator = broker.groups
+        self._served = "consumer" in broker.settings.items("group.coordinator.rebalance.protocols")
 
     def apis(self) -> list[Api]:
-        if "consumer" not in self.broker.settings.items("group.coordinator.rebalance.protocols"):
-            return []
         return [
             Api(68, "ConsumerGroupHeartbeat", 0, 1, self.heartbeat),
             Api(69, "ConsumerGroupDescribe", 0, 1, self.describe),
@@ -100,11 +101,12 @@ class ConsumerGroupsApi:
         pattern = request.subscribed_topic_regex if call.version >= 1 else None
         timeout = milliseconds(request.rebalance_timeout)
         epoch = request.member_epoch
+        must_be_named = call.version >= 1 or epoch > 0 or epoch == LEAVE
+        _check(bool(request.member_id) or not must_be_named, "MemberId can't be empty.")
         _check(request.group_id != "", "GroupId can't be empty.")
         _check(request.instance_id != "", "InstanceId can't be empty.")
         _check(request.rack_id != "", "RackId can't be empty.")
-        _check(epoch >= LEAVE_STATIC, f"MemberEpoch is invalid: {epoch}.")
-        _check(bool(request.member_id) or (call.version == 0 and epoch == JOIN), "MemberId can't be empty.")
+        _check(epoch >= LEAVE_STATIC, "MemberEpoch is invalid.")
         _check(epoch != LEAVE_STATIC or request.instance_id is not None, "InstanceId can't be null.")
         if epoch == JOIN:
             _check(timeout != -1, "RebalanceTimeoutMs must be provided in first request.")
@@ -114,8 +116,6 @@ class ConsumerGroupsApi:
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
             )
         self._check_assignor(request.server_assignor)
-        if pattern and epoch not in (LEAVE, LEAVE_STATIC):
-            regex.compiled(pattern)
         owned = None
         if request.topic_partitions is not None:
             owned = {each.topic_id or NO_TOPIC_ID: each.partitions for each in request.topic_partitions}
@@ -134,8 +134,8 @@ class ConsumerGroupsApi:
         )
 
     def _check_enabled(self) -> None:
-        if self.broker.image.features.get(FEATURE, 0) < 1:
-            raise KafkaError(ErrorCode.unsupported_version, f"{FEATURE} is below 1.")
+        if not self._served or self.broker.image.features.get(FEATURE, 0) < 1:
+            raise KafkaError(ErrorCode.unsupported_version)
 
     def _check_assignor(self, name: str | None) -> None:
         offered = [
@@ -201,15 +201,20 @@ class ConsumerGroupsApi:
             client_id=value.client_id,
             client_host=value.client_host,
             subscribed_topic_names=value.topics,
-            subscribed_topic_regex=value.regex or None,
-            assignment=self._assignment(call, member.assigned),
+            subscribed_topic_regex=value.regex,
+            assignment=self._assignment(call, member.assigned, member.revoking),
             target_assignment=self._assignment(call, group.target(member.member_id)),
             member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
         )
 
-    def _assignment(self, call: Call, partitions: Any) -> Any:
+    def _assignment(self, call: Call, *held: Mapping[UUID, Iterable[int]]) -> Any:
+        """What a member has includes what it has yet to give up."""
+        by_topic: dict[UUID, set[int]] = {}
+        for partitions in held:
+            for topic_id, indexes in partitions.items():
+                by_topic.setdefault(topic_id, set()).update(indexes)
         found = []
-        for topic_id, indexes in partitions.items():
+        for topic_id, numbers in by_topic.items():
             name = self.groups.consumers.topics.name_of(topic_id)
             if name is not None:
                 found.append(
@@ -217,7 +222,7 @@ class ConsumerGroupsApi:
                         "TopicPartitions",
                         topic_id=topic_id,
                         topic_name=name,
-                        partitions=tuple(sorted(indexes)),
+                        partitions=tuple(sorted(numbers)),
                     )
                 )
         return call.make("Assignment", topic_partitions=tuple(found))

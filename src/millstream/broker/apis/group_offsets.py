@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 TOPIC_IDS = responses.TOPIC_IDS
 UNKNOWN = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+LOADING_IS_KNOWN = (
+    2  # before this version of TxnOffsetCommit, COORDINATOR_LOAD_IN_PROGRESS would end a producer
+)
 DEFAULT_RETENTION = timedelta(milliseconds=-1)  # up to version 4 a client may choose its own
 Commits = list[tuple[str, int, bytes]]  # topic, partition, the record's value
 
@@ -105,7 +108,7 @@ class GroupOffsetsApi:
             try:
                 waiting = self._write(part, group_id, rows, commits)
             except KafkaError as problem:
-                return self._commit_refused(call, answers, _commit_error(problem))
+                return self._commit_refused(call, answers, coordinator_error(problem))
             if waiting is not None:
                 return self._committed_later(call, waiting, answers)
         return responses.offset_commit(call.version, call.correlation_id, answers)
@@ -130,10 +133,13 @@ class GroupOffsetsApi:
             raise KafkaError(error)
 
     def _partitions(self, version: int, topics: Any) -> Iterator[tuple[UUID | None, int]]:
+        """What a request would commit: the partitions that there are, unless their metadata is too large."""
+        limit = self.broker.settings.integer("offset.metadata.max.bytes")
         for topic in topics:
-            topic_id = self._topic(version, topic)[1]
+            _, topic_id, count, _ = self._topic(version, topic)
             for each in topic.partitions:
-                yield topic_id, each.partition_index
+                if 0 <= each.partition_index < count and len(each.committed_metadata or "") <= limit:
+                    yield topic_id, each.partition_index
 
     def _topic(self, version: int, asked: Any) -> tuple[str, UUID | None, int, ErrorCode]:
         """Name, id and number of partitions of a topic that a request names one way or the other."""
@@ -176,7 +182,7 @@ class GroupOffsetsApi:
         try:
             await waiting
         except KafkaError as problem:
-            return self._commit_refused(call, answers, _commit_error(problem))
+            return self._commit_refused(call, answers, coordinator_error(problem))
         return responses.offset_commit(call.version, call.correlation_id, answers)
 
     # ------------------------------------------------------------------ OffsetFetch
@@ -360,18 +366,22 @@ class GroupOffsetsApi:
         group_id = request.group_id
         errors: dict[tuple[str, int], ErrorCode] = {}
         whole = ErrorCode.none
+        rows, commits, any_known = self._txn_commits(request, call.version, errors)
         try:
-            if not group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(group_id)
-            await self._check_txn_commit(part, call)
-            rows, commits = self._txn_commits(request, call.version, errors)
+            if any_known:
+                if not group_id:
+                    raise KafkaError(ErrorCode.invalid_group_id)
+                part = self.groups.part(group_id)
+                await self._check_txn_commit(part, call)
             if rows:
                 waiting = self._write_pending(part, request, rows, commits)
                 if waiting is not None:
                     await waiting
         except KafkaError as problem:
             whole = coordinator_error(problem)
+            if call.version < LOADING_IS_KNOWN and whole is ErrorCode.coordinator_load_in_progress:
+                whole = ErrorCode.coordinator_not_available
+            errors = {place: error for place, error in errors.items() if error in UNKNOWN}
         return call.answer(
             topics=tuple(
                 call.make(
@@ -391,8 +401,22 @@ class GroupOffsetsApi:
         )
 
     async def _check_txn_commit(self, part: Part, call: Call) -> None:
-        """The member may commit, and its transaction is open and knows of this shard."""
+        """The transaction is open and knows of this shard, and the member may commit."""
         request = call.request
+        while True:
+            answer = self.broker.transactions.verify_offsets(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                request.group_id,
+                call.version,
+            )
+            # If it has to wait, ask again afterwards: meanwhile the transaction may have been ended.
+            error = answer if isinstance(answer, ErrorCode) else await answer
+            if error is not ErrorCode.none:
+                raise KafkaError(error)
+            if isinstance(answer, ErrorCode):
+                break
         group = part.groups.get(request.group_id)
         generation = request.generation_id if call.version >= 3 else -1
         member_id = request.member_id if call.version >= 3 else ""
@@ -402,34 +426,22 @@ class GroupOffsetsApi:
             error = group.check_commit(member_id, generation, partitions, True, call.version, instance_id)
         elif group is not None:
             error = group.check_commit(member_id, instance_id, generation, True, self.groups.now())
-        elif generation < 0:
-            error = ErrorCode.none
-        else:
+        elif generation >= 0:
             error = (
                 ErrorCode.unknown_member_id if part.knows(request.group_id) else ErrorCode.illegal_generation
             )
-        while error is ErrorCode.none:
-            answer = self.broker.transactions.verify_offsets(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
-                request.group_id,
-                call.version,
-            )
-            if isinstance(answer, ErrorCode):
-                error = answer
-                break
-            error = await answer  # then ask again: while we waited, the transaction may have been ended
         if error is not ErrorCode.none:
             raise KafkaError(error)
 
     def _txn_commits(
         self, request: Any, version: int, errors: dict[tuple[str, int], ErrorCode]
-    ) -> tuple[list[Row], Commits]:
+    ) -> tuple[list[Row], Commits, bool]:
+        """What is to be written, and whether any of the partitions exists."""
         now_ms = wall_ms()
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
         rows: list[Row] = []
         commits: Commits = []
+        any_known = False
         for topic in request.topics:
             count = self._partition_count(topic.name)
             for each in topic.partitions:
@@ -437,14 +449,16 @@ class GroupOffsetsApi:
                 place = (topic.name, each.partition_index)
                 if not 0 <= each.partition_index < count:
                     errors[place] = ErrorCode.unknown_topic_or_partition
-                elif len(metadata) > limit:
+                    continue
+                any_known = True
+                if len(metadata) > limit:
                     errors[place] = ErrorCode.offset_metadata_too_large
                 else:
                     epoch = each.committed_leader_epoch if version >= 2 else records.NO_EPOCH
                     value = records.offset_value(each.committed_offset, epoch, metadata, now_ms)
                     rows.append((records.offset_key(request.group_id, *place), value))
                     commits.append((*place, value))
-        return rows, commits
+        return rows, commits, any_known
 
     def _write_pending(
         self, part: Part, request: Any, rows: list[Row], commits: Commits
@@ -455,9 +469,3 @@ class GroupOffsetsApi:
                 put(request.producer_id, request.group_id, topic, partition, value, position)
 
         return part.write(rows, apply, (request.producer_id, request.producer_epoch))
-
-
-def _commit_error(error: KafkaError) -> ErrorCode:
-    if error.code in (ErrorCode.message_too_large, ErrorCode.record_list_too_large):
-        return ErrorCode.invalid_commit_offset_size
-    return coordinator_error(error)

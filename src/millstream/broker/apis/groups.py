@@ -68,7 +68,7 @@ class GroupsApi:
         try:
             part = self.groups.part(request.group_id)
         except KafkaError as error:
-            return self._joined(call, Joined(error.code, request.member_id))
+            return self._joined(call, Joined(error.code, ""))
         join = JoinRequest(
             request.member_id,
             request.group_instance_id if call.version >= 5 else None,
@@ -85,12 +85,12 @@ class GroupsApi:
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._join_consumers(call, part, group, join)
         if not isinstance(group, ClassicGroup):
-            if request.member_id and not part.knows(request.group_id):
+            if request.member_id and (group is not None or not part.knows(request.group_id)):
                 return self._joined(call, Joined(ErrorCode.unknown_member_id, request.member_id))
             try:
                 group = self.groups.new_classic(part, request.group_id)
             except KafkaError as error:
-                return self._joined(call, Joined(coordinator_error(error), request.member_id))
+                return self._joined(call, Joined(coordinator_error(error), ""))
         waiter: asyncio.Future[Joined] = self.groups.loop.create_future()
         self.groups.act(part, group, group.join(join, waiter, self.groups.now()))
         if waiter.done():
@@ -102,7 +102,7 @@ class GroupsApi:
         try:
             joined, waiting = self.groups.consumers.join(part, group, join)
         except KafkaError as error:
-            return self._joined(call, Joined(coordinator_error(error), join.member_id))
+            return self._joined(call, Joined(coordinator_error(error), ""))
         if waiting is None:
             return self._joined(call, joined)
         return self._when_written(
@@ -274,7 +274,7 @@ class GroupsApi:
         try:
             part = self.groups.part(group_id)
         except KafkaError as error:
-            return self._not_described(call, group_id, error.code, None, "", operations)
+            return self._not_described(call, group_id, error.code, None, "", NOT_ASKED)
         group = part.groups.get(group_id)
         other = isinstance(group, ConsumerGroup)
         if other or (group is None and not part.knows(group_id)):
@@ -329,9 +329,10 @@ class GroupsApi:
 
     def list_groups(self, call: Call) -> Any:
         request = call.request
-        states = {text.lower() for text in request.states_filter} if call.version >= 4 else set()
+        states = {text.lower().strip() for text in request.states_filter} if call.version >= 4 else set()
         types = {text.lower() for text in request.types_filter} if call.version >= 5 else set()
-        loading = any(shard.loading for shard in self.groups.topic.shards.values())
+        if any(shard.loading for shard in self.groups.topic.shards.values()):
+            return call.answer(error_code=ErrorCode.coordinator_load_in_progress, groups=())
         found = []
         for part in self.groups.ready_parts():
             for group_id in part.group_ids():
@@ -346,10 +347,7 @@ class GroupsApi:
                             group_type=kind,
                         )
                     )
-        return call.answer(
-            error_code=ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none,
-            groups=tuple(found),
-        )
+        return call.answer(error_code=ErrorCode.none, groups=tuple(found))
 
     def _listed(self, part: Part, group_id: str) -> tuple[str, str, str]:
         """State, type and protocol type."""

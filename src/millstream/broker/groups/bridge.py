@@ -43,11 +43,11 @@ def join(
     member, replaced = _who(group, member_id, request, changes)
     value = MemberValue(
         request.instance_id,
-        subscription.rack,
+        member.value.rack_id if subscription.rack is None else subscription.rack,
         request.client_id,
         request.client_host,
         tuple(sorted(set(subscription.topics))),
-        None,
+        "",
         request.rebalance_timeout,
         None,
         ClassicInfo(request.session_timeout, request.protocols),
@@ -111,7 +111,7 @@ def sync(
     name, metadata = info.protocols[0]
     if protocol_type not in (None, CONSUMER) or protocol not in (None, name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
-    if group.epoch > member.epoch and member.state != UNREVOKED:
+    if group.target_epoch > member.epoch and member.state != UNREVOKED:
         _must_join(group, member, now)
         raise KafkaError(ErrorCode.rebalance_in_progress)
     group.deadlines(member.member_id).sync = NEVER
@@ -128,11 +128,13 @@ def sync(
 def heartbeat(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now: float
 ) -> ErrorCode:
-    """REBALANCE_IN_PROGRESS where joining again would take the member a step further."""
+    """REBALANCE_IN_PROGRESS where joining again would take the member a step further. Members of the other kind compute
+    the next target by their heartbeats; where there is none of them left, this member has to, by joining again."""
     member = _member(group, member_id, instance_id, generation)
     group.keep_alive(member.member_id, now)
     if (
-        member.epoch < group.epoch
+        member.epoch < group.target_epoch
+        or (member.epoch < group.epoch and all(each.is_classic for each in group.members.values()))
         or member.state == UNREVOKED
         or (member.state == UNRELEASED and not group.waits_for_others(member))
     ):
@@ -141,8 +143,8 @@ def heartbeat(
     return ErrorCode.none
 
 
-def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorCode], list[Change]]:
-    """Members of both kinds: administrators remove them this way."""
+def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorCode], list[str]]:
+    """An error code for each, and the ids of those that go. Members of both kinds: administrators remove them this way."""
     errors = []
     gone = []
     for member_id, instance_id in leaving:
@@ -155,7 +157,7 @@ def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorC
         except KafkaError as problem:
             error = problem.code
         errors.append(error)
-    return errors, group.remove(gone) if gone else []
+    return errors, gone
 
 
 def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:

@@ -19,7 +19,7 @@ from millstream.broker.groups import regex
 from millstream.broker.groups.assignors import ASSIGNORS
 from millstream.broker.groups.classic_types import NEVER
 from millstream.broker.groups.consumer_records import CurrentValue, MemberValue, RegexValue
-from millstream.broker.groups.consumer_state import NEW_MEMBER, ConsumerLimits, ConsumerState
+from millstream.broker.groups.consumer_state import FIRST_EPOCH, NEW_MEMBER, ConsumerLimits, ConsumerState
 from millstream.broker.groups.consumer_types import (
     JOIN,
     LEAVE_STATIC,
@@ -62,9 +62,11 @@ class ConsumerGroup(ConsumerState):
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> tuple[HeartbeatAnswer, list[Change]]:
-        """KafkaError if the member may not take part."""
+        """KafkaError if the member may not take part, or asks for something that makes no sense."""
         changes: list[Change] = []
         member, replaced = self._who(request, changes)
+        if request.regex:
+            regex.compiled(request.regex)
         value = self._described(member.value, request)
         if self._is_idle(member, value, replaced, now):
             updated = member
@@ -72,7 +74,9 @@ class ConsumerGroup(ConsumerState):
             updated = self.advance(
                 member, member._replace(value=value), replaced, request.owned, now, changes
             )
-        self.keep_alive(updated.member_id, now)
+        self.keep_alive(updated.member_id, now, self.session_timeout or self._limits.session_timeout)
+        if member.is_classic:
+            self.deadlines(updated.member_id).forget_classic()
         told = None
         if request.is_full or updated.assigned != member.assigned:
             told = updated.assigned
@@ -94,6 +98,8 @@ class ConsumerGroup(ConsumerState):
         """The member that speaks, known or new, and the id of the static member whose place it takes."""
         joins = request.epoch == JOIN
         instance = request.instance_id
+        if request.member_id not in self.members:
+            self.check_room()
         holder = None if instance is None else self.static.get(instance)
         if (
             joins
@@ -102,9 +108,10 @@ class ConsumerGroup(ConsumerState):
         ):
             return self.take_place(self.members[holder], request.member_id, False, changes), holder
         if joins and request.member_id not in self.members:
-            self.check_room()
             return Member(request.member_id, NEW_MEMBER), None
         member = self.member(request.member_id, None if joins and holder is None else instance)
+        if joins:
+            return member, None  # it was fenced, or did not hear the answer to its first heartbeat
         if request.epoch > member.epoch or (
             request.epoch < member.epoch
             and (request.epoch != member.previous_epoch or not is_subset(request.owned, member.assigned))
@@ -169,23 +176,24 @@ class ConsumerGroup(ConsumerState):
     ) -> Member:
         """Everything that a heartbeat can set off: a new description, a new epoch, a new target, a step towards it."""
         is_new = updated.member_id not in self.members and replaced is None
-        if is_new or updated.value != member.value:
+        value = updated.value
+        if is_new or value != member.value:
             changes.append(MemberChanged(updated.member_id, updated.value))
         members = self.members
-        if is_new or replaced is not None or updated.value != member.value:
+        if is_new or replaced is not None or value != member.value:
             members = {key: each for key, each in members.items() if key != replaced}
             members[updated.member_id] = updated
-        reads_other = is_new or (
-            (updated.value.topics, updated.value.regex) != (member.value.topics, member.value.regex)
-        )
-        value = updated.value
+        other_names = value.topics != member.value.topics
+        other_regex = (value.regex or "") != (member.value.regex or "")
+        reads_other = is_new or other_names or other_regex
         # Names come first, as in Kafka, which looks for what an expression matches in the background: a new expression
         # that comes with names waits for the next heartbeat, which follows as soon as the names are assigned.
         waits = value.regex if reads_other and value.topics and value.regex not in self.regexes else None
-        epoch = self._next_epoch(members, reads_other, changes, waits)
+        grows = other_names or (other_regex and (not value.regex or value.regex in self.regexes))
+        epoch = self._next_epoch(members, reads_other, grows, changes, waits)
         target_epoch, target = self.target_epoch, self.target(replaced or updated.member_id)
         if epoch > target_epoch:
-            if now >= self._assign_after or target_epoch == 0:
+            if now >= self._assign_after or target_epoch == FIRST_EPOCH:
                 targets = self._assign(members, replaced, updated.member_id, epoch, now, changes)
                 target_epoch, target = epoch, targets[updated.member_id]
             else:
@@ -202,15 +210,21 @@ class ConsumerGroup(ConsumerState):
         return reconciled
 
     def _next_epoch(
-        self, members: Mapping[str, Member], reads_other: bool, changes: list[Change], waits: str | None
+        self,
+        members: Mapping[str, Member],
+        reads_other: bool,
+        grows: bool,
+        changes: list[Change],
+        waits: str | None,
     ) -> int:
-        """The group's epoch: one more if who reads what has changed, or what there is to read."""
+        """The group's epoch: one more if who reads what has changed (`grows`), or what there is to read. A member that reads
+        nothing, or by an expression that nothing matches, changes neither."""
         if not reads_other and not self.stale:
             return self.epoch
-        regexes = self._resolve(members, changes, waits)
-        topics_hash = self._hash(self._subscriptions(members.values(), regexes))
+        regexes, found_other = self._resolve(members, changes, waits)
+        topics_hash = self.hash_of(self._subscriptions(members.values(), regexes))
         self.stale = bool(waits)
-        if reads_other or topics_hash != self.topics_hash:
+        if grows or found_other or topics_hash != self.topics_hash:
             changes.append(GroupChanged(self.epoch + 1, topics_hash))
             return self.epoch + 1
         return self.epoch
@@ -219,23 +233,27 @@ class ConsumerGroup(ConsumerState):
 
     def _resolve(
         self, members: Mapping[str, Member], changes: list[Change], waits: str | None = None
-    ) -> dict[str, RegexValue]:
-        """The topics behind every expression in use, but for one that waits. What is not in use any more is dropped."""
+    ) -> tuple[dict[str, RegexValue], bool]:
+        """The topics behind every expression in use, but for one that waits, and whether one has others than before. What is
+        not in use any more is dropped."""
         resolved = {}
+        found_other = False
         version = self._topics.version
         in_use = {member.value.regex for member in members.values() if member.value.regex} - {waits}
         for pattern in sorted(in_use):
             known = self.regexes.get(pattern)
             if known is None or known.version != version:
                 found = regex.matching(pattern, self._topics.names())
-                if known is None or found != frozenset(known.topics):
+                before = frozenset(known.topics if known is not None else ())
+                found_other = found_other or found != before
+                if known is None or found != before:
                     known = RegexValue(tuple(sorted(found)), version, self._wall_ms())
                     changes.append(RegexChanged(pattern, known))
             resolved[pattern] = known
         changes += (RegexChanged(pattern, None) for pattern in self.regexes if pattern not in resolved)
-        return resolved
+        return resolved, found_other
 
-    def _hash(self, names: Iterable[str]) -> int:
+    def hash_of(self, names: Iterable[str]) -> int:
         """Stands for the topics that are read, their ids and numbers of partitions; 0 where there are none."""
         digest = hashlib.blake2b(digest_size=8)
         empty = True
@@ -276,7 +294,7 @@ class ConsumerGroup(ConsumerState):
         }
         counts: dict[UUID, int] = {}
         reads: dict[str, set[UUID]] = {}
-        for member_id in sorted(members, key=lambda key: (members[key].value.instance_id or "", key)):
+        for member_id in sorted(members, key=lambda key: _static_first(members[key])):
             topics = reads[member_id] = set()
             for name in self._reads(members[member_id], regexes):
                 found = self._topics.find(name)
@@ -304,6 +322,7 @@ class ConsumerGroup(ConsumerState):
         """A static member stops but will be back: its partitions wait for it until its session ends."""
         assigned = {topic: dict.fromkeys(indexes, 0) for topic, indexes in member.assigned.items()}
         away = CurrentValue(LEAVE_STATIC, member.previous_epoch, member.state, assigned, {})
+        self.deadlines(member.member_id).rebalance = NEVER
         return HeartbeatAnswer(member.member_id, LEAVE_STATIC), [CurrentChanged(member.member_id, away)]
 
     def remove(self, member_ids: Iterable[str]) -> list[Change]:
@@ -313,8 +332,8 @@ class ConsumerGroup(ConsumerState):
         for member_id in leaving:
             changes += self._gone(member_id)
         rest = {key: member for key, member in self.members.items() if key not in leaving}
-        regexes = self._resolve(rest, changes)
-        topics_hash = self._hash(self._subscriptions(rest.values(), regexes))
+        regexes, _ = self._resolve(rest, changes)
+        topics_hash = self.hash_of(self._subscriptions(rest.values(), regexes))
         changes.append(GroupChanged(self.epoch + 1, topics_hash))
         return changes
 
@@ -334,3 +353,9 @@ class ConsumerGroup(ConsumerState):
         changes += [RegexChanged(pattern, None) for pattern in self.regexes]
         changes.append(GroupChanged(None))
         return changes
+
+
+def _static_first(member: Member) -> tuple[bool, str, str]:
+    """The order of members for assignors: it does not depend on the ids that static members get anew each time."""
+    instance = member.value.instance_id
+    return instance is None, instance or "", member.member_id

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -118,8 +118,8 @@ class ConsumerSide:
         """A new group, or the one that a classic group becomes, and the rows that write it."""
         if request.epoch != JOIN:
             text = (
-                f"Group {group_id} not found."
-                if known is None
+                f"Consumer group {group_id} not found."
+                if known is None and not part.knows(group_id)
                 else f"Group {group_id} is not a consumer group."
             )
             raise KafkaError(ErrorCode.group_id_not_found, text)
@@ -129,8 +129,7 @@ class ConsumerSide:
         rows.append((records.group_key(group_id), None))
         if known.state is State.EMPTY:
             return self.new_group(group_id), rows
-        if not migration.may_upgrade(known, self._policy, self.limits):
-            raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        migration.check_upgrade(known, self._policy, self.limits)
         group, changes = migration.to_consumer(known, self.limits, self.topics, self._wall_ms)
         group.session_timeout = self.coordinator.group_setting(group_id, "consumer.session.timeout.ms")
         rows += [row(group_id, change) for change in changes]
@@ -144,7 +143,7 @@ class ConsumerSide:
         if not isinstance(group, ConsumerGroup):
             text = (
                 f"Group {group_id} not found."
-                if group is None
+                if group is None and not part.knows(group_id)
                 else f"Group {group_id} is not a consumer group."
             )
             raise KafkaError(ErrorCode.group_id_not_found, text)
@@ -153,13 +152,13 @@ class ConsumerSide:
             answer, changes = group.leave_for_a_while(member)
             return answer, self._commit(part, group, changes)
         answer = HeartbeatAnswer(member.member_id, LEAVE)
-        return answer, self._remove(part, group, member.member_id, now)
+        return answer, self._remove(part, group, {member.member_id}, now)
 
-    def _remove(self, part: Part, group: ConsumerGroup, member_id: str, now: float) -> Waiting:
-        """A member is gone. If it was the last of its protocol, the group becomes a classic one."""
-        if not migration.may_downgrade(group, member_id, 0, self._policy, self.coordinator.limits):
-            return self._commit(part, group, group.remove([member_id]))
-        classic = migration.to_classic(group, member_id, self.coordinator.limits, self.topics, self._wall_ms)
+    def _remove(self, part: Part, group: ConsumerGroup, member_ids: Set[str], now: float) -> Waiting:
+        """Members are gone. If they were the last of their protocol, the group becomes a classic one."""
+        if not migration.may_downgrade(group, member_ids, 0, self._policy, self.coordinator.limits):
+            return self._commit(part, group, group.remove(member_ids))
+        classic = migration.to_classic(group, member_ids, self.coordinator.limits, self.topics, self._wall_ms)
         waiting = self._become_classic(part, group, classic, group.tombstones())
         self.coordinator.act(part, classic, classic.loaded(now))
         self.coordinator.act(part, classic, classic.begin_rebalance(now))
@@ -198,16 +197,24 @@ class ConsumerSide:
 
     def join(self, part: Part, group: ConsumerGroup, request: JoinRequest) -> tuple[Joined, Waiting]:
         now = self.coordinator.now()
+        if self._policy.lower() == migration.DISABLED:
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
         joined, changes, replaced = bridge.join(group, request, self.topics, now)
-        if replaced is None or not migration.may_downgrade(
-            group, replaced, 1, self._policy, self.coordinator.limits
-        ):
-            return joined, self._commit(part, group, changes)
-        # It takes the place of the last member that spoke the other protocol.
+        downgrades = (
+            replaced is not None
+            and not group.members[replaced].is_classic
+            and migration.may_downgrade(group, {replaced}, 1, self._policy, self.coordinator.limits)
+        )
+        before = group.target_epoch
         waiting = self._commit(part, group, changes)
-        classic = migration.to_classic(group, None, self.coordinator.limits, self.topics, self._wall_ms)
-        self._become_classic(part, group, classic, group.tombstones())
-        self.coordinator.act(part, classic, classic.loaded(now))
+        if downgrades:
+            # It takes the place of the last member that spoke the other protocol.
+            classic = migration.to_classic(group, set(), self.coordinator.limits, self.topics, self._wall_ms)
+            self._become_classic(part, group, classic, group.tombstones())
+            self.coordinator.act(part, classic, classic.loaded(now))
+            if group.epoch > before:
+                # Who reads what has changed since the last target, so all of them have to join again.
+                self.coordinator.act(part, classic, classic.begin_rebalance(now))
         return joined, waiting
 
     def sync(
@@ -237,8 +244,10 @@ class ConsumerSide:
     def leave(
         self, part: Part, group: ConsumerGroup, leaving: list[Leaving]
     ) -> tuple[list[ErrorCode], Waiting]:
-        errors, changes = bridge.leave(group, leaving)
-        return errors, self._commit(part, group, changes)
+        errors, gone = bridge.leave(group, leaving)
+        if not gone:
+            return errors, None
+        return errors, self._remove(part, group, set(gone), self.coordinator.now())
 
     # ------------------------------------------------------------------ the clock and the topics
 
@@ -247,7 +256,7 @@ class ConsumerSide:
             if part.groups.get(group.group_id) is not group or member_id not in group.members:
                 continue
             try:
-                self._remove(part, group, member_id, now)
+                self._remove(part, group, {member_id}, now)
                 logger.info("member %s of group %r ran out of time", member_id, group.group_id)
             except KafkaError as error:
                 group.keep_alive(member_id, now)  # and again later

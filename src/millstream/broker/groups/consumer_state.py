@@ -27,7 +27,8 @@ from millstream.broker.groups.consumer_types import (
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 
-NEW_MEMBER = MemberValue(None, None, "", "", (), None, -1, None, None)
+FIRST_EPOCH = 1  # of a new group and of its target, which is empty
+NEW_MEMBER = MemberValue(None, None, "", "", (), "", -1, None, None)
 
 
 class ConsumerLimits:
@@ -54,6 +55,10 @@ class Deadlines:
         self.rebalance = NEVER  # to give up partitions
         self.join = NEVER  # of members that speak the classic protocol: to join again
         self.sync = NEVER  # and to fetch their assignment
+
+    def forget_classic(self) -> None:
+        """The member speaks the other protocol now."""
+        self.join = self.sync = NEVER
 
     def first(self) -> float:
         return min(self.session, self.rebalance, self.join, self.sync)
@@ -85,9 +90,9 @@ class ConsumerState:
         self, group_id: str, limits: ConsumerLimits, topics: Topics, wall_ms: Callable[[], int]
     ) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.topics_hash = 0
-        self.target_epoch = 0
+        self.target_epoch = FIRST_EPOCH
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
         self.targets: dict[str, Partitions] = {}
@@ -171,7 +176,8 @@ class ConsumerState:
         version: int,
         instance_id: str | None = None,
     ) -> ErrorCode:
-        """May this member commit? One whose epoch has just moved on may, for partitions it has had since before."""
+        """May this member commit? One whose epoch has just moved on may, for partitions it has had since before, also for
+        those that it is about to give up."""
         if epoch < 0 and not self.members:
             return ErrorCode.none
         if transactional and epoch == -1 and not member_id and instance_id is None:
@@ -183,14 +189,13 @@ class ConsumerState:
             return ErrorCode.unsupported_version
         if epoch == member.epoch:
             return ErrorCode.none
-        if member.is_classic:
-            return ErrorCode.illegal_generation
-        if 0 < epoch < member.epoch and all(
-            topic is not None and member.assigned.get(topic, {}).get(index, epoch + 1) <= epoch
-            for topic, index in partitions
+        if epoch < member.epoch and all(
+            topic is not None and member.held_since(topic, index, epoch) for topic, index in partitions
         ):
             return ErrorCode.none
-        return ErrorCode.illegal_generation if transactional else ErrorCode.stale_member_epoch
+        if transactional or member.is_classic:
+            return ErrorCode.illegal_generation
+        return ErrorCode.stale_member_epoch
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         if member_id is None and epoch < 0:

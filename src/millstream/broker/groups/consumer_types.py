@@ -43,6 +43,15 @@ class Member(NamedTuple):
     def reconciled_to(self, epoch: int) -> bool:
         return self.state == STABLE and self.epoch == epoch
 
+    def held_since(self, topic: UUID, index: int, epoch: int) -> bool:
+        """Whether the member has had the partition since this epoch or longer; until it says otherwise it still has what it
+        was told to give up."""
+        for held in (self.assigned, self.revoking):
+            since = held.get(topic, {}).get(index)
+            if since is not None:
+                return since <= epoch
+        return False
+
 
 class HeartbeatRequest(NamedTuple):
     """A ConsumerGroupHeartbeat. What is None has not changed since the last one."""

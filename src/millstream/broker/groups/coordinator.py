@@ -24,6 +24,7 @@ from millstream.broker.groups.classic_types import NEVER, Action, Answer, Limits
 from millstream.broker.groups.consumer_group import ConsumerGroup
 from millstream.broker.groups.consumer_side import ConsumerSide
 from millstream.broker.groups.consumer_types import row
+from millstream.broker.groups.group_settings import within_bounds
 from millstream.broker.groups.part import Group, Part, Row, wall_ms
 from millstream.broker.shards import Replay, Shard, ShardedTopic
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -87,9 +88,9 @@ class GroupCoordinator:
         self.consumers.settings_changed()
 
     def group_setting(self, group_id: str, name: str) -> int | None:
-        """A setting of the group itself, if somebody has given it one."""
+        """A setting of the group itself, if somebody has given it one; within what the broker allows today."""
         text = self.broker.image.configs.get(("group", group_id), {}).get(name)
-        return None if text is None else int(text)
+        return None if text is None else within_bounds(self.broker.settings, name, int(text))
 
     # ------------------------------------------------------------------ finding groups
 

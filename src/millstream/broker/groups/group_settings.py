@@ -60,6 +60,12 @@ def validate(settings: BrokerSettings, values: Mapping[str, str]) -> None:
         )
 
 
+def within_bounds(settings: BrokerSettings, name: str, value: int) -> int:
+    """The value as it holds: the broker's bounds may have changed since it was set."""
+    known = GROUP_SETTINGS[name]
+    return max(settings.integer(known.least), min(settings.integer(known.most), value))
+
+
 def describe(settings: BrokerSettings, own: Mapping[str, str]) -> list[ConfigEntry]:
     entries = []
     for name, known in GROUP_SETTINGS.items():

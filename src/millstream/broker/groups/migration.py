@@ -6,7 +6,7 @@ members were assigned is their first target. It becomes a classic group again wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from uuid import UUID
 
 from millstream.broker.groups.classic import ClassicGroup
@@ -36,13 +36,26 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 UPGRADES = frozenset(("upgrade", "bidirectional"))
 DOWNGRADES = frozenset(("downgrade", "bidirectional"))
+DISABLED = "disabled"
+REPEATS_USER_DATA = frozenset(("cooperative-sticky",))
+"""librdkafka's assignor of this name gives each member back what the member said of itself: nothing is lost, so such groups
+may move, though Kafka refuses them. What other assignors add to an assignment would be lost."""
 
 
-def may_upgrade(group: ClassicGroup, policy: str, limits: ConsumerLimits) -> bool:
-    return (
-        policy.lower() in UPGRADES
-        and group.protocol_type == CONSUMER
-        and len(group.members) <= limits.max_size
+def check_upgrade(group: ClassicGroup, policy: str, limits: ConsumerLimits) -> None:
+    """KafkaError if the group has to stay a classic one."""
+    if policy.lower() not in UPGRADES:
+        raise _cannot_upgrade(group, "online upgrade is disabled")
+    if group.protocol_type != CONSUMER:
+        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > limits.max_size:
+        raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+
+
+def _cannot_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.group_id_not_found,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.",
     )
 
 
@@ -51,6 +64,7 @@ def to_consumer(
 ) -> tuple[ConsumerGroup, list[Change]]:
     """The group as one of the server-side protocol, and what writes it. KafkaError if its members cannot be understood."""
     epoch = classic.generation
+    reads: set[str] = set()
     members: list[Change] = []
     targets: list[Change] = []
     currents: list[Change] = []
@@ -59,24 +73,27 @@ def to_consumer(
             subscription = parse_subscription(_metadata(classic, member))
             parts = parse_assignment(member.assignment)
         except UNREADABLE:
-            raise KafkaError(
-                ErrorCode.group_id_not_found,
-                f"Cannot upgrade the classic group {classic.group_id} to consumer group because the embedded "
-                "consumer protocol is malformed.",
-            ) from None
+            raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed") from None
+        if parts.user_data and classic.protocol not in REPEATS_USER_DATA:
+            raise _cannot_upgrade(
+                classic,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+                "assignor before re-attempting the upgrade",
+            )
         value = MemberValue(
             member.instance_id,
             subscription.rack,
             member.client_id,
             member.client_host,
             tuple(sorted(set(subscription.topics))),
-            None,
+            "",
             member.rebalance_timeout,
             None,
             ClassicInfo(member.session_timeout, member.protocols),
         )
+        reads.update(subscription.topics)
         assigned: dict[UUID, dict[int, int]] = {}
-        for name, indexes in parts.items():
+        for name, indexes in parts.partitions.items():
             found = topics.find(name)
             if found is not None:
                 assigned[found[0]] = dict.fromkeys(indexes, epoch)
@@ -85,8 +102,14 @@ def to_consumer(
             TargetChanged(member.member_id, {topic: frozenset(each) for topic, each in assigned.items()})
         )
         currents.append(CurrentChanged(member.member_id, CurrentValue(epoch, epoch, STABLE, assigned, {})))
-    changes = [*members, GroupChanged(epoch), *targets, TargetEpochChanged(epoch, wall_ms()), *currents]
     group = ConsumerGroup(classic.group_id, limits, topics, wall_ms)
+    changes = [
+        *members,
+        GroupChanged(epoch, group.hash_of(reads)),
+        *targets,
+        TargetEpochChanged(epoch),
+        *currents,
+    ]
     for change in changes:
         group.apply(change)
     return group, changes
@@ -97,13 +120,12 @@ def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
     return member.metadata(group.protocol) if group.protocol is not None else member.protocols[0][1]
 
 
-def may_downgrade(group: ConsumerGroup, leaving: str, stays: int, policy: str, limits: Limits) -> bool:
-    """Whether the group should become classic when this member goes: all the others speak the classic protocol."""
-    rest = [member for key, member in group.members.items() if key != leaving]
+def may_downgrade(group: ConsumerGroup, leaving: Set[str], stays: int, policy: str, limits: Limits) -> bool:
+    """Whether the group should become classic when these members go: all the others speak the classic protocol. `stays`
+    counts those of them whose place is taken by one that speaks it."""
+    rest = [member for key, member in group.members.items() if key not in leaving]
     return (
-        bool(rest)
-        and leaving in group.members
-        and not group.members[leaving].is_classic
+        bool(rest or stays)
         and all(member.is_classic for member in rest)
         and policy.lower() in DOWNGRADES
         and len(rest) + stays <= limits.max_size
@@ -112,7 +134,7 @@ def may_downgrade(group: ConsumerGroup, leaving: str, stays: int, policy: str, l
 
 def to_classic(
     group: ConsumerGroup,
-    leaving: str | None,
+    leaving: Set[str],
     limits: Limits,
     topics: Topics,
     wall_ms: Callable[[], int],
@@ -121,7 +143,7 @@ def to_classic(
     classic = ClassicGroup(group.group_id, limits, wall_ms)
     for member in group.members.values():
         info = member.value.classic
-        if member.member_id == leaving or info is None:
+        if member.member_id in leaving or info is None:
             continue
         named = {topics.name_of(topic): each for topic, each in group.target(member.member_id).items()}
         try:

@@ -27,17 +27,13 @@ def reconcile(
     """The member one step further. `owned` is what it says it owns, None if it says nothing."""
     if member.state == STABLE and member.epoch == target_epoch:
         return member
-    epoch = member.epoch
-    if member.state == UNREVOKED:
-        if _owns_any(owned, member.revoking):
-            return member
-        epoch += 1  # it has given everything up, so it leaves its epoch
-    return _next(member, epoch, target_epoch, target, is_free, owned)
+    if member.state == UNREVOKED and _owns_any(owned, member.revoking):
+        return member
+    return _next(member, target_epoch, target, is_free, owned)
 
 
 def _next(
     member: Member,
-    epoch: int,
     target_epoch: int,
     target: Partitions,
     is_free: Callable[[UUID, int], bool],
@@ -50,9 +46,7 @@ def _next(
         for index, since in partitions.items():
             (keep if index in wanted else revoke).setdefault(topic, {})[index] = since
     if revoke and _owns_any(owned, revoke):
-        return member._replace(
-            state=UNREVOKED, epoch=epoch, previous_epoch=member.epoch, assigned=keep, revoking=revoke
-        )
+        return member._replace(state=UNREVOKED, previous_epoch=member.epoch, assigned=keep, revoking=revoke)
     waits = False
     for topic, indexes in target.items():
         has = keep.get(topic, {})

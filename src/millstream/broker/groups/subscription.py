@@ -27,6 +27,11 @@ class Subscription(NamedTuple):
     rack: str | None
 
 
+class Assignment(NamedTuple):
+    partitions: dict[str, list[int]]
+    user_data: bytes = b""
+
+
 class _Source:
     """Fields of the consumer protocol, one after the other."""
 
@@ -60,9 +65,11 @@ class _Source:
     def topics(self) -> tuple[str, ...]:
         return tuple(self.string() or "" for _ in range(self.count()))
 
-    def skip_bytes(self) -> None:
+    def bytes_(self) -> bytes:
+        """None reads as empty."""
         size = self.int32()  # moves `at` by itself, so it comes first
-        _, self.at = read_bytes(self.data, self.at, max(size, 0))
+        value, self.at = read_bytes(self.data, self.at, max(size, 0))
+        return value
 
     def partitions(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -90,7 +97,7 @@ def parse_subscription(data: bytes) -> Subscription:
     """One of the `UNREADABLE` if it makes no sense."""
     source = _Source(data)
     topics = source.topics()
-    source.skip_bytes()
+    source.bytes_()
     owned: dict[str, list[int]] = {}
     rack = None
     if source.version >= 1:
@@ -102,9 +109,13 @@ def parse_subscription(data: bytes) -> Subscription:
     return Subscription(source.version, topics, owned, rack)
 
 
-def parse_assignment(data: bytes) -> dict[str, list[int]]:
-    """The partitions of each topic; nothing at all is no partitions."""
-    return _Source(data).partitions() if data else {}
+def parse_assignment(data: bytes) -> Assignment:
+    """The partitions of each topic, and what an assignor has to say besides; nothing at all is no partitions. One of the
+    `UNREADABLE` if it makes no sense."""
+    if not data:
+        return Assignment({})
+    source = _Source(data)
+    return Assignment(source.partitions(), source.bytes_())
 
 
 def assignment(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
