@@ -90,7 +90,7 @@ class Wire:
                             "partition": partition,
                             "current_leader_epoch": limits.get("epoch", -1),
                             "fetch_offset": offset,
-                            "last_fetched_epoch": -1,
+                            "last_fetched_epoch": limits.get("last_epoch", -1),
                             "log_start_offset": -1,
                             "partition_max_bytes": limits.get("partition_max", 1 << 20),
                         }

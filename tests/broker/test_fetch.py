@@ -49,6 +49,8 @@ def test_out_of_range(wire: Wire, offset: int) -> None:
     (found,) = partitions(wire.fetch({topic: {0: offset}}, max_wait=1000)).values()
     assert found.error_code is ErrorCode.offset_out_of_range
     assert found.high_watermark == -1
+    (found,) = partitions(wire.fetch({topic: {0: offset}}, isolation=1)).values()
+    assert (found.error_code, found.aborted_transactions) == (ErrorCode.offset_out_of_range, None)
 
 
 def test_the_first_batch_comes_even_if_it_is_larger_than_the_limits(wire: Wire) -> None:
@@ -67,6 +69,7 @@ def test_unknown_partitions_and_wrong_epochs(wire: Wire) -> None:
     assert found[topic, 0].error_code == 0
     assert found[topic, 7].error_code is ErrorCode.unknown_topic_or_partition
     assert found["no-such-topic", 0].error_code is ErrorCode.unknown_topic_or_partition
+    assert found["no-such-topic", 0].aborted_transactions == ()
     (newer,) = partitions(wire.fetch({topic: {0: 0}}, epoch=99)).values()
     assert newer.error_code is ErrorCode.unknown_leader_epoch
 
@@ -80,8 +83,42 @@ def test_a_restart_fences_the_old_leader_epoch(connect: Callable[[Broker], Wire]
         wire = connect(broker)
         (old,) = partitions(wire.fetch({topic: {0: 0}}, epoch=0)).values()
         assert old.error_code is ErrorCode.fenced_leader_epoch
+        known = wire.metadata(topic).topics[0].partitions[0]
+        assert (old.current_leader.leader_id, old.current_leader.leader_epoch) == (
+            known.leader_id,
+            known.leader_epoch,
+        )
         (plain,) = partitions(wire.fetch({topic: {0: 0}})).values()
         assert values(plain) == [b"a"]
+
+
+def test_a_reader_that_was_led_astray_is_told_where(connect: Callable[[Broker], Wire]) -> None:
+    """A reader says whose records it read last: of a leader that ended earlier, that nobody knows, or long gone."""
+    with Broker() as broker:
+        wire = connect(broker)
+        topic = wire.create()
+        wire.produce(topic, b"a", b"b")
+        broker.restart()
+        wire = connect(broker)
+        now = wire.metadata(topic).topics[0].partitions[0].leader_epoch
+        wire.produce(topic, b"c")
+
+        def fetched(offset: int, last_epoch: int) -> Any:
+            (found,) = partitions(wire.fetch({topic: {0: offset}}, last_epoch=last_epoch)).values()
+            return found
+
+        assert values(fetched(2, 0)) == [b"c"]
+        for offset in (3, 100):
+            astray = fetched(offset, 0)
+            assert (astray.error_code, values(astray)) == (0, [])
+            assert (astray.diverging_epoch.epoch, astray.diverging_epoch.end_offset) == (0, 2)
+        assert fetched(3, now + 1).error_code is ErrorCode.offset_out_of_range
+        wire.ask(
+            "delete_records",
+            topics=[{"name": topic, "partitions": [{"partition_index": 0, "offset": 3}]}],
+            timeout=5000,
+        )
+        assert fetched(2, 0).error_code is ErrorCode.offset_out_of_range
 
 
 def test_long_poll_ends_with_the_first_record(

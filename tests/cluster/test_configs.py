@@ -71,7 +71,7 @@ def test_append_and_subtract(world: World) -> None:
     assert values(world, TOPIC)["cleanup.policy"] == "delete,compact"
     assert alter(world, TOPIC, ConfigChange("cleanup.policy", SUBTRACT, "delete,other")).ok
     assert values(world, TOPIC)["cleanup.policy"] == "compact"
-    assert alter(world, TOPIC, ConfigChange("throttled", APPEND, "0:1,1:1")).ok
+    assert alter(world, TOPIC, ConfigChange("throttled", APPEND, "0:1,1:1,")).ok
     assert values(world, TOPIC)["throttled"] == "0:1,1:1"
 
 
@@ -124,6 +124,11 @@ def test_one_resource_fails_another_succeeds(world: World) -> None:
     [
         (Resource("topic", "x"), ErrorCode.unknown_topic_or_partition, "The topic 'x' does not exist."),
         (Resource("topic", ""), ErrorCode.invalid_request, "Default topic resources are not allowed."),
+        (
+            Resource("topic", ".."),
+            ErrorCode.invalid_topic_exception,
+            "Topic name is invalid: '..' is not allowed",
+        ),
         (Resource("broker", "9"), ErrorCode.broker_id_not_registered, "No node with id 9 found."),
         (Resource("broker", "-1"), ErrorCode.invalid_request, "Invalid negative broker ID."),
         (
@@ -145,6 +150,16 @@ def test_resources_that_are_not_there(
 ) -> None:
     assert alter(world, resource, ConfigChange("x", SET, "1")) == Result(code, message)
     assert world.do(SetConfigs([(resource, {"x": "1"})])) == {resource: Result(code, message)}
+
+
+@pytest.mark.parametrize("resource", [Resource("topic", "x"), Resource("broker", "9")])
+def test_a_wrong_value_is_told_before_that_the_resource_is_not_there(
+    world: World, resource: Resource
+) -> None:
+    wrong = Result(ErrorCode.invalid_config, "Invalid value bad for configuration x: not good")
+    assert alter(world, resource, ConfigChange("x", SET, "bad")) == wrong
+    assert world.do(SetConfigs([(resource, {"x": "bad"})])) == {resource: wrong}
+    assert alter(world, resource, ConfigChange("x", APPEND, "1")).error is ErrorCode.invalid_config
 
 
 def test_groups_have_settings(world: World) -> None:

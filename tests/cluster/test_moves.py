@@ -123,6 +123,8 @@ def test_moves_on_one_broker() -> None:
     )
     assert move(world, [1, 1]).error is ErrorCode.invalid_replica_assignment
     assert move(world, []).error is ErrorCode.invalid_replica_assignment
+    for wrong in ([1, 1], [1, 2], []):  # told before that the factor would change
+        assert move(world, wrong, factor=False).error is ErrorCode.invalid_replica_assignment
     assert move(world, [1], name="x") == Result(
         ErrorCode.unknown_topic_or_partition, "Unable to find a topic named x."
     )

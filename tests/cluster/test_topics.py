@@ -14,10 +14,11 @@ from millstream.cluster.commands import (
     NewTopic,
     Result,
     TopicCreated,
+    TopicDeleted,
 )
 from millstream.cluster.context import random_topic_id
+from millstream.cluster.names import name_problem
 from millstream.cluster.records import Config, Partition, Topic
-from millstream.cluster.topics import name_problem
 from millstream.settings.values import InvalidSetting
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -397,12 +398,29 @@ def test_delete_what_is_not_there() -> None:
     assert by_id.message == "This server does not host this topic ID."
 
 
-def test_delete_twice_in_one_request() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_delete_twice_in_one_request(known: bool) -> None:
+    world = World(1)
+    first = world.topic("a", (1,)) if known else topic_id(9)
+    bad = ErrorCode.invalid_request
+    assert world.do(DeleteTopics(["a", "a", "a"])) == [
+        TopicDeleted("a", "a", None, bad, "Duplicate topic name.")
+    ]
+    assert world.do(DeleteTopics([first, first])) == [
+        TopicDeleted(first, None, first, bad, "Duplicate topic id.")
+    ]
+    assert ("a" in world.image.topics_by_name) is known
+
+
+def test_delete_by_name_and_by_id_in_one_request() -> None:
     world = World(1)
     first = world.topic("a", (1,))
-    replies = world.do(DeleteTopics(["a", first]))
-    assert [(r.error, r.message) for r in replies] == [
-        (ErrorCode.invalid_request, "Duplicate topic name."),
-        (ErrorCode.invalid_request, "Duplicate topic id."),
-    ]
+    message = "The provided topic name maps to an ID that was already supplied."
+    both = TopicDeleted("a", "a", first, ErrorCode.invalid_request, message)
+    assert world.do(DeleteTopics(["a", first])) == world.do(DeleteTopics([first, "a"])) == [both]
+    assert both in world.do(DeleteTopics([first, "a", first]))
     assert "a" in world.image.topics_by_name
+    # The name is of no account when it is there twice.
+    [twice, gone] = world.do(DeleteTopics(["a", first, "a"]))
+    assert (twice.message, gone.error) == ("Duplicate topic name.", ErrorCode.none)
+    assert "a" not in world.image.topics_by_name

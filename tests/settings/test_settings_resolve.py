@@ -97,19 +97,28 @@ def test_dynamic_comes_before_static_and_this_broker_first() -> None:
 
 def test_unusable_dynamic_values_are_left_out_and_told() -> None:
     settings = BrokerSettings().with_dynamic(
-        {"message.max.bytes": "x", "listener.name.a.max.connections": "5"},
+        {"message.max.bytes": "x", "listener.name.a.ssl.keystore.type": "JKS"},
         {"num.partitions": "9", "unknown": "1"},
     )
     assert settings.default_log_config == LogConfig()
     assert settings.integer("num.partitions") == 1
     names = {problem.name for problem in settings.problems}
-    assert names == {"message.max.bytes", "listener.name.a.max.connections", "num.partitions"}
+    assert names == {"message.max.bytes", "listener.name.a.ssl.keystore.type", "num.partitions"}
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.a."])
+@pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])
+def test_nobody_is_locked_out_while_the_broker_runs(prefix: str, name: str) -> None:
+    settings = BrokerSettings()
+    for value, fine in (("1", True), ("0", False)):
+        for places in (({prefix + name: value}, {}), ({}, {prefix + name: value})):
+            assert (not settings.with_dynamic(*places).problems) is fine
 
 
 def test_dynamic_values_must_fit_together() -> None:
     settings = BrokerSettings()
     settings.validate_dynamic({"log.cleaner.threads": "2"}, {"max.connections.per.ip": "5"})
-    with pytest.raises(InvalidSetting, match="at least 1 MB"):
+    with pytest.raises(InvalidSetting, match="more than 1 MB"):
         settings.validate_dynamic({"log.cleaner.threads": "1000"}, {})
     with pytest.raises(InvalidSetting, match="overrides"):
         settings.validate_dynamic({}, {"max.connections.per.ip": "0"})
@@ -145,6 +154,8 @@ def test_listener_value() -> None:
         {"max.connections.per.ip": "0"},
         {"queued.max.request.bytes": "5"},
         {"log.cleaner.dedupe.buffer.size": "10"},
+        {"log.cleaner.threads": "0"},
+        {"log.cleaner.dedupe.buffer.size": str(2 << 20), "log.cleaner.threads": "2"},
         {"replica.fetch.wait.max.ms": "40000"},
         {"group.consumer.session.timeout.ms": "1"},
         {"group.consumer.heartbeat.interval.ms": "20000"},

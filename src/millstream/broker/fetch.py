@@ -184,18 +184,23 @@ class Fetch:
         partition = hosted.get(want.partition) if hosted is not None else None
         if partition is None:
             unknown_id = self.by_id and hosted is None
-            return self._fail(
+            result = self._fail(
                 want, ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
             )
+            result.aborted = []  # here Kafka says none, of other errors nothing at all
+            return result
         if not partition.leads or self.request.replica_id >= 0:
             result = self._fail(want, ErrorCode.not_leader_or_follower)
             result.leader = (partition.leader, partition.leader_epoch)
             return result
         if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
             older = want.leader_epoch < partition.leader_epoch
-            return self._fail(
+            result = self._fail(
                 want, ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch
             )
+            if older:  # a client that is told need not ask for the metadata
+                result.leader = (partition.leader, partition.leader_epoch)
+            return result
         log = partition.log
         committed_only = self.request.isolation == READ_COMMITTED
         high_watermark, start = log.high_watermark, log.start_offset
@@ -203,6 +208,8 @@ class Fetch:
         offset = want.offset
         if want.last_fetched_epoch >= 0:
             epoch, end = log.epoch_end(want.last_fetched_epoch)
+            if want.last_fetched_epoch > log.epochs.latest or offset < start:
+                return self._fail(want, ErrorCode.offset_out_of_range)
             if epoch < want.last_fetched_epoch or end < offset:
                 result.diverging = (epoch, end)
                 return result
@@ -234,10 +241,7 @@ class Fetch:
 
     def _fail(self, want: FetchPartition, error: ErrorCode) -> FetchResult:
         self.handler.failed += 1
-        result = FetchResult(want.partition, error)
-        if self.request.isolation == READ_COMMITTED:
-            result.aborted = []
-        return result
+        return FetchResult(want.partition, error)
 
     def _answer(self, results: list[tuple[bytes, FetchResult, Cached | None]]) -> None:
         session = self.session

@@ -114,7 +114,7 @@ class TopicDeleted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DeleteTopics(Command[list[TopicDeleted]]):
-    """Topics by name or by id. Reply: list[TopicDeleted] in the order asked."""
+    """Topics by name or by id. Reply: list[TopicDeleted] in the order asked, one for what is named twice."""
 
     topics: Sequence[TopicRef]
 

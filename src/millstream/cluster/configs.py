@@ -13,6 +13,7 @@ from uuid import UUID
 from millstream.cluster.commands import OK, AlterConfigs, ConfigChange, ConfigOp, Resource, Result, SetConfigs
 from millstream.cluster.context import Context, Decision
 from millstream.cluster.image import Image
+from millstream.cluster.names import name_problem
 from millstream.cluster.partitions import Rules, reelect
 from millstream.cluster.records import (
     SCOPE_BROKER,
@@ -98,10 +99,13 @@ def _decide(
         try:
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            _check_name(resource)
             key = _key(image, resource)
-            old = image.configs.get((resource.scope, key), {})
+            old = {} if key is None else image.configs.get((resource.scope, key), {})
             new = changed(resource, change, old)
             check_settings(context, resource.scope, resource.name, new)
+            if key is None:
+                raise _not_there(resource)
             if resource.scope == SCOPE_BROKER and key and new.get(MIN_ISR) != old.get(MIN_ISR):
                 raise KafkaError(
                     ErrorCode.invalid_config,
@@ -119,36 +123,39 @@ def _decide(
     return Decision(records, replies)
 
 
-def _key(image: Image, resource: Resource) -> str:
-    """The key under which the image keeps the settings of a resource that exists."""
-    name = resource.name
-    if resource.scope == SCOPE_TOPIC:
-        if not name:
-            raise KafkaError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
+def _check_name(resource: Resource) -> None:
+    """Refuse a name that no resource can have."""
+    scope, name = resource
+    if scope == SCOPE_BROKER:
+        if name and (not (name.isascii() and name.removeprefix("-").isdigit()) or len(name) > 11):
+            raise KafkaError(ErrorCode.invalid_request, "Unable to parse broker name as a base 10 number.")
+        if name.startswith("-"):
+            raise KafkaError(ErrorCode.invalid_request, "Invalid negative broker ID.")
+    elif scope not in (SCOPE_TOPIC, SCOPE_GROUP, SCOPE_CLIENT_METRICS):
+        raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {scope}")
+    elif not name:
+        raise KafkaError(ErrorCode.invalid_request, f"Default {scope} resources are not allowed.")
+    elif scope == SCOPE_TOPIC and (problem := name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.invalid_topic_exception, problem)
+
+
+def _key(image: Image, resource: Resource) -> str | None:
+    """The key under which the image keeps the settings of a resource; None if there is no such topic or broker."""
+    scope, name = resource
+    if scope == SCOPE_TOPIC:
         topic = image.topics_by_name.get(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
-        return topic.topic_id.hex
-    if resource.scope == SCOPE_BROKER:
-        return _broker_key(image, name) if name else ""
-    if resource.scope in (SCOPE_GROUP, SCOPE_CLIENT_METRICS):
-        if not name:
-            raise KafkaError(
-                ErrorCode.invalid_request, f"Default {resource.scope} resources are not allowed."
-            )
-        return name
-    raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {resource.scope}")
+        return None if topic is None else topic.topic_id.hex
+    if scope == SCOPE_BROKER and name:
+        return str(int(name)) if image.knows_broker(int(name)) else None
+    return name
 
 
-def _broker_key(image: Image, name: str) -> str:
-    if not (name.isascii() and name.removeprefix("-").isdigit()) or len(name) > 11:
-        raise KafkaError(ErrorCode.invalid_request, "Unable to parse broker name as a base 10 number.")
-    broker_id = int(name)
-    if broker_id < 0:
-        raise KafkaError(ErrorCode.invalid_request, "Invalid negative broker ID.")
-    if not image.knows_broker(broker_id):
-        raise KafkaError(ErrorCode.broker_id_not_registered, f"No node with id {broker_id} found.")
-    return str(broker_id)
+def _not_there(resource: Resource) -> KafkaError:
+    """Told only about settings that would be fine: a wrong value is the first thing to say, as Kafka has it."""
+    scope, name = resource
+    if scope == SCOPE_TOPIC:
+        return KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+    return KafkaError(ErrorCode.broker_id_not_registered, f"No node with id {int(name)} found.")
 
 
 def _refuse_nulls(names: Iterable[str]) -> None:
@@ -182,7 +189,8 @@ def _incremental(
                     f"Can't {change.op.name} to key {change.name} because its type is not LIST.",
                 )
             parts = [part for part in values.get(change.name, default).split(",") if part]
-            values[change.name] = ",".join(_list_after(parts, change.op, value.split(",")))
+            given = value.rstrip(",").split(",")  # what ends in a comma names nothing after it
+            values[change.name] = ",".join(_list_after(parts, change.op, given))
     return values
 
 

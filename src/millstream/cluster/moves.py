@@ -117,8 +117,9 @@ def alter_reassignments(image: Image, command: AlterReassignments, context: Cont
             if target is None:
                 new = _cancelled(old, name, rules.of(old.topic_id))
             else:
-                _check_factor(old, target, command.allow_replication_factor_change)
-                new = reassign(old, check_replicas(image, target, None), rules.of(old.topic_id))
+                replicas = check_replicas(image, target, None)
+                _check_factor(old, replicas, command.allow_replication_factor_change)
+                new = reassign(old, replicas, rules.of(old.topic_id))
             if new != old:
                 records[key] = new
             replies[key] = OK
@@ -140,7 +141,7 @@ def _to_reassign(image: Image, name: str, index: int) -> Partition:
 def _check_factor(old: Partition, target: Sequence[int], change_allowed: bool) -> None:
     """The factor to compare with is the one that a move under way leads to."""
     present = len(old.replicas) - len(old.removing)
-    if not change_allowed and target and len(target) != present:
+    if not change_allowed and len(target) != present:
         raise KafkaError(
             ErrorCode.invalid_replication_factor,
             f"The replication factor is changed from {present} to {len(target)}",

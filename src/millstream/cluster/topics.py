@@ -19,30 +19,13 @@ from millstream.cluster.commands import (
 from millstream.cluster.configs import check_settings
 from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
+from millstream.cluster.names import name_problem
 from millstream.cluster.placement import place
 from millstream.cluster.records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
 from millstream.wire.errors import ErrorCode, KafkaError
 
-MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
 METADATA_TOPIC = "__cluster_metadata"
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def name_problem(name: str) -> str | None:
-    """Why a topic cannot be called so, or None."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    if not _LEGAL.issuperset(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-    return None
 
 
 # --- create -----------------------------------------------------------------------------------------------------------
@@ -330,24 +313,29 @@ def _more_partitions(image: Image, more: MorePartitions, context: Context) -> It
 
 
 def delete_topics(image: Image, command: DeleteTopics) -> Decision:
+    """Whatever is named twice, by name or by id or by both, stays; it is answered once."""
     records: list[Record] = []
     replies: list[TopicDeleted] = []
-    topics = [_find(image, ref) for ref in command.topics]
-    times = Counter(topic.topic_id for topic in topics if topic is not None)
-    for ref, topic in zip(command.topics, topics, strict=True):
-        if topic is None:
+    times = Counter(command.topics)
+    for ref, count in times.items():
+        topic = _find(image, ref)
+        if count > 1:
+            replies.append(_named_twice(ref))
+        elif topic is None:
             replies.append(_not_found(ref))
-        elif times[topic.topic_id] > 1:
-            what = "name" if isinstance(ref, str) else "id"
-            replies.append(
-                TopicDeleted(
-                    ref, topic.name, topic.topic_id, ErrorCode.invalid_request, f"Duplicate topic {what}."
-                )
-            )
-        else:
+        elif isinstance(ref, str) and topic.topic_id in times:
+            message = "The provided topic name maps to an ID that was already supplied."
+            replies.append(TopicDeleted(ref, ref, topic.topic_id, ErrorCode.invalid_request, message))
+        elif isinstance(ref, str) or times[topic.name] != 1:  # else the answer for the name says it all
             records.append(TopicGone(topic.topic_id))
             replies.append(TopicDeleted(ref, topic.name, topic.topic_id))
     return Decision(records, replies)
+
+
+def _named_twice(ref: TopicRef) -> TopicDeleted:
+    if isinstance(ref, str):
+        return TopicDeleted(ref, ref, None, ErrorCode.invalid_request, "Duplicate topic name.")
+    return TopicDeleted(ref, None, ref, ErrorCode.invalid_request, "Duplicate topic id.")
 
 
 def _find(image: Image, ref: TopicRef) -> Topic | None:

@@ -146,7 +146,7 @@ NETWORK = (
         "max.connections",
         INT,
         MAX_INT,
-        "How many connections the broker holds at once. Can be set for one listener: listener.name.<name>.max.connections.",
+        "How many connections the broker holds at once, all listeners together. 0 cannot be set while the broker runs.",
         Range(0),
         MEDIUM,
         CLUSTER_WIDE,

@@ -22,7 +22,8 @@ OWN = (
         "millstream.log.level",
         STRING,
         "info",
-        "The least important messages that are written.",
+        "The least important messages that are written. For one part of the broker, and while it runs: `millstream configs "
+        "--alter --entity-type broker-loggers`.",
         OneOf(("debug", "info", "warning", "error")),
         LOW,
     ),

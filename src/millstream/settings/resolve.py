@@ -38,6 +38,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
     GROUP = 8
 
 
@@ -374,10 +375,12 @@ def check_together(settings: BrokerSettings) -> None:
         raise InvalidSetting("max.connections.per.ip", "0", reason)
     if number("queued.max.request.bytes") > 0:
         _in_order(settings, "socket.request.max.bytes", "queued.max.request.bytes")
-    if number("log.cleaner.dedupe.buffer.size") < number("log.cleaner.threads") << 20:
+    if number("log.cleaner.threads") == 0:
+        raise InvalidSetting("log.cleaner.threads", "0", "Value must be at least 1")
+    if number("log.cleaner.dedupe.buffer.size") // number("log.cleaner.threads") <= 1 << 20:
         size = str(number("log.cleaner.dedupe.buffer.size"))
         raise InvalidSetting(
-            "log.cleaner.dedupe.buffer.size", size, "Each cleaner thread needs at least 1 MB"
+            "log.cleaner.dedupe.buffer.size", size, "Each cleaner thread needs more than 1 MB"
         )
     _in_order(settings, "replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
     _in_order(settings, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")

@@ -27,6 +27,10 @@ _ONLY_PER_LISTENER = frozenset(
         "ssl.truststore.type",
     }
 )
+# Of the settings of a named listener, those that may be given for the listeners of all brokers at once.
+_OF_ALL_LISTENERS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
+# 0 would lock out everybody, also whoever wants to take it back.
+_NOT_ZERO_WHILE_RUNNING = frozenset({"max.connections", "max.connection.creation.rate"})
 
 
 def validate_topic_config(name: str, value: str) -> None:
@@ -61,8 +65,10 @@ def validate_broker_config(name: str, value: str, per_broker: bool) -> None:
             f"Set({name})"
         )
         raise InvalidSetting(name, value, "needs the prefix of a listener", message)
-    setting.parse(value, name)
-    if not per_broker and (prefixed or setting.mode is Mode.PER_BROKER):
+    if setting.parse(value, name) == 0 and setting.name in _NOT_ZERO_WHILE_RUNNING:
+        raise InvalidSetting(name, value, "Value must be at least 1 while the broker runs")
+    of_one_listener = prefixed and setting.name not in _OF_ALL_LISTENERS
+    if not per_broker and (of_one_listener or setting.mode is Mode.PER_BROKER):
         message = (
             f"Cannot update these configs at default cluster level, broker id must be specified: Set({name})"
         )

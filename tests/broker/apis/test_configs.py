@@ -12,7 +12,7 @@ from millstream.wire.errors import ErrorCode
 
 from ..conftest import Wire
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
 def describe(wire: Wire, kind: int, name: str, keys: list[str] | None = None) -> Any:
@@ -72,9 +72,78 @@ def test_a_resource_that_is_named_twice_is_not_changed(wire: Wire, legacy: bool)
         legacy=legacy,
     )
     refused = (topic, ErrorCode.invalid_request, "Each resource must appear at most once.")
-    assert sorted(answer, key=str) == sorted([refused, refused, (other, 0, None)], key=str)
+    assert answer == [refused, (other, 0, None), refused]  # in the order asked
     for name, expected in ((topic, "604800000"), (other, "1000")):
         assert [each.value for each in describe(wire, TOPIC, name, ["retention.ms"]).configs] == [expected]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_setting_that_is_named_twice_is_not_changed(wire: Wire, legacy: bool) -> None:
+    topic = wire.create()
+    operation = {} if legacy else {"config_operation": 0}
+    answer = wire.ask(
+        "alter_configs" if legacy else "incremental_alter_configs",
+        resources=[
+            {
+                "resource_type": TOPIC,
+                "resource_name": topic,
+                "configs": [
+                    {"name": "retention.ms", "value": value} | operation for value in ("1000", "2000")
+                ],
+            }
+        ],
+        validate_only=False,
+    )
+    (refused,) = answer.responses
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.invalid_request,
+        "Error due to duplicate config keys",
+    )
+    assert [each.value for each in describe(wire, TOPIC, topic, ["retention.ms"]).configs] == ["604800000"]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_settings_of_a_topic_or_broker_that_is_not_there(wire: Wire, legacy: bool) -> None:
+    answer = alter(
+        wire,
+        (TOPIC, "no-such", {"retention.ms": "1000"}),
+        (TOPIC, "no-such-2", {"retention.ms": "soon"}),
+        (TOPIC, "a b", {"retention.ms": "1000"}),
+        (BROKER, "4711", {"log.retention.ms": "1000"}),
+        (BROKER, "one", {"log.retention.ms": "1000"}),
+        (99, "x", {"retention.ms": "1000"}),
+        legacy=legacy,
+    )
+    assert [code for _, code, _ in answer] == [
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.invalid_config,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_request,
+        ErrorCode.invalid_request,
+        ErrorCode.invalid_request,
+    ]
+
+
+def test_what_has_settings(connect: Callable[[Broker], Wire]) -> None:
+    """Brokers and their loggers by id; the default of all brokers is not one of them."""
+    with Broker() as broker:
+        wire = connect(broker)
+        node = str(wire.metadata().brokers[0].node_id)
+        topic = wire.create()
+        assert alter(wire, (BROKER, "", {"log.retention.ms": "1000"}))[0][1] == 0
+        assert alter(wire, (GROUP, "g", {"consumer.session.timeout.ms": "50000"}))[0][1] == 0
+
+        def listed(*kinds: int) -> set[tuple[int, str]]:
+            answer = wire.ask("list_config_resources", resource_types=kinds)
+            assert answer.error_code == 0
+            return {(each.resource_type, each.resource_name) for each in answer.config_resources}
+
+        everything = {(TOPIC, topic), (BROKER, node), (BROKER_LOGGER, node), (GROUP, "g")}
+        assert listed() == everything
+        for kind in (TOPIC, BROKER, BROKER_LOGGER, GROUP):
+            assert listed(kind) == {each for each in everything if each[0] == kind}
+        answer = wire.ask("list_config_resources", resource_types=[TOPIC, 99])
+        assert (answer.error_code, answer.config_resources) == (ErrorCode.unsupported_version, ())
 
 
 def test_compaction_lags_that_do_not_fit_together(connect: Callable[[Broker], Wire]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,33 @@ def test_a_topic_that_is_named_twice_is_answered_once(wire: Wire) -> None:
     assert [each.name for each in answer.topics] == [topic]
 
 
+def test_what_one_may_do_is_told_of_every_name(wire: Wire) -> None:
+    topic = wire.create()
+    every_operation = 0b1101_1111_1000
+    answer = wire.ask(
+        "metadata",
+        topics=[{"topic_id": None, "name": name} for name in (topic, "no-such")],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    assert {t.name: t.topic_authorized_operations for t in answer.topics} == {
+        topic: every_operation,
+        "no-such": every_operation,
+    }
+    answer = wire.ask(
+        "metadata",
+        topics=[{"topic_id": uuid.uuid4(), "name": None}],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    assert [t.topic_authorized_operations for t in answer.topics] == [-(1 << 31)]
+    paged = described(wire, [topic, "no-such"], None).topics
+    assert {t.name: t.topic_authorized_operations for t in paged} == {
+        topic: every_operation,
+        "no-such": every_operation,
+    }
+
+
 def described(wire: Wire, names: list[str], cursor: tuple[str, int] | None, limit: int = 2000) -> Any:
     return wire.ask(
         "describe_topic_partitions",
@@ -82,3 +110,17 @@ def test_topics_that_are_not_there_take_no_room_on_a_page(wire: Wire) -> None:
         (topic, 0, 1),
     ]
     assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == (topic, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [(2, ErrorCode.mismatched_endpoint_type), (9, ErrorCode.unsupported_endpoint_type)]
+)
+def test_a_cluster_of_other_endpoints(wire: Wire, kind: int, error: ErrorCode) -> None:
+    answer = wire.ask(
+        "describe_cluster",
+        include_cluster_authorized_operations=True,
+        endpoint_type=kind,
+        include_fenced_brokers=False,
+    )
+    assert (answer.error_code, answer.brokers, answer.controller_id) == (error, (), -1)
+    assert answer.cluster_authorized_operations == -(1 << 31)

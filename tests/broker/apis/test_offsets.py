@@ -62,7 +62,9 @@ def test_nothing_was_tiered_and_nothing_waits_for_it(wire: Wire) -> None:
     for when in (-5, -6):
         assert listed(wire, (topic, 0, when))[topic, 0] == (0, -1, -1, -1)
     assert listed(wire, (topic, 0, -4))[topic, 0][:3] == (0, -1, 0)
-    assert listed(wire, (topic, 0, -7))[topic, 0][0] == ErrorCode.unsupported_version
+    for name in (topic, "no-such"):
+        assert listed(wire, (name, 0, -7))[name, 0][0] == ErrorCode.unsupported_version
+    assert listed(wire, ("no-such", 0, -6))["no-such", 0][0] == ErrorCode.unknown_topic_or_partition
 
 
 def test_a_partition_that_is_asked_about_twice_is_refused(wire: Wire) -> None:
@@ -101,3 +103,26 @@ def test_nobody_deletes_records_of_internal_topics(wire: Wire) -> None:
         answer = delete_before(wire, "__consumer_offsets", partition, offset)
         assert (answer.error_code, answer.low_watermark) == (ErrorCode.invalid_topic_exception, -1)
     assert delete_before(wire, "__consumer_offsets", 50, 0).error_code == ErrorCode.unknown_topic_or_partition
+
+
+def test_whose_records_can_be_deleted(wire: Wire) -> None:
+    """Those of a topic that is only compacted cannot; those of one that keeps everything can."""
+    for policy, expected in (("compact", (ErrorCode.policy_violation, -1)), ("", (0, 2)), ("delete", (0, 2))):
+        topic = wire.create(cleanup_policy=policy)
+        wire.produce(topic, b"a", b"b", b"c")
+        answer = delete_before(wire, topic, 0, 2)
+        assert (answer.error_code, answer.low_watermark) == expected
+
+
+def test_of_a_partition_that_is_named_twice_the_last_word_counts(wire: Wire) -> None:
+    topic = wire.create()
+    wire.produce(topic, b"a", b"b", b"c")
+    answer = wire.ask(
+        "delete_records",
+        topics=[
+            {"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]} for offset in (2, 1)
+        ],
+        timeout=5000,
+    )
+    (found,) = answer.topics
+    assert [(p.partition_index, p.error_code, p.low_watermark) for p in found.partitions] == [(0, 0, 1)]

@@ -1,8 +1,8 @@
 """Settings as clients see and change them: DescribeConfigs 1 to 4, AlterConfigs 0 to 2, IncrementalAlterConfigs 0 to 1,
 ListConfigResources 0 to 1.
 
-Resources are topics, brokers (the empty name is the default of all brokers) and groups. Left out: broker loggers and
-client metrics; they are refused as unsupported.
+Resources are topics, brokers (the empty name is the default of all brokers), groups, and the loggers of a broker: their
+levels change at once and are not kept. Left out: client metrics; they are refused as unsupported.
 """
 
 from __future__ import annotations
@@ -10,17 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from millstream.broker import loggers
 from millstream.broker.dispatch import Api, Call
 from millstream.broker.groups import group_settings
-from millstream.cluster.commands import AlterConfigs, ConfigChange, ConfigOp, Resource, Result, SetConfigs
-from millstream.cluster.topics import name_problem
-from millstream.settings.resolve import ConfigEntry
+from millstream.cluster.commands import (
+    OK,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOp,
+    Resource,
+    Result,
+    SetConfigs,
+)
+from millstream.cluster.names import name_problem
+from millstream.settings.resolve import ConfigEntry, ConfigSource
+from millstream.settings.values import Type
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SCOPES = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 
 
@@ -72,17 +82,35 @@ class ConfigsApi:
         if kind == BROKER:
             if name == "":
                 return broker.settings.describe_broker_default()
-            if name != str(broker.node_id):
-                raise KafkaError(
-                    ErrorCode.invalid_request,
-                    f"Unexpected broker id, expected {broker.node_id} or the empty name, but received {name!r}.",
-                )
+            self._check_own_id(name, " or empty string")
             return broker.settings.describe_broker()
+        if kind == BROKER_LOGGER:
+            if not name:
+                raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
+            self._check_own_id(name)
+            return [
+                ConfigEntry(logger, level, ConfigSource.BROKER_LOGGER, False, False, Type.UNKNOWN, "", ())
+                for logger, level in loggers.levels().items()
+            ]
         if kind == GROUP:
             if not name:
                 raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
             return group_settings.describe(broker.settings, broker.image.configs.get(("group", name), {}))
         raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {kind}.")
+
+    def _check_own_id(self, name: str, alternative: str = "") -> None:
+        """Of a broker's settings only the broker itself knows everything: a client has to ask the right one."""
+        try:
+            given = int(name)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.invalid_request, f"Broker id must be an integer, but it is: {name}"
+            ) from None
+        if given != self.broker.node_id:
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"Unexpected broker id, expected {self.broker.node_id}{alternative}, but received {name}",
+            )
 
     def _entry(self, call: Call, entry: ConfigEntry) -> Any:
         request = call.request
@@ -92,7 +120,7 @@ class ConfigsApi:
                 call.make("DescribeConfigsSynonym", name=name, value=value, source=source)
                 for name, value, source in entry.synonyms
             )
-        document = entry.doc if call.version >= 3 and request.include_documentation else None
+        document = (entry.doc or None) if call.version >= 3 and request.include_documentation else None
         return call.make(
             "DescribeConfigsResourceResult",
             name=entry.name,
@@ -109,79 +137,108 @@ class ConfigsApi:
 
     async def alter_configs(self, call: Call) -> Any:
         request = call.request
-        good, refused = self._sort(request.resources)
+        asked, answers = self._sort(request, incremental=False)
         command = SetConfigs(
-            [(key, {config.name: config.value for config in resource.configs}) for key, resource in good],
+            [
+                (key, {config.name: config.value for config in request.resources[index].configs})
+                for index, key in asked.items()
+            ],
             request.validate_only,
         )
-        return await self._altered(call, command, good, refused)
+        return await self._altered(call, command, asked, answers)
 
     async def incremental_alter_configs(self, call: Call) -> Any:
         request = call.request
-        good, refused = self._sort(request.resources)
-        changes = []
-        kept = []
-        for key, resource in good:
-            operations = [config.config_operation for config in resource.configs]
-            if any(operation not in ConfigOp._value2member_map_ for operation in operations):
-                refused.append((resource, Result(ErrorCode.invalid_request, "Unknown config operation.")))
-                continue
-            names = [config.name for config in resource.configs]
-            if len(set(names)) < len(names):
-                refused.append(
-                    (resource, Result(ErrorCode.invalid_request, "A setting is named more than once."))
+        asked, answers = self._sort(request, incremental=True)
+        command = AlterConfigs(
+            [
+                (
+                    key,
+                    [
+                        ConfigChange(config.name, ConfigOp(config.config_operation), config.value)
+                        for config in request.resources[index].configs
+                    ],
                 )
-                continue
-            kept.append((key, resource))
-            changes.append(
-                (key, [ConfigChange(c.name, ConfigOp(c.config_operation), c.value) for c in resource.configs])
-            )
-        return await self._altered(call, AlterConfigs(changes, request.validate_only), kept, refused)
+                for index, key in asked.items()
+            ],
+            request.validate_only,
+        )
+        return await self._altered(call, command, asked, answers)
 
-    def _sort(self, resources: Any) -> tuple[list[tuple[Resource, Any]], list[tuple[Any, Result]]]:
-        """Which resources go to the controller, and which are refused here."""
-        good: list[tuple[Resource, Any]] = []
-        refused: list[tuple[Any, Result]] = []
-        times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-        for resource in resources:
+    def _sort(self, request: Any, *, incremental: bool) -> tuple[dict[int, Resource], dict[int, Result]]:
+        """Which resources of the request go to the controller, and what is answered here; by their place in it."""
+        asked: dict[int, Resource] = {}
+        answers: dict[int, Result] = {}
+        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        for index, resource in enumerate(request.resources):
             kind, name = resource.resource_type, resource.resource_name
-            key = Resource(SCOPES.get(kind, ""), name)
-            if times[kind, name] > 1:
-                text = "Each resource must appear at most once."
-                refused.append((resource, Result(ErrorCode.invalid_request, text)))
-            elif kind not in SCOPES:
-                refused.append(
-                    (resource, Result(ErrorCode.invalid_request, f"Unsupported resource type: {kind}."))
+            try:
+                if times[kind, name] > 1:
+                    raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                _check_changes(resource.configs, incremental)
+                if kind == BROKER_LOGGER and incremental:
+                    self._change_levels(name, resource.configs, request.validate_only)
+                    answers[index] = OK
+                    continue
+                if kind not in SCOPES:
+                    raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {kind}")
+                if kind == BROKER and name:
+                    self._check_own_id(name)
+                asked[index] = Resource(SCOPES[kind], name)
+            except KafkaError as problem:
+                answers[index] = Result(problem.code, problem.message)
+        return asked, answers
+
+    def _change_levels(self, name: str, configs: Any, validate_only: bool) -> None:
+        """Levels of loggers: all of them or none."""
+        self._check_own_id(name)
+        known = loggers.levels()
+        for config in configs:
+            operation = ConfigOp(config.config_operation)
+            if operation not in (ConfigOp.SET, ConfigOp.DELETE):
+                raise KafkaError(
+                    ErrorCode.invalid_request,
+                    f"{operation.name} operation is not allowed for the BROKER_LOGGER resource",
                 )
-            elif kind == BROKER and name not in ("", str(self.broker.node_id)):
-                text = f"Unexpected broker id, expected {self.broker.node_id}, but received {name!r}."
-                refused.append((resource, Result(ErrorCode.invalid_request, text)))
-            else:
-                good.append((key, resource))
-        return good, refused
+            if config.name not in known:
+                raise KafkaError(ErrorCode.invalid_config, f"Logger {config.name} does not exist!")
+            if operation == ConfigOp.SET and config.value not in loggers.LEVELS:
+                raise KafkaError(
+                    ErrorCode.invalid_config,
+                    f"The level of {config.name} cannot be {config.value}. Valid log levels are "
+                    + ", ".join(sorted(loggers.LEVELS)),
+                )
+            if operation == ConfigOp.DELETE and config.name == loggers.ROOT:
+                raise KafkaError(
+                    ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed"
+                )
+        if not validate_only:
+            for config in configs:
+                delete = config.config_operation == ConfigOp.DELETE
+                loggers.set_level(config.name, None if delete else config.value)
 
     async def _altered(
         self,
         call: Call,
         command: SetConfigs | AlterConfigs,
-        good: list[tuple[Resource, Any]],
-        refused: list[tuple[Any, Result]],
+        asked: dict[int, Resource],
+        answers: dict[int, Result],
     ) -> Any:
         try:
-            results = await self.broker.controller.submit(command)
+            results = await self.broker.controller.submit(command) if asked else {}
         except KafkaError as error:
-            results = {key: Result(error.code, error.message) for key, _ in good}
-        answers = [(resource, results[key]) for key, resource in good] + refused
+            results = {key: Result(error.code, error.message) for key in asked.values()}
+        answers |= {index: results[key] for index, key in asked.items()}
         return call.answer(
             responses=tuple(
                 call.make(
                     "AlterConfigsResourceResponse",
-                    error_code=result.error,
-                    error_message=result.message,
+                    error_code=answers[index].error,
+                    error_message=answers[index].message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
-                for resource, result in answers
+                for index, resource in enumerate(call.request.resources)
             )
         )
 
@@ -190,17 +247,15 @@ class ConfigsApi:
     def list_config_resources(self, call: Call) -> Any:
         """Version 0 lists client metrics only, of which there are none."""
         asked = set(call.request.resource_types) if call.version >= 1 else set()
-        if asked - {TOPIC, BROKER, 8, 16, 32}:
+        if asked - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}:
             return call.answer(error_code=ErrorCode.unsupported_version, config_resources=())
         everything = call.version >= 1 and not asked
         found = []
         if everything or TOPIC in asked:
             found += [(TOPIC, name) for name in self.broker.image.topics_by_name]
-        for kind in (BROKER, 8):  # 8: the logger of each broker has the broker's name
+        for kind in (BROKER, BROKER_LOGGER):  # the loggers of a broker go by its id
             if everything or kind in asked:
                 found += [(kind, str(broker_id)) for broker_id in self.broker.image.brokers]
-                if kind == BROKER and self.broker.image.broker_config():
-                    found.append((BROKER, ""))
         if everything or GROUP in asked:
             configs = self.broker.image.configs
             found += [
@@ -211,4 +266,24 @@ class ConfigsApi:
             config_resources=tuple(
                 call.make("ConfigResource", resource_type=kind, resource_name=name) for kind, name in found
             ),
+        )
+
+
+def _check_changes(configs: Any, incremental: bool) -> None:
+    """Refuse what makes no sense whatever it is about."""
+    names = [config.name for config in configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    operations = [config.config_operation if incremental else ConfigOp.SET for config in configs]
+    for operation in operations:
+        if operation not in ConfigOp._value2member_map_:
+            raise KafkaError(ErrorCode.invalid_request, f"Unknown operations type {operation}")
+    without_value = [
+        config.name
+        for config, operation in zip(configs, operations, strict=True)
+        if config.value is None and operation != ConfigOp.DELETE
+    ]
+    if without_value:
+        raise KafkaError(
+            ErrorCode.invalid_request, "Null value not supported for : " + ", ".join(without_value)
         )

@@ -14,9 +14,9 @@ from uuid import UUID
 from millstream.broker.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.cluster.commands import CreateTopics, NewTopic
+from millstream.cluster.names import name_problem
 from millstream.cluster.records import NO_LEADER, Topic
 from millstream.cluster.records import Partition as PartitionRecord
-from millstream.cluster.topics import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadata_response, pack_topic
@@ -156,7 +156,8 @@ class MetadataApi:
             error = refused.get(name) or self._why_missing(name)
         if topic is not None:
             return self._packed(topic, version), operations
-        return pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ()), NOT_ASKED
+        packed = pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ())
+        return packed, NOT_ASKED if name is None else operations  # a name is enough to say what one may do
 
     def _why_missing(self, name: str) -> ErrorCode:
         return (
@@ -266,7 +267,9 @@ class MetadataApi:
                 )
                 for p in partitions
             ),
-            topic_authorized_operations=ALL_TOPIC_OPERATIONS if topic else NOT_ASKED,
+            topic_authorized_operations=NOT_ASKED
+            if error is ErrorCode.invalid_request
+            else ALL_TOPIC_OPERATIONS,
         )
 
     # ------------------------------------------------------------------ DescribeCluster
@@ -280,7 +283,7 @@ class MetadataApi:
             message = "This endpoint is a broker's, not a controller's."
         elif kind != BROKERS:
             error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}"
-        asked = request.include_cluster_authorized_operations
+        asked = request.include_cluster_authorized_operations and not error
         return call.answer(
             error_code=error,
             error_message=message,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
-SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}  # version that knows it
+# The version that knows it.
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+NEVER = 1000
 READ_COMMITTED = 1
 NOTHING = (-1, -1, -1)
 
@@ -62,8 +64,10 @@ class OffsetsApi:
                 try:
                     if times[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.invalid_request)
+                    if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
+                        raise KafkaError(ErrorCode.unsupported_version)
                     partition = self._leader(topic.name, asked.partition_index, epoch)
-                    found = self._find(partition, asked.timestamp, call.version, committed_only)
+                    found = self._find(partition, asked.timestamp, committed_only)
                 except KafkaError as problem:
                     error, found = problem.code, NOTHING
                 timestamp, offset, leader_epoch = found
@@ -82,13 +86,9 @@ class OffsetsApi:
             )
         )
 
-    def _find(
-        self, partition: Partition, timestamp: int, version: int, committed_only: bool
-    ) -> tuple[int, int, int]:
+    def _find(self, partition: Partition, timestamp: int, committed_only: bool) -> tuple[int, int, int]:
         """(timestamp, offset, leader epoch), -1 for what there is not."""
         log = partition.log
-        if (timestamp < 0 and version < SINCE.get(timestamp, 0)) or timestamp < EARLIEST_PENDING:
-            raise KafkaError(ErrorCode.unsupported_version)
         if timestamp == LATEST:
             end = log.last_stable_offset if committed_only else log.high_watermark
             return -1, end, partition.leader_epoch
@@ -105,38 +105,42 @@ class OffsetsApi:
     # ------------------------------------------------------------------ DeleteRecords
 
     async def delete_records(self, call: Call) -> Any:
-        """Confirmed when the new starts are on disk."""
-        topics = []
+        """Confirmed when the new starts are on disk. Of a partition that is named twice the last word counts."""
+        wanted: dict[str, dict[int, int]] = {}
         for topic in call.request.topics:
-            partitions = []
-            for asked in topic.partitions:
-                low, error = -1, ErrorCode.none
-                try:
-                    if topic.name in INTERNAL_TOPICS and self.broker.partitions.find(
-                        topic.name, asked.partition_index
-                    ):
-                        raise KafkaError(ErrorCode.invalid_topic_exception)
-                    partition = self._leader(topic.name, asked.partition_index)
-                    low = self._delete_before(partition, asked.offset)
-                except KafkaError as problem:
-                    error = problem.code
-                partitions.append(
-                    call.make(
-                        "DeleteRecordsPartitionResult",
-                        partition_index=asked.partition_index,
-                        low_watermark=low,
-                        error_code=error,
-                    )
-                )
-            topics.append(
-                call.make("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions))
+            wanted.setdefault(topic.name, {}).update(
+                {asked.partition_index: asked.offset for asked in topic.partitions}
             )
+        topics = tuple(
+            call.make(
+                "DeleteRecordsTopicResult",
+                name=name,
+                partitions=tuple(
+                    self._deleted(call, name, index, offset) for index, offset in partitions.items()
+                ),
+            )
+            for name, partitions in wanted.items()
+        )
         await self.broker.housekeeping.remember_starts()
-        return call.answer(topics=tuple(topics))
+        return call.answer(topics=topics)
+
+    def _deleted(self, call: Call, topic: str, index: int, offset: int) -> Any:
+        low, error = -1, ErrorCode.none
+        try:
+            if topic in INTERNAL_TOPICS and self.broker.partitions.find(topic, index):
+                raise KafkaError(ErrorCode.invalid_topic_exception)
+            low = self._delete_before(self._leader(topic, index), offset)
+        except KafkaError as problem:
+            error = problem.code
+        return call.make(
+            "DeleteRecordsPartitionResult", partition_index=index, low_watermark=low, error_code=error
+        )
 
     def _delete_before(self, partition: Partition, offset: int) -> int:
         log = partition.log
-        if "delete" not in log.config.cleanup_policy:
+        if log.config.cleanup_policy == {
+            "compact"
+        }:  # a topic that keeps everything may still be shortened by hand
             raise KafkaError(ErrorCode.policy_violation)
         if offset == -1:
             offset = log.high_watermark

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.dispatch import Api, Call
+from millstream.cluster.names import name_problem
 from millstream.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -45,11 +46,16 @@ class ProducersApi:
         partition = self.broker.partitions.find(topic, index)
         if partition is None or not partition.leads:
             error = ErrorCode.not_leader_or_follower if partition else ErrorCode.unknown_topic_or_partition
+            message = name_problem(topic)
+            if message is not None:
+                error = ErrorCode.invalid_topic_exception
+            elif self.broker.image.topic(topic) is None:
+                message = "This server does not host this topic-partition."
             return call.make(
                 "PartitionResponse",
                 partition_index=index,
                 error_code=error,
-                error_message=None,
+                error_message=message,
                 active_producers=(),
             )
         active = tuple(

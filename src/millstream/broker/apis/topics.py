@@ -209,17 +209,20 @@ class TopicsApi:
     async def elect_leaders(self, call: Call) -> Any:
         request = call.request
         kind = request.election_type if call.version >= 1 else PREFERRED
-        if kind not in (PREFERRED, UNCLEAN):
-            return call.answer(error_code=ErrorCode.invalid_request, replica_election_results=())
         asked = None
         if request.topic_partitions is not None:
             asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-        results = await self._submit(
-            ElectLeaders(asked, unclean=kind == UNCLEAN),
-            lambda error: {place: Result(error.code, error.message) for place in asked or ()},
-        )
+        error = ErrorCode.none
+        if kind in (PREFERRED, UNCLEAN):
+            results = await self._submit(
+                ElectLeaders(asked, unclean=kind == UNCLEAN),
+                lambda error: {place: Result(error.code, error.message) for place in asked or ()},
+            )
+        else:
+            error = ErrorCode.invalid_request
+            results = {place: Result(error, f"Unknown election type {kind}") for place in asked or ()}
         return call.answer(
-            error_code=ErrorCode.none,
+            error_code=error,
             replica_election_results=self._by_topic(
                 call,
                 results,
