@@ -54,7 +54,31 @@ def test_broker_list_is_an_alias(run, bootstrap, topic):
 
 def test_unset_what_is_not_set(run, to, topic):
     done = run("configs", "alter", "--topic", topic, "--delete-config", "segment.bytes,flush.ms", *to)
-    assert (done.code, done.out, done.err) == (1, "", "Invalid config(s): segment.bytes,flush.ms\n")
+    assert (done.code, done.out, done.err) == (0, f"Completed updating config for topic {topic}.\n", "")
+
+
+def test_what_is_not_there_has_no_settings(run, to, topic):
+    for entity, name in (
+        ("topics", "nowhere"),
+        ("brokers", "3"),
+        ("broker-loggers", "3"),
+        ("groups", "nobody"),
+        ("client-metrics", "none"),
+    ):
+        done = run("configs", "describe", "--entity-type", entity, "--entity-name", name, *to)
+        words = f"The {entity[:-1]} '{name}' doesn't exist and doesn't have dynamic config.\n"
+        assert (done.code, done.out, done.err) == (0, words, "")
+    done = run("configs", "describe", "--topic", "nowhere", "--all", *to)
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+    done = run("configs", "alter", "--broker-logger", "1", "--add-config", "nothing.here=INFO", *to)
+    assert (done.code, done.err) == (1, "Invalid broker logger(s): nothing.here\n")
+
+
+def test_groups_without_settings_are_there_too(run, to, filled):
+    assert run("console-consumer", "--topic", filled, "--group", filled, "--timeout-ms", "500", *to).code == 0
+    line = f"Dynamic configs for group {filled} are:"
+    assert line in run("configs", "describe", "--entity-type", "groups", *to).out.splitlines()
+    assert run("configs", "describe", "--group", filled, *to).out == f"{line}\n"
 
 
 def test_settings_from_a_file(run, to, topic, tmp_path):
@@ -70,7 +94,11 @@ def test_describe_by_id(run, to, topic):
     (facts,) = json.loads(run("topics", "describe", topic, "-o", "json", *to).out)
     by_id = run("topics", "--describe", "--topic-id", facts["topic_id"], *to)
     assert by_id.out == run("topics", "describe", topic, *to).out
-    assert run("topics", "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAA", *to).code == 1
+    assert run("topics", "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAQ", *to).code == 1
+    by_name = run(
+        "topics", "--describe", "--topic-id", "A" * 22, "--topic", topic, *to
+    )  # an id that nothing has
+    assert by_name.out == by_id.out
 
 
 @pytest.mark.parametrize("style", ["json", "yaml"])
@@ -180,16 +208,51 @@ def test_codecs_and_acks(run, to, topic, codec, acks):
     assert read.out == "a\nb\n"
 
 
-def test_a_record_too_large_does_not_stop_the_others(run, to):
+@pytest.mark.parametrize(("options", "sent"), [((), "a\nb\nc\n"), (("--sync",), "a\n")])
+def test_a_record_too_large(run, to, options, sent):
+    """It does not take along those that are sent with it; one at a time it is the last."""
     name = f"cli-{uuid.uuid4().hex[:12]}"
     run("topics", "create", name, "--partitions", "1", "--config", "max.message.bytes=1000", *to)
-    done = run("console-producer", "--topic", name, "--sync", *to, stdin=f"a\n{'x' * 5000}\nb\n")
+    done = run("console-producer", "--topic", name, *options, *to, stdin=f"a\n{'x' * 5000}\nb\nc\n")
     assert done.code == 1
-    assert "max.message.bytes" in done.err or "larger" in done.err
-    assert (
-        run("console-consumer", "--topic", name, "--from-beginning", "--max-messages", "2", *to).out
-        == "a\nb\n"
+    assert "max.message.bytes" in done.err
+    read = run("console-consumer", "--topic", name, "--from-beginning", "--timeout-ms", "1000", *to)
+    assert read.out == sent
+
+
+def test_options_count_more_than_properties(run, to, topic):
+    options = (
+        "--request-required-acks",
+        "1",
+        "--timeout",
+        "5",
+        "--batch-size",
+        "1000",
+        "--max-block-ms",
+        "9000",
     )
+    bad = [w for name in ("acks", "linger.ms", "batch.size") for w in ("--command-property", f"{name}=bad")]
+    done = run("console-producer", "--topic", topic, *options, *bad, *to, stdin="one\n")
+    assert (done.code, done.err) == (0, "")
+    read = ("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1", *to)
+    done = run(*read, "--isolation-level", "read_committed", "--command-property", "isolation.level=bad")
+    assert done.out == "one\n"
+    number = "key.deserializer=IntegerDeserializer"
+    assert run(*read, "--key-deserializer", "Nonsense", "--formatter-property", number).out == "one\n"
+
+
+def test_where_to_begin(run, to, filled):
+    read = ("console-consumer", "--topic", filled, "--timeout-ms", "1000", *to)
+    for words, found in (
+        (("--partition", "0", "--offset", "EARLIEST"), True),
+        (("--command-property", "auto.offset.reset=earliest"), True),
+        (("--command-property", "auto.offset.reset=by_duration:PT1H"), True),
+        (("--command-property", "auto.offset.reset=by_duration:PT0S"), False),
+        (("--command-property", "auto.offset.reset=by_duration:PT1H", "--group", f"{filled}-ago"), True),
+        (("--command-property", "auto.offset.reset=latest"), False),
+    ):
+        done = run(*read, *words)
+        assert (done.code, bool(done.out)) == (0, found), (words, done)
 
 
 def test_topic_is_created_by_the_first_line(run, to):
@@ -359,6 +422,11 @@ def test_dump_of_our_own_folder(run, to, filled, millstream_broker):
 def test_dump_of_what_is_no_log(run, tmp_path):
     (tmp_path / "name.log").write_bytes(b"")
     done = run("dump-log", "--files", str(tmp_path / "name.log"))
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    index = tmp_path / "00000000000000000000.index"
+    (tmp_path / "00000000000000000000.log").write_bytes(b"")
+    index.write_bytes(b"\0" * 9)
+    done = run("dump-log", "--files", str(index), "--index-sanity-check")
     assert (done.code, len(done.err.splitlines())) == (1, 1)
     (tmp_path / LOG_NAME).write_bytes(os.urandom(500))
     done = run("dump-log", "--files", str(tmp_path / LOG_NAME))

@@ -44,6 +44,13 @@ def test_every_tool_has_help_and_version(run, name):
     assert run(name, "--version").out == f"{__version__}\n"
 
 
+@pytest.mark.parametrize("words", [("perf", "produce"), ("perf", "consume"), ("streams", "reset")])
+def test_tools_that_are_part_of_a_group_have_a_version_and_their_own_help(run, words):
+    assert run(*words, "--version").out == f"{__version__}\n"
+    assert run(*words, "--nonsense").err.endswith(f"(see millstream {' '.join(words)} --help)\n")
+    assert f"millstream {' '.join(words)}" in run(*words, "--help").out
+
+
 def test_broker_has_help(run):
     with pytest.raises(SystemExit) as ended:  # argparse
         run("broker", "--help")
@@ -74,6 +81,14 @@ def test_unknown_commands_are_answered_with_a_guess(run, given, meant):
     done = run(given, "--list")
     assert done.code == 2
     assert f"did you mean '{meant}'?" in done.err
+
+
+@pytest.mark.parametrize("name", ["acls", "kafka-acls.sh", "kafka-share-groups", "leader-election"])
+def test_what_is_not_there_yet_is_said(run, name):
+    done = run(name, "--list")
+    assert done.code == 2
+    assert "is not there yet: this release has" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -112,6 +127,12 @@ def test_options_that_are_gone_name_the_one_to_use(run, arguments, words):
         ["topics", "--create", "--topic", "t", "--replica-assignment", "1", "--partitions", "1", *NOWHERE],
         ["topics", "--list", "--bootstrap-server", "host:port"],
         ["topics", "--alter", "--topic", "t", *NOWHERE],
+        ["topics", "--create", "--topic", "t", "--topic", "u", *NOWHERE],
+        ["topics", "--create", "--topic", "t", "--partitions", "2147483648", *NOWHERE],
+        ["topics", "--create", "--topic", "t", "--replica-assignment", "99999999999", *NOWHERE],
+        ["topics", "--describe", "--if-exists", *NOWHERE],
+        ["topics", "--describe", "--topics-with-overrides", "--unavailable-partitions", *NOWHERE],
+        ["topics", "--describe", "--partition-size-limit-per-response", "0", *NOWHERE],
         ["configs", "--describe", *NOWHERE],
         ["configs", "--describe", "--entity-type", "planets", *NOWHERE],
         ["configs", "--describe", "--topic", "a", "--broker", "1", *NOWHERE],
@@ -120,7 +141,25 @@ def test_options_that_are_gone_name_the_one_to_use(run, arguments, words):
         ["configs", "--alter", "--topic", "a", "--add-config", "b", *NOWHERE],
         ["configs", "--describe", "--user", "alice", *NOWHERE],
         ["configs", "--describe", "--entity-type", "topics", "--entity-default", *NOWHERE],
+        ["configs", "--describe", "--entity-type", "broker-loggers", *NOWHERE],
+        ["configs", "--describe", "--topic", "a", "--entity-name", "b", *NOWHERE],
+        [
+            "configs",
+            "--describe",
+            "--entity-type",
+            "brokers",
+            "--entity-name",
+            "1",
+            "--entity-default",
+            *NOWHERE,
+        ],
+        ["configs", "--describe", "--topic", "a", "--bootstrap-controller", "127.0.0.1:1"],
+        ["configs", "--alter", "--topic", "a", "--add-config", "b=c", "--add-config-file", "f", *NOWHERE],
+        ["configs", "--alter", "--topic", "a", "--add-config", "b;c=d", *NOWHERE],
+        ["configs", "--alter", "--topic", "a", "--add-config", "b==", *NOWHERE],
+        ["configs", "--alter", "--topic", "a", "--add-config", "b=[c,d,e=f", *NOWHERE],
         ["get-offsets", "--time", "noon", *NOWHERE],
+        ["get-offsets", "--time", "99999999999999999999", *NOWHERE],
         ["get-offsets", "--topic", "(", *NOWHERE],
         ["get-offsets", "--topic-partitions", "t:x", *NOWHERE],
         ["console-producer", *NOWHERE],
@@ -128,9 +167,60 @@ def test_options_that_are_gone_name_the_one_to_use(run, arguments, words):
         ["console-producer", "--topic", "t", "--request-required-acks", "2", *NOWHERE],
         ["console-producer", "--topic", "t", "--line-reader", "com.example.Reader", *NOWHERE],
         ["console-producer", "--topic", "t", "--reader-property", "parse.kye=true", *NOWHERE],
+        ["console-producer", "--topic", "t", "--reader-property", "a=1", "--property", "b=1", *NOWHERE],
+        [
+            "console-producer",
+            "--topic",
+            "t",
+            "--command-property",
+            "a=1",
+            "--producer-property",
+            "b=1",
+            *NOWHERE,
+        ],
+        ["console-producer", "--topic", "t", "--command-config", "a", "--producer.config", "b", *NOWHERE],
+        [
+            "console-producer",
+            "--topic",
+            "t",
+            "--compression-codec",
+            "gzip",
+            "--command-property",
+            "compression.gzip.level=10",
+            *NOWHERE,
+        ],
         ["console-consumer", *NOWHERE],
         ["console-consumer", "--topic", "t", "--group", "g", "--command-property", "group.id=h", *NOWHERE],
         ["console-consumer", "--topic", "t", "--partition", "-1", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--partition", "0", "--offset", "9223372036854775808", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--partition", "0", "--offset", "-3", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--formatter-property", "a=1", "--property", "b=1", *NOWHERE],
+        [
+            "console-consumer",
+            "--topic",
+            "t",
+            "--command-property",
+            "a=1",
+            "--consumer-property",
+            "b=1",
+            *NOWHERE,
+        ],
+        ["console-consumer", "--topic", "t", "--command-config", "a", "--consumer.config", "b", *NOWHERE],
+        [
+            "console-consumer",
+            "--topic",
+            "t",
+            "--from-beginning",
+            "--command-property",
+            "auto.offset.reset=latest",
+            *NOWHERE,
+        ],
+        ["console-consumer", "--topic", "t", "--command-property", "auto.offset.reset=5", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--command-property", "auto.offset.reset=none", *NOWHERE],
+        ["console-consumer", "--topic", "t", "--command-property", "fetch.max.bytes=2147483648", *NOWHERE],
+        ["consumer-groups", "--delete-offsets", "--group", "g", "--group", "h", "--topic", "t", *NOWHERE],
+        ["consumer-groups", "--list", "--timeout", "-1", *NOWHERE],
+        ["transactions", "describe-producers", "--topic", "t", "--partition", "2147483648", *NOWHERE],
         [
             "console-consumer",
             "--topic",
@@ -192,6 +282,40 @@ def test_files_that_cannot_be_read(run, tmp_path):
         assert missing in done.err
 
 
+def test_old_names_are_warned_of(run):
+    done = run("console-consumer", "--topic", "t", "--property", "print.key=true", *NOWHERE)
+    assert done.err.splitlines()[0] == "Option --property is deprecated. Use --formatter-property instead."
+
+
+def test_an_option_that_may_be_repeated_may_be_repeated(run, tmp_path):
+    files = ("--files", str(tmp_path / "a"), "--files", str(tmp_path / "b"))
+    assert run("dump-log", *files).err == f"{tmp_path / 'a'} is not a file\n"
+    done = run("topics", "--create", "--topic", "t", "--config", "a=1", "--config", "b=2", *NOWHERE)
+    assert "cannot reach" in done.err
+    assert "more than once" in run("topics", "--list", "--topic=t", "--topic", "u", *NOWHERE).err
+    assert "more than once" in run("topics", "--list", *NOWHERE, "--broker-list", "127.0.0.1:1").err
+
+
+def test_groups_have_to_agree_on_their_name(run, tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=a\n")
+    words = ("console-consumer", "--topic", "t", "--command-config", str(file), *NOWHERE)
+    done = run(*words, "--command-property", "group.id=b")
+    assert done.code == 2
+    assert "do not match. Detected group ids: b, a" in done.err
+    assert "cannot reach" in run(*words, "--group", "a", "--command-property", "group.id=a").err
+
+
+def test_the_file_for_deletions_has_numbers_that_fit(run, tmp_path):
+    file = tmp_path / "offsets.json"
+    for name, partition, offset in (("partition", 1 << 31, 0), ("offset", 0, 1 << 63), ("offset", 0, -2)):
+        entry = f'{{"topic": "t", "partition": {partition}, "offset": {offset}}}'
+        file.write_text(f'{{"partitions": [{entry}]}}')
+        done = run("delete-records", "--offset-json-file", str(file), *NOWHERE)
+        assert (done.code, len(done.err.splitlines())) == (1, 1)
+        assert f"`{name}` is out of range" in done.err
+
+
 def test_command_config_is_read(run, tmp_path):
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers = 127.0.0.1:2\nclient.id=me\n")
@@ -203,7 +327,8 @@ def test_command_config_is_read(run, tmp_path):
 
 def test_added_settings():
     assert parse_added("a=1,b=[x,y],c=") == {"a": "1", "b": "x,y", "c": ""}
-    assert parse_added(" a = 1 , b=u=v ") == {"a": "1", "b": "u=v"}
+    assert parse_added(" a = 1 , b=[u=v] ") == {"a": "1", "b": "u=v"}
+    assert parse_added("a=[b=c,d=e],f=g") == {"a": "b=c,d=e", "f": "g"}
     assert parse_added("") == {}
 
 
@@ -221,8 +346,9 @@ def test_times():
         -3,
         1700000000000,
     ]
-    with pytest.raises(UsageError):
-        parse_time("-7")
+    for bad in ("-7", str(1 << 63), "noon"):
+        with pytest.raises(UsageError):
+            parse_time(bad)
 
 
 def test_partition_patterns():

@@ -109,8 +109,11 @@ def test_options_whose_value_may_be_missing() -> None:
 def test_expressions() -> None:
     assert regex_verdict("a.*b").endswith("is valid.")
     assert "is invalid: " in regex_verdict("(a")
-    for perl in ("(?=a)b", "(?<!a)b", r"(a)\1"):
+    for perl in ("(?=a)b", "(?<!a)b"):
         assert "unsupported" in regex_verdict(perl)
+    assert regex_verdict("[foo.*") == "The regular expression `[foo.*` is invalid: missing closing ]."
+    assert regex_verdict(r"(a)\1").endswith("is invalid: invalid escape sequence.")
+    assert regex_verdict(r"\p{L}+").endswith("is valid.")
     assert regex_verdict(r"a\\1").endswith("is valid.")
 
 
@@ -210,6 +213,27 @@ def test_offsets_outside_of_the_log_are_moved_into_it(run: Run, bootstrap: str) 
     assert "is lower than earliest offset" in done.err
 
 
+def test_a_plan_without_the_group(run: Run, bootstrap: str, tmp_path: Path) -> None:
+    fill(bootstrap, "cg-plan", 1, 4)
+    file = tmp_path / "plan.csv"
+    file.write_text("cg-plan,cg-plan,0,2\n")
+    words = ("consumer-groups", "--bootstrap-server", bootstrap, "--reset-offsets", "--from-file", str(file))
+    done = run(*words, "--group", "cg-plan", "--group", "cg-nobody", "--execute", "-o", "json")
+    assert done.code == 1
+    assert done.err == "Error: No reset plan for group cg-nobody found\n"
+    assert [(entry["group"], entry["new_offset"]) for entry in json.loads(done.out)] == [("cg-plan", 2)]
+
+
+def test_to_current_keeps_what_is_committed(run: Run, bootstrap: str) -> None:
+    """Also where it is outside of the log by now."""
+    fill(bootstrap, "cg-current", 2, 4)
+    groups_of(bootstrap).commit("cg-current", {("cg-current", 0): 99})
+    words = ("--reset-offsets", "--group", "cg-current", "--topic", "cg-current", "--to-current", "--dry-run")
+    done = run("consumer-groups", "--bootstrap-server", bootstrap, *words, "-o", "json")
+    assert [entry["new_offset"] for entry in json.loads(done.out)] == [99, 2]
+    assert done.err == ""
+
+
 def test_a_group_of_the_newer_protocol(run: Run, bootstrap: str) -> None:
     fill(bootstrap, "cg-newer", 2, 4)
     consumer = Consumer(
@@ -231,9 +255,9 @@ def test_a_group_of_the_newer_protocol(run: Run, bootstrap: str) -> None:
         to = ("--bootstrap-server", bootstrap)
         describe = ("consumer-groups", "describe", "cg-newer", *to)
         lines = run(*describe, "--members", "--verbose").out.splitlines()
-        assert [line.split()[4:] for line in lines[2:]] == [["2", "1", "cg-newer:0,1", "1", "cg-newer:0,1"]]
+        assert [line.split()[4:] for line in lines[2:]] == [["2", "2", "cg-newer:0,1", "2", "cg-newer:0,1"]]
         lines = run(*describe, "--state", "--verbose").out.splitlines()
-        assert lines[2].split()[3:] == ["uniform", "Stable", "1", "1", "1"]
+        assert lines[2].split()[3:] == ["uniform", "Stable", "2", "2", "1"]
         (group,) = json.loads(run(*describe, "-o", "json").out)
         assert [(p["lag"], p["client_id"]) for p in group["partitions"]] == [(0, "worker")] * 2
         assert "cg-newer" in run("consumer-groups", "list", *to, "--type", "consumer").out

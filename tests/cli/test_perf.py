@@ -54,9 +54,9 @@ def test_the_values_are_what_was_asked_for(run: Run, bootstrap: str, tmp_path) -
         return [json.loads(line)["value"] for line in read.out.splitlines()]
 
     assert produced("perf-count", "--payload-monotonic", "--num-records", "20") == [str(n) for n in range(20)]
-    (tmp_path / "lines").write_text("one|two|three|")
+    (tmp_path / "lines").write_text("one|two||three|")
     words = ["--payload-file", str(tmp_path / "lines"), "--payload-delimiter", "|", "--num-records", "50"]
-    assert set(produced("perf-file", *words)) == {"one", "two", "three"}
+    assert set(produced("perf-file", *words)) == {"one", "two", "", "three"}
     letters = produced("perf-zstd", "--record-size", "30", "--num-records", "40", "--producer-props",
                        "compression.type=zstd", "acks=1", "batch.size=400")  # fmt: skip
     assert len(letters) == 40
@@ -109,12 +109,23 @@ def test_consume_in_a_group_with_details(run: Run, bootstrap: str) -> None:
     assert re.fullmatch(CONSUMED, line)[2] == "0"  # the group had read them all
 
 
+def test_times_as_one_likes(run: Run, bootstrap: str) -> None:
+    to = ("--bootstrap-server", bootstrap, "--topic", "perf-date", "--num-records", "1")
+    done = run("perf", "produce", *to, "--record-size", "1", "--warmup-records", "-1")  # no warmup
+    assert (done.code, len(done.out.splitlines())) == (0, 1)
+    done = run("perf", "consume", *to, "--hide-header", "--date-format", "{at} %d HH:mm SSS")
+    assert re.match(r"\{at\} %d \d\d:\d\d \d{3}, \{at\} ", done.out), done
+
+
 def test_end_to_end(run: Run, bootstrap: str) -> None:
     to = ("--bootstrap-server", bootstrap, "--topic", "perf-e2e")
     done = run("perf", "end-to-end", *to, "--num-records", "30")
     assert done.code == 0, done.err
     created, first, average, percentiles = done.out.splitlines()
-    assert created == 'Topic "perf-e2e" does not exist. Will create topic with 1 partition(s)'
+    assert (
+        created
+        == 'Topic "perf-e2e" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+    )
     assert re.fullmatch(r"0\t[\d.]+", first)
     assert re.fullmatch(r"Avg latency: [\d.]+ ms", average)
     assert re.fullmatch(r"Percentiles: 50th = \d+, 99th = \d+, 99\.9th = \d+", percentiles)
@@ -130,7 +141,34 @@ def test_end_to_end(run: Run, bootstrap: str) -> None:
     ]
     facts = json.loads(run("perf", "end-to-end", *to, "--num-records", "5", *words, "-o", "json").out)
     assert facts["records"] == 5
-    assert ends(run, bootstrap, "perf-e2e") == 35
+    words = [
+        "--num-headers",
+        "1",
+        "--record-header-key-size",
+        "4",
+        "--record-header-size",
+        "-1",
+        "--record-size",
+        "0",
+    ]
+    assert run("perf", "end-to-end", *to, "--num-records", "1", *words).code == 0
+    read = run(
+        "console-consumer", *to, "--partition", "0", "--offset", "35", "--max-messages", "1", "-o", "json"
+    )
+    record = json.loads(read.out)
+    assert record["value"] == ""
+    assert [(len(header["name"]), header["value"]) for header in record["headers"]] == [(4, None)]
+    done = run("perf", "end-to-end", bootstrap, "perf-e2e", "2", "all", "10")  # as it was said once
+    assert done.code == 0
+    assert "deprecated" in done.err
+    assert ends(run, bootstrap, "perf-e2e") == 38
+
+
+def test_programs_get_json_only(run: Run, bootstrap: str) -> None:
+    words = ("--bootstrap-server", bootstrap, "--topic", "perf-new", "--num-records", "1", "-o", "json")
+    done = run("perf", "end-to-end", *words)
+    assert json.loads(done.out)["records"] == 1
+    assert done.err.startswith('Topic "perf-new" does not exist.')
 
 
 @pytest.mark.parametrize(
@@ -146,6 +184,35 @@ def test_end_to_end(run: Run, bootstrap: str) -> None:
              "compression.type=rar"],
             "compression.type=rar",
         ),
+        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "0"], "greater than zero"),
+        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--throughput", "0"], "-1 for no limit"),
+        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--transactional-id", "x"], "not measured"),
+        (
+            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--transaction-duration-ms", "1"],
+            "not measured",
+        ),
+        (
+            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--producer-props", "acks=1",
+             "--command-property", "acks=1"],
+            "cannot be specified together",
+        ),
+        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property"], "NAME=VALUE"),
+        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property", "a"], "Invalid property"),
+        (
+            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property",
+             "compression.type=zstd", "compression.zstd.level=99"],
+            "from -131072 to 22",
+        ),
+        (["produce", "--topic", "t", "--num-records", "1", "--num-records", "2"], "more than once"),
+        (["consume", "--topic", "t", "--num-records", "1", "--messages", "1"], "[messages], [num-records]"),
+        (["consume", "--topic", "t", "--num-records", "1", "--fetch-size", "0"], "--fetch-size"),
+        (
+            ["consume", "--topic", "t", "--num-records", "1", "--command-config", "a", "--consumer.config", "b"],
+            "cannot be specified together",
+        ),
+        (["end-to-end", "--topic", "t", "--num-records", "1", "--record-size", "-1"], "--record-size -1"),
+        (["end-to-end", "--topic", "t", "--num-records", "1", "--num-headers", "-1"], "--num-headers -1"),
+        (["end-to-end", "a:1", "t", "1", "1", "1", "f", "more"], "5 or 6 positional arguments, but got 7"),
         (["consume", "--num-records", "1"], "[topic], [include]"),
         (["consume", "--topic", "t"], "--num-records"),
         (["end-to-end", "--topic", "t", "--num-records", "1", "--producer-acks", "0"], "synchronous"),

@@ -73,7 +73,7 @@ def test_there_and_back(
         places,
         topic,
         "".join(f"{line}\n" for line in lines),
-        *("--value-format", form, "--property", f"value.schema.file={file}"),
+        *("--value-format", form, "--reader-property", f"value.schema.file={file}"),
     )
     assert code == 0, errors
     found = [json.loads(line) for line in read(run, places, topic, 3, "--value-format", form)]
@@ -102,7 +102,7 @@ def test_keys_too(run: Run, places: tuple[str, str]) -> None:
 
 def test_what_goes_wrong(run: Run, places: tuple[str, str]) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
-    schema = ("--value-format", "avro", "--property", f"value.schema={AVRO}")
+    schema = ("--value-format", "avro", "--reader-property", f"value.schema={AVRO}")
     code, errors = write(run, places, topic, "not json\n", *schema)
     assert code != 0 and "line 1: the value is not JSON" in errors
     code, errors = write(run, places, topic, '{"id": "x"}\n', *schema)
@@ -110,7 +110,7 @@ def test_what_goes_wrong(run: Run, places: tuple[str, str]) -> None:
     code, errors = write(run, places, topic, "", "--value-format", "avro")
     assert code != 0 and "needs a schema" in errors
     code, errors = write(
-        run, places, topic, "", "--value-format", "avro", "--property", "value.schema=nonsense"
+        run, places, topic, "", "--value-format", "avro", "--reader-property", "value.schema=nonsense"
     )
     assert code != 0 and "value.schema" in errors
     code, errors = write(run, places, topic, "", "--value-format", "xml")

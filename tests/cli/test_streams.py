@@ -65,11 +65,13 @@ def test_back_to_the_beginning(run: Run, cluster: Cluster, tmp_path: Path) -> No
     assert code == 0
     assert dry.splitlines()[1:] == out.splitlines()
     assert out.splitlines() == [
+        "Reset-offsets for input topics [orders]",
+        "Seek-to-end for intermediate topics [events]",
         "Following input topics offsets will be reset to (for consumer group shop)",
         "Topic: orders Partition: 0 Offset: 0",
         "Following intermediate topics offsets will be reset to end (for consumer group shop)",
         "Topic: events Partition: 0 Offset: 4",
-        f"Deleting internal topics [{', '.join(INTERNAL)}]",
+        f"Deleting inferred internal topics [{', '.join(INTERNAL)}]",
         f"Removing {tmp_path / 'shop'}",
         "Done.",
     ]
@@ -145,12 +147,64 @@ def test_an_application_with_members_is_left_alone(run: Run, cluster: Cluster, b
         consumer.close()
 
 
+def test_members_that_are_not_there_any_more_can_be_removed(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "shop"}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.2)
+        before = committed(cluster)
+        code, _, err = reset(run, cluster, "--input-topics", "orders", "--force", "--dry-run")
+        assert (code, err) == (0, "")
+        assert committed(cluster) == before
+        code, _, err = reset(run, cluster, "--input-topics", "orders", "--force")
+        assert code == 0
+        assert err == "Force deleting all active members in the group: shop\n"
+        assert committed(cluster)["orders"] == 0
+    finally:
+        consumer.close()
+
+
+def test_offsets_from_a_file(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    options = ("--input-topics", "orders", "--input-topics", "events", "--from-file", str(file))
+    for content, says in (
+        ("orders,0,1\n", f"{file} has no offset for events-0; nothing was changed"),
+        ("orders,0,1\nevents,0,2\nelse,0,0\n", "no partition of an input topic: else-0; nothing was changed"),
+        ("orders,0\n", "line 1 is not topic,partition,offset"),
+    ):
+        file.write_text(content)
+        code, _, err = reset(run, cluster, *options)
+        assert code == 1
+        assert says in err
+    assert committed(cluster) == {"orders": 3, "events": 2, "shop-by-region-repartition": 7}
+    file.write_text("orders,0,1\nevents,0,99\n")
+    code, _, err = reset(run, cluster, *options)
+    assert code == 0
+    assert "Value will be set to 4" in err
+    assert committed(cluster) == {"orders": 1, "events": 4}
+
+
+def test_the_old_name_of_the_file_with_settings(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me\n")
+    code, _, err = reset(run, cluster, "--config-file", str(file), "--dry-run")
+    assert code == 0
+    assert err == "Option --config-file is deprecated. Use --command-config instead.\n"
+    code, _, err = reset(run, cluster, "--config-file", str(file), "--command-config", str(file))
+    assert code == 2
+    assert "cannot be specified together" in err
+
+
 def test_an_application_that_never_ran(run: Run, cluster: Cluster, broker: Broker) -> None:
     words = ("--application-id", "new", "--bootstrap-server", broker.bootstrap_servers)
     code, out, _ = run("streams", "reset", *words)
     assert code == 0
     assert "No input or intermediate topics specified. Skipping seek." in out
-    assert "Deleting internal topics []" in out
+    assert "Deleting inferred internal topics []" in out
 
 
 @pytest.mark.parametrize(

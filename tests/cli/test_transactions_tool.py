@@ -91,6 +91,10 @@ def test_a_partition_that_is_not_there(run: Run, bootstrap: str) -> None:
         (["list", "--topic", "t"], '"[topic]" can\'t be used'),
         (["abort", "--topic", "t"], "--partition is required"),
         (
+            ["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "32768"],
+            "32767",
+        ),
+        (
             ["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "0"],
             "--coordinator-epoch",
         ),
@@ -100,6 +104,12 @@ def test_misuse(run: Run, arguments: list[str], words: str) -> None:
     done = run("transactions", *NOWHERE, *arguments)
     assert done.code == 2
     assert words in done.err
+
+
+def test_a_pattern_that_is_none(run: Run, bootstrap: str) -> None:
+    done = run("transactions", "--bootstrap-server", bootstrap, "list", "--transactional-id-pattern", "(")
+    assert done.code == 2
+    assert done.err.startswith("--transactional-id-pattern (: this is not a valid regular expression")
 
 
 def test_an_id_without_a_transaction(run: Run, bootstrap: str) -> None:

@@ -61,6 +61,10 @@ def test_records(folder_with_all: Path) -> None:
     assert data[2] == deep[2] + " key: k payload: "
     bare = lines(path, print_data_log=True, skip_record_metadata=True)
     assert "| key: k payload: value" in bare
+    entry = next(dump.read_log(str(path)))
+    record = next(iter(entry.records()))._replace(key=None)
+    printer = dump._RecordPrinter(True, True, None, None)
+    assert printer.format(entry, record) == "| payload: value"
     decoded = dump_files([str(path)], print_data_log=True, decode_value=lambda value: value.hex())
     assert any("payload: 76616c7565" in line.text for line in decoded)
 
@@ -111,6 +115,8 @@ def test_damage_is_reported(folder_with_all: Path) -> None:
     index.write_bytes(index.read_bytes()[:8] + bytes([0, 0, 0, 99]) + index.read_bytes()[12:])
     assert f"Mismatches in :{index}" in errors(index)
     assert any("Index offset: 99" in line for line in errors(index))
+    index.write_bytes(bytes([0, 0, 0, 98]) + index.read_bytes()[4:])
+    assert [line.split(",")[0] for line in errors(index)[1:]] == ["  Index offset: 99", "  Index offset: 98"]
     index.write_bytes(index.read_bytes() + b"\0")
     assert "corrupt" in lines(index, index_sanity_check=True)[1]
     times = index.with_suffix(".timeindex")
@@ -148,6 +154,10 @@ def test_unknown_and_missing_files(tmp_path: Path) -> None:
     assert "Cannot read" in errors(tmp_path / "00000000000000000000.log")[0]
     (tmp_path / "00000000000000000000.index").write_bytes(b"")
     assert lines(tmp_path / "00000000000000000000.index")[1].endswith("is empty.")
+    times = tmp_path / "00000000000000000000.timeindex"
+    times.write_bytes(b"")
+    assert lines(times) == [f"Dumping {times}"]
+    assert lines(times, index_sanity_check=True)[1] == f"{times} passed sanity check."
 
 
 def test_max_bytes(folder_with_all: Path) -> None:

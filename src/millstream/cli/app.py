@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream import __version__
 from millstream.cli.errors import CommandFailed, UsageError, refuse_removed_options
-from millstream.cli.tools import KINDS, NOT_YET, TOOLS
+from millstream.cli.tools import KAFKAS, KINDS, NOT_YET, TOOLS
 
 OVERVIEW = """\
 Usage: millstream [-p PROFILE] COMMAND [OPTIONS]
@@ -58,8 +58,9 @@ def main(arguments: list[str]) -> int:
         from millstream.cli.completion import complete
 
         return complete(rest)
-    if name in NOT_YET and name not in TOOLS:
-        return _complain(f"'{name}' is not there yet: {NOT_YET[name]}", 2)
+    plain = _plain(name)
+    if plain in NOT_YET and name not in TOOLS:
+        return _complain(f"'{plain}' is not there yet: {NOT_YET[plain]}", 2)
     if name not in TOOLS:
         return _complain(f"there is no command '{name}'{_suggestion(name)}; see millstream --help", 2)
     if not TOOLS[name].module:
@@ -106,11 +107,21 @@ def run_tool(name: str, arguments: list[str]) -> int:
         return 130
     except UsageError as error:
         between = "\n" if "\n" in str(error) else " "
-        return _complain(f"{error}{between}(see millstream {name} --help)", 2)
+        return _complain(f"{error}{between}(see millstream {_described(name, arguments)} --help)", 2)
     except CommandFailed as error:
         return _complain(str(error), 1)
     except Exception as error:
-        return _unexpected(name, error)
+        return _unexpected(_described(name, arguments), error)
+
+
+def _described(name: str, arguments: list[str]) -> str:
+    """The words whose --help tells the options: of a group of commands, the one of the group."""
+    module = sys.modules.get(f"millstream.cli.{TOOLS[name].module}")
+    return (
+        f"{name} {arguments[0]}"
+        if arguments[:1] and arguments[0] in getattr(module, "SUBCOMMANDS", ())
+        else name
+    )
 
 
 def _run(name: str, arguments: list[str]) -> int:
@@ -119,11 +130,43 @@ def _run(name: str, arguments: list[str]) -> int:
     if beside is not None:
         module = importlib.import_module(f"millstream.cli.{beside}")
     refuse_removed_options(arguments, getattr(module, "REMOVED", {}))
+    if "--version" in arguments and hasattr(module, "SUBCOMMANDS") and name in KAFKAS:
+        from millstream.cli.common import show_version
+
+        return show_version()
     prepare = getattr(module, "prepare", None)
     if prepare is not None:
         arguments = prepare(arguments)
-    code = typer_program(module)(arguments, prog_name=f"millstream {name}", standalone_mode=False)
+    program = typer_program(module)
+    if name in KAFKAS:
+        refuse_repeated_options(program, arguments)
+    code = program(arguments, prog_name=f"millstream {name}", standalone_mode=False)
     return code if isinstance(code, int) else 0
+
+
+def refuse_repeated_options(program: Any, arguments: list[str]) -> None:
+    """`--topic a --topic b` where one topic can be named: Kafka's tools refuse it, typer would take the last one."""
+    commands = getattr(program, "commands", None)
+    if commands is not None:
+        program = commands.get(arguments[0]) if arguments else None
+    with_value = {
+        word: option
+        for option in getattr(program, "params", ())
+        if option.param_type_name == "option" and not option.is_flag
+        for word in option.opts
+    }
+    seen = set()
+    words = iter(arguments)
+    for argument in words:
+        word, equals, _ = argument.partition("=")
+        option = with_value.get(word)
+        if option is None:
+            continue
+        if not equals:
+            next(words, None)
+        if option.name in seen and not option.multiple:
+            raise UsageError(f"{word} was given more than once, and takes one value")
+        seen.add(option.name)
 
 
 def typer_program(module: Any) -> Any:
@@ -192,10 +235,15 @@ def _unexpected(name: str, error: Exception) -> int:
     raise error
 
 
+def _plain(name: str) -> str:
+    """`acls` for `kafka-acls.sh`."""
+    return name.removeprefix("kafka-").removesuffix(".sh")
+
+
 def _suggestion(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name.removeprefix("kafka-").removesuffix(".sh"), TOOLS, 1)
+    close = difflib.get_close_matches(_plain(name), TOOLS, 1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

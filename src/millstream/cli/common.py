@@ -3,8 +3,9 @@
 import base64
 import re
 import signal
+import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,10 @@ from millstream.cli.errors import CommandFailed, UsageError
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
+
+LARGEST_INT16 = (1 << 15) - 1
+LARGEST_INT32 = (1 << 31) - 1
+LARGEST_INT64 = (1 << 63) - 1
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -151,6 +156,26 @@ def only_with(action: str, given: Mapping[str, object], allowed: Sequence[str]) 
     for option, value in given.items():
         if value not in (None, False, "", [], ()) and option not in allowed:
             raise UsageError(f'Option "[{option}]" can\'t be used with option "[{action}]"')
+
+
+def between(least: int, most: int) -> Callable[[int | None], int | None]:
+    """A check for an option. (The limits that typer has for this would be all over the help.)"""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not least <= value <= most:
+            raise typer.BadParameter(f"{value} is not a number from {least} to {most}")
+        return value
+
+    return check
+
+
+def instead_of_old(*options: tuple[str, object, str, object]) -> None:
+    """(old name, its value, new name, its value): an old name is worth a warning, both names at once are a mistake."""
+    for old, old_value, new, new_value in options:
+        if old_value and new_value:
+            raise UsageError(f"Options {new} and {old} cannot be specified together: {old} is the old name")
+        if old_value:
+            print(f"Option {old} is deprecated. Use {new} instead.", file=sys.stderr)
 
 
 def action_words(arguments: list[str], actions: Sequence[str], object_option: str = "") -> list[str]:

@@ -4,6 +4,7 @@ A setting's value can come from several places. Each line shows the value that c
 was looked for, the winning one first.
 """
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 REMOVED = {
     "--zk-tls-config-file": "tools talk to brokers now: use --bootstrap-server HOST:PORT",
 }
+
+CONTROLLER = (
+    "a controller has no address of its own here: use --bootstrap-server HOST:PORT, brokers answer for it"
+)
 
 QUOTA_TYPES = ("users", "clients", "ips")
 
@@ -98,6 +103,7 @@ def command(
     client_defaults: Annotated[bool, typer.Option("--client-defaults", hidden=True)] = False,
     ip: Annotated[str, typer.Option(hidden=True)] = "",
     ip_defaults: Annotated[bool, typer.Option("--ip-defaults", hidden=True)] = False,
+    bootstrap_controller: Annotated[str, typer.Option(hidden=True)] = "",
     bootstrap_server: common.Bootstrap = "",
     command_config: common.CommandConfig = "",
     output: common.Output = "lines",
@@ -119,17 +125,24 @@ def command(
         "client-metrics": client_metrics,
         "groups": group,
     }
+    if bootstrap_controller:
+        raise UsageError(f"--bootstrap-controller: {CONTROLLER}")
     entity = chosen_entity(entity_type, entity_name, entity_default, short, broker_defaults)
     changes = parse_added(add_config)
     removals = [name.strip() for name in delete_config.split(",") if name.strip()]
     if action == "describe":
+        if entity == Entity("broker-loggers", None):
+            raise UsageError("An entity name must be specified with --describe of broker-loggers")
         common.only_with(
             "describe",
             {"add-config": add_config, "add-config-file": add_config_file, "delete-config": delete_config},
             (),
         )
     else:
+        if add_config and add_config_file:
+            raise UsageError("Only one of --add-config or --add-config-file must be specified")
         changes = {**common.read_properties(add_config_file), **changes}
+        check_names(changes)
         check_alteration(entity, every, bool(changes), bool(removals))
     properties = common.read_properties(command_config)
     with common.connect(bootstrap_server, properties, "millstream-configs") as cluster:
@@ -152,8 +165,13 @@ def chosen_entity(
     named = [(kind, name) for kind, name in short.items() if name]
     if broker_defaults:
         named.append(("brokers", ""))
-    if entity_type and named:
-        raise UsageError("--entity-type and its short forms (--topic, --broker, ...) cannot be combined")
+    if (entity_type or entity_name or entity_default) and named:
+        raise UsageError(
+            "--entity-type, --entity-name and --entity-default cannot be combined with their short forms (--topic, "
+            "--broker, ...)"
+        )
+    if entity_name and entity_default:
+        raise UsageError("--entity-name and --entity-default name two entities: use one of them")
     if len(named) > 1:
         raise UsageError("name one entity at a time")
     if named:
@@ -207,16 +225,21 @@ def parse_added(text: str) -> dict[str, str]:
     for item in items:
         if not item.strip():
             continue
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
+        name, equals, value = (part.strip() for part in item.partition("="))
+        whole = value.startswith("[") and value.endswith("]")
+        if not equals or not name or ("=" in value and not whole) or value.count("[") != value.count("]"):
             raise UsageError(
-                f"--add-config {item.strip()}: all settings to be added must be in the format key=value"
+                f"--add-config {item.strip()}: all settings to be added must be in the format key=value, or key=[value] "
+                "where the value contains commas or equals signs"
             )
-        value = value.strip()
-        if value.startswith("[") and value.endswith("]"):
-            value = value[1:-1]
-        found[name.strip()] = value
+        found[name] = value[1:-1] if whole else value
     return found
+
+
+def check_names(changes: dict[str, str]) -> None:
+    for name in changes:
+        if not re.fullmatch(r"[$a-zA-Z0-9._-]*", name):
+            raise UsageError(f"Invalid character found for config key: {name}")
 
 
 # --- describe ----------------------------------------------------------------------------------------------------------
@@ -226,8 +249,8 @@ def show(admin: "Admin", entity: Entity, every: bool) -> Report:
     entities = [entity]
     if entity.name is None:
         entities = [Entity(entity.type, name) for name in all_names(admin, entity.type)]
-    elif entity.type == "topics" and entity.name not in admin.topic_names():
-        line = f"The topic '{entity.name}' doesn't exist and doesn't have dynamic config."
+    elif entity.name and not every and not is_known(admin, entity):
+        line = f"The {entity.kind.word} '{entity.name}' doesn't exist and doesn't have dynamic config."
         return Report([line], [], ["Entity", "Setting", "Value", "Source"], [])
     report = Report([], [], ["Entity", "Setting", "Value", "Source"], [])
     lines: list[str] = []
@@ -250,17 +273,47 @@ def all_names(admin: "Admin", entity_type: str) -> list[str]:
     if entity_type in ("brokers", "broker-loggers"):
         ids = [str(node.id) for node in admin.brokers()]
         return [*ids, ""] if entity_type == "brokers" else ids
+    if entity_type == "groups":
+        return sorted({*group_ids(admin), *(groups_with_settings(admin) or ())})
     return admin.config_resources(KINDS[entity_type].number)
 
 
+def is_known(admin: "Admin", entity: Entity) -> bool:
+    """Brokers before 4.1 do not tell which groups have settings: there any group may have some."""
+    if entity.type != "groups":
+        return entity.name in all_names(admin, entity.type)
+    configured = groups_with_settings(admin)
+    return configured is None or entity.name in configured or entity.name in group_ids(admin)
+
+
+def group_ids(admin: "Admin") -> list[str]:
+    from millstream.client.groups import Groups
+
+    return [group.group_id for group in Groups(admin.cluster).listed()]
+
+
+def groups_with_settings(admin: "Admin") -> list[str] | None:
+    """None if the broker does not tell, or not to us."""
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    try:
+        return admin.config_resources(KINDS["groups"].number)
+    except KafkaError as error:
+        if error.code in (ErrorCode.unsupported_version, ErrorCode.cluster_authorization_failed):
+            return None
+        raise
+
+
 def settings_of(admin: "Admin", entity: Entity, every: bool) -> "list[Setting]":
-    from millstream.wire.errors import KafkaError
+    from millstream.wire.errors import ErrorCode, KafkaError
 
     key = (entity.kind.number, entity.name or "")
     found = admin.describe_configs([key], synonyms=True).get(key, [])
     if isinstance(found, KafkaError):
+        if found.code is ErrorCode.invalid_request and entity.type in ("broker-loggers", "client-metrics"):
+            raise CommandFailed(f"{entity.type} are not supported by this broker: {found.message}")
         raise CommandFailed(f"Error while executing config command : {found.message}")
-    if not every:
+    if not every and entity.type != "broker-loggers":
         own = DEFAULT_BROKER_SOURCE if key == (4, "") else entity.kind.source
         found = [setting for setting in found if setting.source == own]
     return sorted(found, key=lambda setting: setting.name)
@@ -314,11 +367,11 @@ def source_name(number: int) -> str:
 def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[str]) -> Report:
     from millstream.client.admin import DELETE, SET
 
-    if removed:
-        own = {setting.name for setting in settings_of(admin, entity, every=False)}
-        strangers = [name for name in removed if name not in own]
+    if entity.type == "broker-loggers":
+        known = {setting.name for setting in settings_of(admin, entity, every=True)}
+        strangers = [name for name in (*removed, *added) if name not in known]
         if strangers:
-            raise CommandFailed(f"Invalid config(s): {','.join(strangers)}")
+            raise CommandFailed(f"Invalid broker logger(s): {','.join(strangers)}")
     key = (entity.kind.number, entity.name or "")
     operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in added.items()]
     operations += [(name, DELETE, None) for name in removed]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli import common, profiles, schema_formats
-from millstream.cli.console_reading import Reading, whole_number
+from millstream.cli.console_reading import BY_DURATION, Reading, whole_number
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.lines_out import LineFormatter, Shown, as_data, deserializer
 from millstream.cli.output import check_style, print_json, print_table, print_yaml
@@ -79,10 +79,11 @@ def command(
     isolation_level: Annotated[
         str,
         typer.Option(
-            help="read_committed leaves out records of transactions that are open or aborted.",
+            help="read_committed leaves out records of transactions that are open or aborted. "
+            "[default: read_uncommitted]",
             metavar="LEVEL",
         ),
-    ] = "read_uncommitted",
+    ] = "",
     formatter_property: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,42 +147,35 @@ def command(
     style = check_style(output)
     start = check_place(topic, include, partition, offset, from_beginning)
     moment = start_time(from_time, from_beginning or bool(offset))
-    for old, new, used in (
-        ("--property", "--formatter-property", old_property),
-        ("--consumer-property", "--command-property", consumer_property),
-        ("--consumer.config", "--command-config", consumer_config),
-    ):
-        if used:
-            print(f"Option {old} is deprecated. Use {new} instead.", file=sys.stderr)
-    settings = {
-        **common.read_properties(command_config or consumer_config),
-        **common.key_values(consumer_property or []),
-        **common.key_values(command_property or []),
-    }
-    given = settings.get("group.id", "")
-    if group and given and group != given:
-        raise UsageError(
-            f"The group ids provided in different places (directly using '--group', via '--command-property', or via "
-            f"'--command-config') do not match. Detected group ids: {group}, {given}"
-        )
-    if moment is not None and (group or given):
+    common.instead_of_old(
+        ("--property", old_property, "--formatter-property", formatter_property),
+        ("--consumer-property", consumer_property, "--command-property", command_property),
+        ("--consumer.config", consumer_config, "--command-config", command_config),
+    )
+    from_file = common.read_properties(command_config or consumer_config)
+    from_options = common.key_values(consumer_property or command_property or [])
+    settings = {**from_file, **from_options}
+    given = the_group(group, from_options, from_file)
+    if moment is not None and given:
         raise UsageError(
             "--from-time is for reading without a group; a group is moved by: millstream consumer-groups "
             "--reset-offsets --to-datetime"
         )
-    level = settings.get("isolation.level", isolation_level)
+    level = isolation_level or settings.get("isolation.level", "read_uncommitted")
     if level not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"isolation level {level}: use read_committed or read_uncommitted")
-    start = start or settings.get("auto.offset.reset")
-    format_settings = {
-        **common.read_properties(formatter_config),
-        **common.key_values(old_property or []),
-        **common.key_values(formatter_property or []),
-    }
+    reset = settings.get("auto.offset.reset")
+    if from_beginning and reset not in (None, "earliest"):
+        raise UsageError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+    start = start or check_reset(reset, bool(given))
+    format_settings = common.read_properties(formatter_config)
     if key_deserializer:
         format_settings["key.deserializer"] = key_deserializer
     if value_deserializer:
         format_settings["value.deserializer"] = value_deserializer
+    format_settings |= common.key_values(old_property or formatter_property or [])
     by_schema, format_settings = schema_formats.divided(format_settings)
     forms = (
         schema_formats.check("--key-format", key_format),
@@ -200,7 +194,7 @@ def command(
         from millstream.client import Fetcher
 
         fetcher = Fetcher(cluster, read_committed=level == "read_committed", **sizes)
-        reading = new_reading(cluster, fetcher, look_around, group or given, settings)
+        reading = new_reading(cluster, fetcher, look_around, given, settings)
         reading.find_topics(topic, include, partition)
         if moment is None:
             reading.start_at(start or "latest")
@@ -228,12 +222,41 @@ def check_place(
         raise UsageError(f"--partition {partition}: partitions are numbered from 0")
     elif from_beginning and offset:
         raise UsageError("Options from-beginning and offset cannot be specified together.")
-    if offset and offset not in ("earliest", "latest") and not offset.isdecimal():
+    offset = offset.lower()
+    if offset not in ("", "earliest", "latest") and not is_offset(offset):
         raise UsageError(
             f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
             "non-negative long."
         )
     return offset or ("earliest" if from_beginning else None)
+
+
+def is_offset(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) <= common.LARGEST_INT64
+
+
+def the_group(option: str, from_options: Mapping[str, str], from_file: Mapping[str, str]) -> str:
+    """The one group that is named, wherever it is named."""
+    named = [name for name in (option, from_options.get("group.id"), from_file.get("group.id")) if name]
+    if len(set(named)) > 1:
+        raise UsageError(
+            f"The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"'--command-config') do not match. Detected group ids: {', '.join(named)}"
+        )
+    return named[0] if named else ""
+
+
+def check_reset(reset: str | None, in_group: bool) -> str | None:
+    """auto.offset.reset: where to begin, unless an option says it. `none` is for groups that have been there before."""
+    if reset is None or reset in ("earliest", "latest") or (in_group and reset == "none"):
+        return reset
+    if reset.startswith(BY_DURATION):
+        from millstream.cli.consumer_groups_reset import parse_duration
+
+        if parse_duration(reset.removeprefix(BY_DURATION)) >= 0:
+            return reset
+    also = " or none" if in_group else ""
+    raise UsageError(f"auto.offset.reset={reset}: use earliest, latest, {BY_DURATION}PnDTnHnMnS{also}")
 
 
 def start_time(text: str, elsewhere: bool) -> int | None:
@@ -269,7 +292,7 @@ def fetch_sizes(settings: Mapping[str, str]) -> dict[str, Any]:
     found = {}
     for name, argument in names.items():
         if name in settings:
-            found[argument] = whole_number(name, settings[name])
+            found[argument] = whole_number(name, settings[name], common.LARGEST_INT32)
     return found
 
 

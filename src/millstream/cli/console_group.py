@@ -4,14 +4,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.cli import common
 from millstream.cli.console_reading import Reading, whole_number
-from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
     from millstream.client.fetch import Fetched
-
-RESETS = ("earliest", "latest", "none")
 
 
 class GroupReading(Reading):
@@ -49,8 +48,6 @@ class GroupReading(Reading):
         if self._by_hand:
             super().start_at(where)
             self._committed = dict(self.positions)
-        elif where not in RESETS:
-            raise UsageError(f"auto.offset.reset={where}: use one of {', '.join(RESETS)}")
         else:
             self._reset = where
 
@@ -116,4 +113,4 @@ class GroupReading(Reading):
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> int:
-    return whole_number(name, settings.get(name, str(default)))
+    return whole_number(name, settings.get(name, str(default)), common.LARGEST_INT32)

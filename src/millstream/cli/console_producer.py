@@ -33,7 +33,18 @@ REMOVED = {
     "--queue-enqueuetimeout-ms": "use --max-block-ms",
 }
 
+LEVELS = {
+    "gzip": (-1, 9),
+    "lz4": (1, 17),
+    "zstd": (-131_072, 22),
+}  # as Kafka's producer has them; -1: gzip's own
 LINE_READER = "LineMessageReader"
+DEFAULTS = {
+    "retry.backoff.ms": "100",
+    "default.api.timeout.ms": "60000",
+    "batch.size": "16384",
+    "linger.ms": "1000",
+}
 READ_SIZE = 1 << 16
 OVERHEAD = 24  # bytes of a record beside key and value, roughly
 MOST_PENDING = 20_000  # records collected before they are sent, however small
@@ -88,15 +99,21 @@ def command(
         str,
         typer.Option(help="Who must have a record: all (-1), the leader (1), nobody (0).", metavar="ACKS"),
     ] = "",
-    batch_size: Annotated[int, typer.Option(help="Bytes of a batch.", metavar="BYTES")] = 16384,
-    timeout: Annotated[int, typer.Option(help="How long a line may wait for others.", metavar="MS")] = 1000,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Bytes of a batch. [default: 16384]", metavar="BYTES")
+    ] = None,
+    timeout: Annotated[
+        int | None, typer.Option(help="How long a line may wait for others. [default: 1000]", metavar="MS")
+    ] = None,
     request_timeout_ms: Annotated[
         int | None, typer.Option(help="How long to wait for an answer. [default: 30000]", metavar="MS")
     ] = None,
     max_block_ms: Annotated[
-        int, typer.Option(help="How long to keep trying, all in all.", metavar="MS")
-    ] = 60000,
-    retry_backoff_ms: Annotated[int, typer.Option(help="Pause before trying again.", metavar="MS")] = 100,
+        int | None, typer.Option(help="How long to keep trying, all in all. [default: 60000]", metavar="MS")
+    ] = None,
+    retry_backoff_ms: Annotated[
+        int | None, typer.Option(help="Pause before trying again. [default: 100]", metavar="MS")
+    ] = None,
     command_property: Annotated[
         list[str] | None,
         typer.Option(help="A setting of the producer, as acks=1; may be repeated.", metavar="NAME=VALUE"),
@@ -125,18 +142,15 @@ def command(
         raise UsageError(
             f"--line-reader {line_reader}: Java classes cannot be loaded; there is {LINE_READER}"
         )
-    for old, new, used in (
-        ("--property", "--reader-property", old_property),
-        ("--producer-property", "--command-property", producer_property),
-        ("--producer.config", "--command-config", producer_config),
-        ("--max-partition-memory-bytes", "--batch-size", max_partition_memory_bytes),
-    ):
-        if used:
-            print(f"Warning: {old} is deprecated. Use {new} instead.", file=sys.stderr)
+    common.instead_of_old(
+        ("--property", old_property, "--reader-property", reader_property),
+        ("--producer-property", producer_property, "--command-property", command_property),
+        ("--producer.config", producer_config, "--command-config", command_config),
+        ("--max-partition-memory-bytes", max_partition_memory_bytes, "--batch-size", None),
+    )
     reader_settings = {
         **common.read_properties(reader_config),
-        **common.key_values(old_property or []),
-        **common.key_values(reader_property or []),
+        **common.key_values(old_property or reader_property or []),
     }
     forms = (
         schema_formats.check("--key-format", key_format),
@@ -150,21 +164,22 @@ def command(
         if any(forms)
         else LineReader(reader_settings)
     )
-    settings = {
-        "retry.backoff.ms": str(retry_backoff_ms),
-        "default.api.timeout.ms": str(max_block_ms),
-        "batch.size": str(max_partition_memory_bytes or batch_size),
-        "linger.ms": str(timeout),
-        **common.read_properties(command_config or producer_config),
-        **common.key_values(producer_property or []),
-        **common.key_values(command_property or []),
+    options = {
+        "retry.backoff.ms": retry_backoff_ms,
+        "default.api.timeout.ms": max_block_ms,
+        "batch.size": max_partition_memory_bytes or batch_size,
+        "linger.ms": timeout,
+        "request.timeout.ms": request_timeout_ms,
+        "acks": request_required_acks or None,
+        "compression.type": compression_codec or None,
     }
-    if request_timeout_ms is not None:
-        settings["request.timeout.ms"] = str(request_timeout_ms)
-    if request_required_acks:
-        settings["acks"] = request_required_acks
-    if compression_codec:
-        settings["compression.type"] = compression_codec
+    settings = {
+        **DEFAULTS,
+        **common.read_properties(command_config or producer_config),
+        **common.key_values(producer_property or command_property or []),
+        # What has an option of its own is said by that option first of all.
+        **{name: str(value) for name, value in options.items() if value is not None},
+    }
     how = producer_settings(settings)
     with common.connect(bootstrap_server, settings, "console-producer") as cluster:
         from millstream.client import Producer
@@ -189,6 +204,8 @@ def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> in
                 session.add(reader.parse(line))
                 if sync:
                     session.flush()
+                    if session.failures:
+                        return 1  # one at a time: what comes after a line that failed is not sent
         except common.Stopped as stopped:
             code = stopped.code
         except CommandFailed:
@@ -269,18 +286,25 @@ class Session:
         if not self._waiting:
             return
         from millstream.client import TimedOut, Unreachable
-        from millstream.wire.errors import KafkaError
+        from millstream.wire.errors import ErrorCode, KafkaError
 
         waiting, self._waiting = self._waiting, {}
         self._sizes.clear()
         self._count = 0
         self._sticky = None
-        for partition, records in waiting.items():
+        batches = list(waiting.items())
+        while batches:
+            partition, records = batches.pop(0)
             try:
                 sent = self._producer.send(self._topic, partition, records)
             except (Unreachable, TimedOut):
                 raise
             except KafkaError as error:
+                if error.code is ErrorCode.message_too_large and len(records) > 1:
+                    # Perhaps it is one record that is too large, or only all of them together.
+                    middle = len(records) // 2
+                    batches[:0] = [(partition, records[:middle]), (partition, records[middle:])]
+                    continue
                 self.failures += 1
                 print(
                     f"Error when sending {len(records)} records to topic {self._topic}: {error.message}",
@@ -309,7 +333,7 @@ def producer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     codec_name = settings.get("compression.type", "none")
     if codec_name not in CODEC_IDS:
         raise UsageError(f"compression {codec_name}: use one of {', '.join(CODEC_IDS)}")
-    level = settings.get(f"compression.{codec_name}.level")
+    level = settings.get(f"compression.{codec_name}.level") if codec_name in LEVELS else None
     idempotent = settings.get("enable.idempotence", "true").lower() == "true" and acks == -1
     if settings.get("transactional.id"):
         raise UsageError("transactional.id is not supported by this tool: leave it out")
@@ -317,8 +341,19 @@ def producer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
         "acks": acks,
         "idempotent": idempotent,
         "codec": CODEC_IDS[codec_name],
-        "level": None if level is None else _positive({"level": level}, "level"),
+        "level": compression_level(codec_name, level) if level else None,
     }
+
+
+def compression_level(codec: str, text: str) -> int:
+    least, most = LEVELS[codec]
+    try:
+        level = int(text)
+    except ValueError:
+        level = most + 1
+    if not least <= level <= most or (codec == "gzip" and level == 0):
+        raise UsageError(f"compression.{codec}.level={text}: use a number from {least} to {most}")
+    return level
 
 
 def _positive(settings: Mapping[str, str], name: str) -> int:

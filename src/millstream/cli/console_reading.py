@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.client.fetch import Fetched
 
 Place = tuple[str, int]
+BY_DURATION = "by_duration:"  # a value of auto.offset.reset: so long ago
 
 
 class Reading:
@@ -58,16 +59,25 @@ class Reading:
 
     def start_at_time(self, moment: int) -> None:
         """With the first record at or after it; where there is none, with what comes."""
+        self.positions = self._lookup_at(self._places(), moment)
+
+    def _lookup_at(self, places: set[Place], moment: int) -> dict[Place, int]:
         from millstream.client import list_offsets
 
-        places = self._places()
         found = list_offsets(self.cluster, dict.fromkeys(places, moment))
         later = {place: answer.offset for place, answer in found.items() if answer.offset >= 0}
-        self.positions = {**later, **self._lookup(places - later.keys(), "latest")}
+        return {**later, **self._lookup(places - later.keys(), "latest")}
+
+    def _lookup_ago(self, places: set[Place], duration: str) -> dict[Place, int]:
+        from millstream.cli.consumer_groups_reset import parse_duration
+
+        return self._lookup_at(places, max(0, round(time.time() * 1000) - parse_duration(duration)))
 
     def _lookup(self, places: set[Place], where: str) -> dict[Place, int]:
         from millstream.client import EARLIEST, LATEST, list_offsets
 
+        if where.startswith(BY_DURATION):
+            return self._lookup_ago(places, where.removeprefix(BY_DURATION))
         moment = EARLIEST if where == "earliest" else LATEST
         committed = self.fetcher.read_committed
         found = list_offsets(self.cluster, dict.fromkeys(places, moment), read_committed=committed)
@@ -144,7 +154,9 @@ class Reading:
         """Nothing is left behind: without a group nobody remembers what was read."""
 
 
-def whole_number(name: str, text: str) -> int:
-    if not text.isdecimal():
+def whole_number(name: str, text: str, largest: int = common.LARGEST_INT64) -> int:
+    if not (text.isascii() and text.isdecimal()):
         raise UsageError(f"{name}={text} is not a number of 0 or more")
+    if int(text) > largest:
+        raise UsageError(f"{name}={text} is larger than {largest}")
     return int(text)

@@ -53,6 +53,10 @@ def run(groups: "Groups", names: Sequence[str], plan: Plan, export: bool, one_gr
                 f"{found.state}."
             )
             continue
+        if by_file is not None and name not in by_file:
+            outcome[name] = {}
+            problems.append(f"No reset plan for group {name} found")
+            continue
         outcome[name] = new_offsets(groups, name, plan, moment, by_file)
         if plan.execute and outcome[name]:
             _commit(groups, name, outcome[name])
@@ -122,7 +126,7 @@ def new_offsets(
                     f"Cannot shift offset for partition {topic}-{partition} since there is no current committed offset"
                 )
         return within_log(groups, {place: current[place] + plan.value for place in places})
-    known = within_log(groups, {place: current[place] for place in places if place in current})
+    known = {place: current[place] for place in places if place in current}
     fresh = _listed(groups, [place for place in places if place not in current], LATEST)
     return {**known, **fresh}
 

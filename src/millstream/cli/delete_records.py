@@ -12,6 +12,7 @@ from millstream.cli.progress import progress
 
 Place = tuple[str, int]
 AT_ONCE = 200  # partitions in one request
+LARGEST = {"partition": common.LARGEST_INT32, "offset": common.LARGEST_INT64}
 
 
 def command(
@@ -92,6 +93,8 @@ def parse_offsets(text: str) -> dict[Place, int]:
                 raise CommandFailed(f"No such field exists: `{name}`")
             if not isinstance(entry[name], kind) or isinstance(entry[name], bool):
                 raise CommandFailed(f"Field `{name}` must be a {'string' if kind is str else 'whole number'}")
+            if not isinstance(entry[name], str) and not -1 <= entry[name] <= LARGEST[name]:
+                raise CommandFailed(f"Field `{name}` is out of range: {entry[name]}")
         place = (entry["topic"], entry["partition"])
         if place in found:
             twice.append(f"{place[0]}-{place[1]}")

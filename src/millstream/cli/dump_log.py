@@ -148,7 +148,7 @@ def command(
             if line.error:
                 sys.stdout.flush()
             print(line.text, file=sys.stderr if line.error else sys.stdout)
-            failed = failed or (line.error and line.text.startswith("Cannot read"))
+            failed = failed or line.unusable
         return 1 if failed else 0
     emit(report(paths, deep_iteration or show_data, show_data, max_bytes), style)
     return 0

@@ -17,9 +17,10 @@ class CommandFailed(Exception):
 
 
 def refuse_removed_options(arguments: Sequence[str], removed: Mapping[str, str]) -> None:
-    """An option that Kafka's tool had once is refused with the one to use now."""
+    """An option that Kafka's tool had once is refused with the one to use now. A tool that still has one which the others
+    have lost says so by an empty text."""
     gone = {**REMOVED_EVERYWHERE, **removed}
     for argument in arguments:
         name = argument.partition("=")[0]
-        if name in gone:
+        if gone.get(name):
             raise UsageError(f"{name} is gone: {gone[name]}")

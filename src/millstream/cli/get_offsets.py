@@ -110,7 +110,7 @@ def parse_time(text: str) -> int:
         number = int(text)
     except ValueError:
         number = -100
-    if number < min(TIMES.values()):
+    if not min(TIMES.values()) <= number <= common.LARGEST_INT64:
         words = ", ".join(f"{word} ({number})" for word, number in TIMES.items())
         raise UsageError(f"Malformed time argument {text}. Use {words}, or milliseconds since 1970")
     return number

@@ -99,7 +99,12 @@ class LineReader:
 
     def _split_headers(self, text: bytes) -> tuple[tuple[str, bytes | None], ...]:
         found: list[tuple[str, bytes | None]] = []
-        for pair in text.split(self._headers_separator):
+        pairs = text.split(self._headers_separator)
+        while len(pairs) > 1 and not pairs[-1]:
+            pairs.pop()  # separators at the end separate nothing
+        if len(pairs) == 1 and text and not pairs[0]:
+            return ()
+        for pair in pairs:
             name, separator, value = pair.partition(self._headers_key_separator)
             if not separator:
                 if not self._ignore_error:

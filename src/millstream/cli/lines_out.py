@@ -113,10 +113,7 @@ class LineFormatter:
     def line(self, record: Shown) -> bytes:
         fields = []
         if self._timestamp:
-            known = record.timestamp >= 0
-            fields.append(
-                f"{record.timestamp_type}:{record.timestamp}".encode() if known else b"NO_TIMESTAMP"
-            )
+            fields.append(f"{record.timestamp_type}:{record.timestamp}".encode())
         if self._partition:
             fields.append(b"Partition:%d" % record.partition)
         if self._offset:
@@ -131,7 +128,7 @@ class LineFormatter:
             fields.append(self._null if record.key is None else self._read_key(record.key))
         if self._value:
             fields.append(self._null if record.value is None else self._read_value(record.value))
-        return self._between.join(fields) + self._end
+        return self._between.join(fields) + self._end if fields else b""
 
     def _header_field(self, record: Shown) -> bytes:
         if not record.headers:

@@ -5,6 +5,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from millstream.cli import common
-from millstream.cli.consumer_groups_reset import Offsets, Plan, moment_of, new_offsets
+from millstream.cli.consumer_groups_reset import Offsets, Plan, moment_of, new_offsets, read_plan
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
-    from millstream.client.groups import Groups
+    from millstream.client.groups import Groups, Member
+
+REMOVED = {"--force": ""}  # it has a meaning here
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -28,25 +31,25 @@ def reset(
         str, typer.Option(metavar="ID", help="The application: its name in Streams(...). Required.")
     ] = "",
     input_topics: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="TOPIC,...", help="Topics that it reads: to be read again from their beginning."
         ),
-    ] = "",
+    ] = None,
     intermediate_topics: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="TOPIC,...",
             help="Topics of yours that it writes and reads (through): skipped to the end.",
         ),
-    ] = "",
+    ] = None,
     internal_topics: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="TOPIC,...",
             help="Delete only these of its internal topics. Without it: all that --dry-run shows.",
         ),
-    ] = "",
+    ] = None,
     to_earliest: Annotated[
         bool, typer.Option("--to-earliest", help="Input topics: from the first record.")
     ] = False,
@@ -63,6 +66,12 @@ def reset(
     shift_by: Annotated[
         int | None, typer.Option(metavar="N", help="Input topics: so many records on, or back.")
     ] = None,
+    from_file: Annotated[
+        str,
+        typer.Option(
+            metavar="CSV", help="Input topics: from the offsets in a file of lines topic,partition,offset."
+        ),
+    ] = "",
     state: Annotated[
         str,
         typer.Option(
@@ -74,6 +83,14 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Remove members that are still in the application's group, such as those of a process that was killed.",
+        ),
+    ] = False,
+    config_file: Annotated[str, typer.Option("--config-file", hidden=True)] = "",
     bootstrap_server: common.Bootstrap = "",
     command_config: common.CommandConfig = "",
     output: common.Output = "lines",
@@ -85,6 +102,8 @@ def reset(
     application's local state has to go, too, on every machine that it ran on: --state removes it on this one. Nobody can
     tell from outside whether the application runs: stop it first.
     """
+    from millstream.client.groups import Groups
+
     style = check_style(output)
     if not application_id or not _LEGAL.fullmatch(application_id) or not application_id.strip("."):
         raise UsageError("--application-id must be specified: letters, digits, '.', '_' and '-'")
@@ -95,15 +114,26 @@ def reset(
         "to-datetime": to_datetime or None,
         "by-duration": by_duration or None,
         "shift-by": shift_by,
+        "from-file": from_file or None,
     }
     chosen = [mode for mode, value in modes.items() if value is not None] or ["to-earliest"]
     inputs, intermediate = _names(input_topics), _names(intermediate_topics)
     if len(chosen) > 1 or (chosen != ["to-earliest"] and not inputs):
         raise UsageError(f"choose one of --{', --'.join(modes)}, with --input-topics")
     plan = Plan(chosen[0], modes[chosen[0]], inputs, False, not dry_run)
-    properties = common.read_properties(command_config)
+    common.instead_of_old(("--config-file", config_file, "--command-config", command_config))
+    properties = common.read_properties(command_config or config_file)
     with common.connect(bootstrap_server, properties, "millstream-streams") as cluster:
+        members = _members(Groups(cluster), application_id)
+        if members and not force:
+            raise CommandFailed(
+                f"Consumer group '{application_id}' is still active. Make sure to stop all running application instances "
+                "before running the reset tool. --force removes members that are not there any more."
+            )
         found = _planned(cluster, application_id, plan, intermediate, _names(internal_topics), state)
+        if members and plan.execute:
+            print(f"Force deleting all active members in the group: {application_id}", file=sys.stderr)
+            _remove(cluster, application_id, members)
         if plan.execute:
             _execute(cluster, found)
     emit(_report(found, dry_run), style)
@@ -119,6 +149,7 @@ class Planned(NamedTuple):
     begin, end   the new offsets of input topics, and of intermediate ones
     internal     the topics to delete
     folder       the local state to remove
+    specified    whether the internal topics were named, or found by their names
     """
 
     application: str
@@ -126,10 +157,12 @@ class Planned(NamedTuple):
     end: Offsets
     internal: list[str]
     folder: Path | None
+    specified: bool
 
 
-def _names(listed: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
+def _names(listed: Sequence[str] | None) -> list[str]:
+    names = (name.strip() for part in listed or () for name in part.split(","))
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def _planned(
@@ -144,20 +177,20 @@ def _planned(
     from millstream.client.groups import Groups
 
     groups = Groups(cluster)
-    _check_stopped(groups, application)
     there, yours = Admin(cluster).topic_names(), [*plan.topics, *intermediate]
     for name in yours:
         if name not in there:
             raise CommandFailed(f"there is no topic {name}; nothing was changed")
     internal = _internal(groups, application, there, yours, wanted)
-    begin = new_offsets(groups, application, plan, moment_of(plan), None) if plan.topics else {}
+    by_file = _file_plan(cluster, application, plan) if plan.mode == "from-file" else None
+    begin = new_offsets(groups, application, plan, moment_of(plan), by_file) if plan.topics else {}
     skip = Plan("to-latest", None, intermediate, False, plan.execute)
     end = new_offsets(groups, application, skip, 0, None) if intermediate else {}
     folder = Path(state).absolute() / application if state else None
-    return Planned(application, begin, end, internal, folder)
+    return Planned(application, begin, end, internal, folder, bool(wanted))
 
 
-def _check_stopped(groups: "Groups", application: str) -> None:
+def _members(groups: "Groups", application: str) -> "Sequence[Member]":
     """Applications of Java are members of their group. Ours are not: they only commit."""
     from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -165,11 +198,47 @@ def _check_stopped(groups: "Groups", application: str) -> None:
     if isinstance(found, KafkaError):
         if found.code is not ErrorCode.group_id_not_found:
             raise found
-    elif found.state not in ("Empty", "Dead"):
-        raise CommandFailed(
-            f"Consumer group '{application}' is still active. Make sure to stop all running application instances before "
-            "running the reset tool."
-        )
+        return ()
+    return found.members
+
+
+def _remove(cluster: "Cluster", application: str, members: "Sequence[Member]") -> None:
+    """What a member does itself when it leaves, for those that cannot any more. One that has left by now is fine."""
+    from millstream.client.groups import GROUP, Coordinators
+    from millstream.wire.errors import ErrorCode
+
+    leaving = [
+        {
+            "member_id": m.member_id,
+            "group_instance_id": m.instance_id or None,
+            "reason": "streams reset --force",
+        }
+        for m in members
+    ]
+    answer = Coordinators(cluster, GROUP).ask(
+        application,
+        lambda connection: connection.request(
+            "leave_group", group_id=application, member_id="", members=leaving
+        ),
+    )
+    for part in (answer, *getattr(answer, "members", ())):
+        code = ErrorCode(part.error_code)
+        if code not in (ErrorCode.none, ErrorCode.unknown_member_id):
+            raise CommandFailed(f"cannot remove the members of group {application}: {code.name.upper()}")
+
+
+def _file_plan(cluster: "Cluster", application: str, plan: Plan) -> dict[str, Offsets]:
+    """The file has to name each partition of the input topics, and no others."""
+    found = read_plan(plan.value, [application], True).get(application, {})
+    cluster.refresh(set(plan.topics))
+    wanted = {(topic, number) for topic in plan.topics for number in cluster.topic(topic).partitions}
+    for places, words in (
+        (wanted - found.keys(), "has no offset for"),
+        (found.keys() - wanted, "names what is no partition of an input topic:"),
+    ):
+        for topic, number in sorted(places):
+            raise CommandFailed(f"{plan.value} {words} {topic}-{number}; nothing was changed")
+    return {application: found}
 
 
 def _internal(
@@ -214,12 +283,15 @@ def _execute(cluster: "Cluster", planned: Planned) -> None:
 
 
 def _report(planned: Planned, dry_run: bool) -> Report:
-    application, begin, end, internal, folder = planned
+    application, begin, end, internal, folder, _ = planned
     lines = []
     if dry_run:
         lines.append(
             "----Dry run displays the actions which will be performed when running Streams Reset Tool----"
         )
+    for offsets, what in ((begin, "Reset-offsets for input"), (end, "Seek-to-end for intermediate")):
+        if offsets:
+            lines.append(f"{what} topics [{', '.join(dict.fromkeys(topic for topic, _ in offsets))}]")
     for offsets, what in (
         (begin, "input topics offsets will be reset to"),
         (end, "intermediate topics offsets will be reset to end"),
@@ -231,7 +303,9 @@ def _report(planned: Planned, dry_run: bool) -> Report:
             ]
     if not begin and not end:
         lines.append("No input or intermediate topics specified. Skipping seek.")
-    lines.append(f"Deleting internal topics [{', '.join(internal)}]")
+    lines.append(
+        f"Deleting {'specified' if planned.specified else 'inferred'} internal topics [{', '.join(internal)}]"
+    )
     if folder is not None:
         lines.append(f"Removing {folder}")
     else:

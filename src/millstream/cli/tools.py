@@ -82,10 +82,22 @@ KINDS = (
 
 TOOLS: dict[str, Tool] = {name: tool for kind in KINDS for name, tool in kind.tools.items()}
 
+# The commands with the options of one of Kafka's tools.
+KAFKAS = frozenset(
+    name
+    for kind in KINDS
+    if kind.title in ("Topics and records", "Groups, transactions, settings", "Look inside, measure")
+    for name in kind.tools
+)
+
 NOT_YET = {
     "acls": "this release has no access control lists",
     "reassign-partitions": "this release has clusters of one broker, so there is nowhere to move a partition to",
     "replica-verification": "this release has clusters of one broker, so there is one replica of everything",
+    "leader-election": "this release has clusters of one broker, which leads every partition",
+    "share-groups": "this release has no share groups",
+    "console-share-consumer": "this release has no share groups: use console-consumer",
+    "delegation-tokens": "this release has no delegation tokens",
     "connect": "connectors come with a later release",
     "sql": "SQL over topics comes with a later release",
     "mirror": "mirroring between clusters comes with a later release",

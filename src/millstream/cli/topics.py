@@ -26,6 +26,8 @@ COLLISION = (
     "To avoid issues it is best to use either, but not both."
 )
 
+NO_TOPIC_ID = "A" * 22  # all zeros
+
 FILTERS = (
     "under-replicated-partitions",
     "unavailable-partitions",
@@ -71,6 +73,7 @@ def command(
             help="Number of partitions (--create, --alter). Partitions can be added, never removed; adding some "
             "changes which partition a key goes to.",
             metavar="N",
+            callback=common.between(-common.LARGEST_INT32, common.LARGEST_INT32),
         ),
     ] = None,
     replication_factor: Annotated[
@@ -114,7 +117,12 @@ def command(
         bool, typer.Option("--at-min-isr-partitions", help="Only partitions exactly at min.insync.replicas.")
     ] = False,
     partition_size_limit_per_response: Annotated[
-        int | None, typer.Option(help="Partitions to ask for at once (--describe).", metavar="N")
+        int | None,
+        typer.Option(
+            help="Partitions to ask for at once (--describe).",
+            metavar="N",
+            callback=common.between(1, common.LARGEST_INT32),
+        ),
     ] = None,
     bootstrap_server: common.Bootstrap = "",
     command_config: common.CommandConfig = "",
@@ -158,6 +166,8 @@ def command(
             "settings of a topic are changed by: millstream configs --alter --topic NAME --add-config ..."
         )
     common.only_with(action, given, ALLOWED[action])
+    if action == "describe":
+        check_description(topic, topic_id, if_exists, topics_with_overrides, filters)
     if action in ("create", "alter", "delete") and not topic:
         raise UsageError('Missing required argument "[topic]"')
     if action == "alter" and partitions is None:
@@ -193,6 +203,16 @@ def command(
     return 0
 
 
+def check_description(
+    topic: str, topic_id: str, if_exists: bool, only_overrides: bool, filters: Mapping[str, bool]
+) -> None:
+    if if_exists and not topic and not topic_id:
+        raise UsageError("--topic or --topic-id is required to describe a topic --if-exists")
+    for name, given in filters.items():
+        if given and only_overrides:
+            raise UsageError(f'Option "[{name}]" can\'t be used with option "[topics-with-overrides]"')
+
+
 # --- which topics ------------------------------------------------------------------------------------------------------
 
 
@@ -214,10 +234,13 @@ def existing(admin: "Admin", pattern: str, missing_ok: bool, exclude_internal: b
 def described_names(
     admin: "Admin", pattern: str, topic_id: str, exclude_internal: bool, missing_ok: bool
 ) -> list[str]:
-    if not topic_id:
+    if not topic_id or topic_id == NO_TOPIC_ID:
         return existing(admin, pattern, missing_ok, exclude_internal)
-    admin.cluster.refresh()
-    names = [name for name, topic in admin.cluster.topics.items() if kafka_id(topic.id) == topic_id]
+    names = [
+        name
+        for name in matching(admin, "", exclude_internal)  # an id counts more than a name
+        if kafka_id(admin.cluster.topics[name].id) == topic_id
+    ]
     if not names and not missing_ok:
         raise CommandFailed(f"{PREFIX}TopicId '{topic_id}' does not exist as expected")
     return names
@@ -248,6 +271,8 @@ def parse_assignment(text: str) -> list[list[int]]:
             f"'{text}' is not a replica assignment: write the brokers of each partition as 1:2,2:3"
         ) from None
     for number, brokers in enumerate(found):
+        if not all(0 <= broker <= common.LARGEST_INT32 for broker in brokers):
+            raise UsageError(f"partition {number} names what is no id of a broker: {text}")
         if len(set(brokers)) < len(brokers):
             raise UsageError(f"partition {number} names a broker twice: {text}")
         if len(brokers) != len(found[0]):

@@ -50,13 +50,23 @@ def command(
     topic: Annotated[
         str, typer.Option(help="The topic (describe-producers, abort, find-hanging).", metavar="NAME")
     ] = "",
-    partition: Annotated[int | None, typer.Option(help="The partition of --topic.", metavar="N")] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            help="The partition of --topic.", metavar="N", callback=common.between(0, common.LARGEST_INT32)
+        ),
+    ] = None,
     broker_id: Annotated[
         int | None,
         typer.Option(help="Ask this broker (describe-producers), search on it (find-hanging).", metavar="ID"),
     ] = None,
     duration_filter: Annotated[
-        int | None, typer.Option(help="Only those open for longer than so long (list).", metavar="MS")
+        int | None,
+        typer.Option(
+            help="Only those open for longer than so long (list).",
+            metavar="MS",
+            callback=common.between(-common.LARGEST_INT64, common.LARGEST_INT64),
+        ),
     ] = None,
     transactional_id_pattern: Annotated[
         str | None, typer.Option(help="Only ids that match a regular expression (list).", metavar="REGEX")
@@ -72,13 +82,28 @@ def command(
         typer.Option(help="Where the transaction begins in the partition (abort).", metavar="OFFSET"),
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option(help="Instead of --start-offset (abort).", metavar="ID")
+        int | None,
+        typer.Option(
+            help="Instead of --start-offset (abort).",
+            metavar="ID",
+            callback=common.between(0, common.LARGEST_INT64),
+        ),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option(help="Instead of --start-offset (abort).", metavar="N")
+        int | None,
+        typer.Option(
+            help="Instead of --start-offset (abort).",
+            metavar="N",
+            callback=common.between(0, common.LARGEST_INT16),
+        ),
     ] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option(help="Instead of --start-offset (abort).", metavar="N")
+        int | None,
+        typer.Option(
+            help="Instead of --start-offset (abort).",
+            metavar="N",
+            callback=common.between(-1, common.LARGEST_INT32),
+        ),
     ] = None,
     bootstrap_server: common.Bootstrap = "",
     command_config: common.CommandConfig = "",
@@ -177,7 +202,18 @@ def fail(what: str, error: "KafkaError") -> NoReturn:
 
 
 def list_report(transactions: "Transactions", longer_than: int | None, pattern: str | None) -> Report:
-    found = transactions.listed(longer_than_ms=-1 if longer_than is None else longer_than, pattern=pattern)
+    from millstream.wire.errors import ErrorCode, KafkaError
+
+    try:
+        found = transactions.listed(
+            longer_than_ms=-1 if longer_than is None else longer_than, pattern=pattern
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.invalid_regular_expression:
+            raise UsageError(
+                f"--transactional-id-pattern {pattern}: this is not a valid regular expression (RE2)"
+            ) from None
+        raise
     data = [
         {
             "transactional_id": t.transactional_id,

@@ -41,6 +41,7 @@ Decoder = Callable[[bytes], str]
 class Line(NamedTuple):
     text: str
     error: bool = False  # belongs on standard error
+    unusable: bool = False  # what the file is there for cannot be had from it
 
 
 class BatchEntry(NamedTuple):
@@ -177,7 +178,7 @@ def dump(
             else:
                 yield Line(f"Ignoring unknown file {path}", error=True)
         except (OSError, ValueError, KafkaError) as error:
-            yield Line(f"Cannot read {path}: {error}", error=True)
+            yield Line(f"Cannot read {path}: {error}", error=True, unusable=True)
     yield from problems.lines()
 
 
@@ -212,6 +213,8 @@ class _Problems:
             (self.gaps, "Non-consecutive offsets in {}", "  {} is followed by {}"),
         ):
             for path, pairs in found.items():
+                if found is self.index:
+                    pairs.sort(reverse=True)  # as Kafka's tool has them
                 yield Line(title.format(path), error=True)
                 for pair in pairs:
                     yield Line(text.format(*pair), error=True)
@@ -267,7 +270,7 @@ class _RecordPrinter:
             if record.key is not None:
                 text += f"{' ' if text else '| '}key: {self.key(record.key)}"
             if record.value is not None:
-                text += f" payload: {self.value(record.value)}"
+                text += f"{' ' if text else '| '}payload: {self.value(record.value)}"
         return text
 
 
@@ -301,11 +304,12 @@ def _dump_log(
         try:
             for record in entry.records():
                 if before >= 0 and record.offset != before + 1:
-                    problems.add(problems.gaps, path, (before, record.offset))
+                    problems.add(problems.gaps, os.path.abspath(path), (before, record.offset))
                 before = record.offset
                 yield Line(printer.format(entry, record))
         except KafkaError as error:
-            yield Line(f"Cannot read the records at offset {entry.header.base_offset}: {error}", error=True)
+            text = f"Cannot read the records at offset {entry.header.base_offset}: {error}"
+            yield Line(text, error=True, unusable=True)
     rest = os.path.getsize(path) - end
     if rest > 0 and max_bytes == NO_LIMIT:
         yield Line(f"Found {rest} invalid bytes at the end of {os.path.basename(path)}")
@@ -332,9 +336,9 @@ def _dump_index(path: str, sanity_only: bool, verify_only: bool, problems: _Prob
 def _sanity(path: str, size: int, entry_size: int, offsets: list[int]) -> Line:
     """What Kafka checks before it trusts an index."""
     if size % entry_size:
-        return Line(f"{path} is corrupt: its size {size} is no multiple of {entry_size}", error=True)
+        return Line(f"{path} is corrupt: its size {size} is no multiple of {entry_size}", True, True)
     if size > entry_size and offsets and offsets[-1] < base_offset_of(path):
-        return Line(f"{path} is corrupt: its last offset {offsets[-1]} is not behind its base", error=True)
+        return Line(f"{path} is corrupt: its last offset {offsets[-1]} is not behind its base", True, True)
     return Line(f"{path} passed sanity check.")
 
 
@@ -342,9 +346,6 @@ def _dump_time_index(
     path: str, sanity_only: bool, verify_only: bool, max_message_size: int, problems: _Problems
 ) -> Iterator[Line]:
     size = os.path.getsize(path)
-    if size < TIME_ENTRY.size:
-        yield Line(f"{path} is empty.")
-        return
     if sanity_only:
         yield _sanity(path, size, TIME_ENTRY.size, [entry.offset for entry in read_time_index(path)])
         return
@@ -387,12 +388,12 @@ def _dump_snapshot(path: str) -> Iterator[Line]:
             f"producerId: {producer.id} producerEpoch: {producer.epoch} "
             f"coordinatorEpoch: {producer.coordinator_epoch} "
             f"currentTxnFirstOffset: {f'OptionalLong[{first}]' if first >= 0 else 'OptionalLong.empty'} "
-            f"lastTimestamp: {producer.timestamp} "
+            f"lastTimestamp: {producer.timestamp}"
         )
         if producer.recent:
             first_sequence, last_sequence, last_offset, timestamp, delta = producer.recent[-1]
             text += (
-                f"firstSequence: {first_sequence} lastSequence: {last_sequence} lastOffset: {last_offset} "
+                f" firstSequence: {first_sequence} lastSequence: {last_sequence} lastOffset: {last_offset} "
                 f"offsetDelta: {delta} timestamp: {timestamp}"
             )
         yield Line(text)

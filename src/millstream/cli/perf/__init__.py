@@ -4,13 +4,23 @@ Options and lines are those of kafka-producer-perf-test, kafka-consumer-perf-tes
 any Kafka. The load is made by Millstream's own client, which works with whole batches: what it measures is the broker.
 """
 
+import sys
 from collections.abc import Callable
 
+from millstream.cli.errors import UsageError
 from millstream.cli.perf.consume import command as consume
 from millstream.cli.perf.latency import command as end_to_end
 from millstream.cli.perf.produce import command as produce
 
 MANY_VALUES = ("--producer-props", "--command-property")
+POSITIONS = (
+    "--bootstrap-server",
+    "--topic",
+    "--num-records",
+    "--producer-acks",
+    "--record-size",
+    "--command-config",
+)
 
 SUBCOMMANDS: dict[str, Callable[..., int]] = {
     "produce": produce,
@@ -20,14 +30,27 @@ SUBCOMMANDS: dict[str, Callable[..., int]] = {
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each."""
+    """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each. And `end-to-end` may
+    still be told the old way, by position."""
+    by_position = arguments[1:]
+    if arguments[:1] == ["end-to-end"] and by_position and not any(w.startswith("-") for w in by_position):
+        if len(by_position) not in (5, 6):
+            raise UsageError(
+                f"Invalid number of arguments. Expected 5 or 6 positional arguments, but got {len(by_position)}"
+            )
+        print(
+            "Positional arguments are deprecated. Use --bootstrap-server and so on instead.", file=sys.stderr
+        )
+        return ["end-to-end", *(word for pair in zip(POSITIONS, by_position, strict=False) for word in pair)]
     found: list[str] = []
     option = ""
-    for word in arguments:
+    for at, word in enumerate(arguments):
         if word.startswith("-"):
             option = word if word in MANY_VALUES else ""
             if not option:
                 found.append(word)
+            elif at + 1 == len(arguments) or arguments[at + 1].startswith("-"):
+                raise UsageError(f"{word} needs settings: NAME=VALUE, one or more")
         elif option:
             found += [option, word]
         else:

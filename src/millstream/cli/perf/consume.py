@@ -34,7 +34,7 @@ DATE_PARTS = {
     "HH": "%H",
     "mm": "%M",
     "ss": "%S",
-    "SSS": "{ms:03d}",
+    "SSS": "",  # milliseconds
 }
 
 
@@ -50,7 +50,12 @@ def command(
         typer.Option(metavar="NAME", help="Read as a member of this group; without it, outside of groups."),
     ] = "",
     fetch_size: Annotated[
-        int, typer.Option(metavar="BYTES", help="Most bytes of a partition in an answer.")
+        int,
+        typer.Option(
+            metavar="BYTES",
+            help="Most bytes of a partition in an answer.",
+            callback=common.between(1, common.LARGEST_INT32),
+        ),
     ] = 1_048_576,
     from_latest: Annotated[
         bool, typer.Option("--from-latest", help="Start with new records instead of the oldest.")
@@ -81,6 +86,8 @@ def command(
 ) -> int:
     """Read records as fast as it goes and print rates."""
     style = check_style(output)
+    if num_records and messages:
+        raise UsageError("Exactly one of the following arguments is required: [messages], [num-records]")
     count = num_records or messages
     if bool(topic) == bool(include):
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
@@ -88,6 +95,10 @@ def command(
         raise UsageError("--num-records must be a number of 1 or more")
     if reporting_interval <= 0:
         raise UsageError("--reporting-interval must be positive")
+    common.instead_of_old(
+        ("--messages", messages, "--num-records", num_records),
+        ("--consumer.config", consumer_config, "--command-config", command_config),
+    )
     from millstream.cli.console_consumer import fetch_sizes, new_reading
 
     settings = {
@@ -250,5 +261,10 @@ class Run:
         emit(Report(lines, facts, columns, [row]), style)
 
     def _time(self, moment: float) -> str:
-        form = re.sub("|".join(DATE_PARTS), lambda part: DATE_PARTS[part[0]], self._date_format)
-        return datetime.fromtimestamp(moment).strftime(form).format(ms=int(moment * 1000) % 1000)
+        when = datetime.fromtimestamp(moment)
+
+        def part(found: re.Match[str]) -> str:
+            form = DATE_PARTS[found[0]]
+            return when.strftime(form) if form else f"{int(moment * 1000) % 1000:03d}"
+
+        return re.sub("|".join(DATE_PARTS), part, self._date_format)

@@ -1,6 +1,7 @@
 """`millstream perf end-to-end`: what kafka-e2e-latency.sh does. One record at a time: sent, acknowledged, read back."""
 
 import random
+import sys
 import time
 from typing import Annotated, Any
 
@@ -27,8 +28,11 @@ def command(
     record_size: Annotated[int, typer.Option(metavar="BYTES", help="Values of this size.")] = 100,
     record_key_size: Annotated[int, typer.Option(metavar="BYTES", help="Keys of this size; 0: none.")] = 0,
     num_headers: Annotated[int, typer.Option(metavar="N", help="Headers of each record.")] = 0,
+    record_header_key_size: Annotated[
+        int, typer.Option(metavar="BYTES", help="Their names of this size.")
+    ] = 0,
     record_header_size: Annotated[
-        int, typer.Option("--record-header-size", metavar="BYTES", help="Their values of this size.")
+        int, typer.Option(metavar="BYTES", help="Their values of this size; -1: null.")
     ] = 0,
     bootstrap_server: common.Bootstrap = "",
     command_config: common.CommandConfig = "",
@@ -38,8 +42,17 @@ def command(
     style = check_style(output)
     if not topic:
         raise UsageError('Missing required argument "[topic]"')
-    if num_records < 1 or record_size < 1:
-        raise UsageError("--num-records and --record-size must be 1 or more")
+    if num_records < 1:
+        raise UsageError("--num-records must be a number of 1 or more")
+    for name, number, least in (
+        ("--record-size", record_size, 0),
+        ("--record-key-size", record_key_size, 0),
+        ("--num-headers", num_headers, 0),
+        ("--record-header-key-size", record_header_key_size, 0),
+        ("--record-header-size", record_header_size, -1),
+    ):
+        if number < least:
+            raise UsageError(f"{name} {number}: use a number of {least} or more")
     if producer_acks not in ("1", "all", "-1"):
         raise UsageError("Latency testing requires synchronous acknowledgement. Please use 1 or all")
     settings = common.read_properties(command_config)
@@ -56,18 +69,27 @@ def command(
         acks = 1 if producer_acks == "1" else -1
         producer = Producer(cluster, acks=acks, idempotent=acks == -1)
         if topic not in reading.topics and reading.refresh([topic]):
-            print(f'Topic "{topic}" does not exist. Will create topic with 1 partition(s)')
+            print(
+                f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1',
+                file=sys.stdout if style == "lines" else sys.stderr,
+            )
             create(cluster, topic)
         partitions = sorted(reading.topic(topic).partitions)
         fetcher = Fetcher(reading)
         places = dict.fromkeys([(topic, number) for number in partitions], LATEST)
         positions = {place: answer.offset for place, answer in list_offsets(reading, places).items()}
-        headers = [(f"header-{n}", random.randbytes(record_header_size)) for n in range(num_headers)]
+        headers = [
+            (
+                letters(record_header_key_size).decode(),
+                letters(record_header_size) if record_header_size >= 0 else None,
+            )
+            for _ in range(num_headers)
+        ]
         try:
             with common.Interrupts() as interrupts, interrupts.welcome():
                 for number in range(num_records):
-                    value = bytes(random.choices(range(65, 91), k=record_size))
-                    key = bytes(random.choices(range(65, 91), k=record_key_size)) if record_key_size else None
+                    value = letters(record_size)
+                    key = letters(record_key_size) if record_key_size else None
                     partition = partitions[number % len(partitions)]
                     record = Record(0, round(time.time() * 1000), key, value, headers)
                     began = time.perf_counter()
@@ -100,11 +122,15 @@ def command(
     return code
 
 
+def letters(size: int) -> bytes:
+    return bytes(random.choices(range(65, 91), k=size))
+
+
 def create(cluster: Any, topic: str) -> None:
     from millstream.client import Admin, NewTopic
     from millstream.wire.errors import KafkaError
 
-    outcome = Admin(cluster).create_topics([NewTopic(topic, 1)])[topic]
+    outcome = Admin(cluster).create_topics([NewTopic(topic, 1, 1)])[topic]
     if isinstance(outcome, KafkaError):
         raise CommandFailed(outcome.message or f"cannot create topic {topic}")
 

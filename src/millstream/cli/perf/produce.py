@@ -1,5 +1,6 @@
 """`millstream perf produce`: what kafka-producer-perf-test.sh does."""
 
+import os
 import random
 import sys
 import time
@@ -53,6 +54,8 @@ def command(
     ] = None,
     producer_props: Annotated[list[str] | None, typer.Option("--producer-props", hidden=True)] = None,
     producer_config: Annotated[str, typer.Option("--producer.config", hidden=True)] = "",
+    transactional_id: Annotated[str, typer.Option(hidden=True)] = "",
+    transaction_duration_ms: Annotated[str, typer.Option(hidden=True)] = "",
     warmup_records: Annotated[
         int, typer.Option(metavar="N", help="Leave out so many records in a second summary.")
     ] = 0,
@@ -77,21 +80,35 @@ def command(
         raise UsageError("--num-records must be a number of 1 or more")
     if (record_size is not None) + bool(payload_file) + payload_monotonic != 1:
         raise UsageError("exactly one of --record-size, --payload-file and --payload-monotonic is needed")
-    if record_size is not None and record_size < 0:
-        raise UsageError("--record-size must be a number of 0 or more")
-    if throughput == 0 or warmup_records < 0 or reporting_interval <= 0:
-        raise UsageError("--throughput, --warmup-records and --reporting-interval must be positive")
+    if record_size is not None and record_size < 1:
+        raise UsageError("--record-size should be greater than zero")
+    if throughput == 0:
+        raise UsageError(
+            "--throughput 0 would send nothing: use a number of records a second, or -1 for no limit"
+        )
+    if reporting_interval <= 0:
+        raise UsageError("--reporting-interval should be greater than zero")
+    warmup_records = max(0, warmup_records)
     if warmup_records >= num_records:
         raise UsageError("--warmup-records must be fewer than --num-records")
-    settings = {
-        **common.read_properties(command_config or producer_config),
-        **common.key_values(producer_props or []),
-        **common.key_values(command_property or []),
-    }
-    if settings.get("transactional.id"):
-        raise UsageError("transactional.id: transactions are not measured by this release")
+    common.instead_of_old(
+        ("--producer-props", producer_props, "--command-property", command_property),
+        ("--producer.config", producer_config, "--command-config", command_config),
+    )
+    given = producer_props or command_property or []
+    for item in given:
+        if not item.partition("=")[2]:
+            raise UsageError(f"Invalid property: {item}; write it as name=value")
+    settings = {**common.read_properties(command_config or producer_config), **common.key_values(given)}
+    for name, value in (
+        ("transactional.id", settings.get("transactional.id")),
+        ("--transactional-id", transactional_id),
+        ("--transaction-duration-ms", transaction_duration_ms),
+    ):
+        if value:
+            raise UsageError(f"{name}: transactions are not measured by this release")
     options = producer_options(settings)
-    values = payloads(record_size, payload_file, payload_delimiter)
+    values = payloads(record_size, payload_file, payload_delimiter, say=style == "lines")
     total = ProducerStatistics(interval=reporting_interval / 1000)
     steady = ProducerStatistics(" steady state") if warmup_records else None
     if steady is not None and style == "lines":
@@ -135,7 +152,7 @@ def command(
     return stopped
 
 
-def payloads(size: int | None, file: str, delimiter: str) -> "Payloads":
+def payloads(size: int | None, file: str, delimiter: str, say: bool = False) -> "Payloads":
     from millstream.cli.perf.payloads import Payloads, Pool
 
     if size is not None:
@@ -148,15 +165,20 @@ def payloads(size: int | None, file: str, delimiter: str) -> "Payloads":
     except OSError as error:
         raise CommandFailed(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
     separator = delimiter.encode().replace(b"\\n", b"\n").replace(b"\\t", b"\t") or b"\n"
-    lines = [line for line in content.split(separator) if line.strip()]
-    if not lines:
+    lines = content.split(separator)
+    if not lines[-1]:
+        lines.pop()  # the end of the last value
+    if not any(lines):
         raise CommandFailed(f"File does not exist or empty file provided: {file}")
+    if say:
+        print(f"Reading payloads from: {os.path.abspath(file)}\nNumber of records read: {len(lines)}")
     random.shuffle(lines)
     return Pool(lines)
 
 
 def producer_options(settings: Mapping[str, str]) -> dict[str, Any]:
     """The settings that have a meaning here, with Kafka's defaults."""
+    from millstream.cli.console_producer import LEVELS, compression_level
     from millstream.wire.compression import CODEC_IDS
 
     acks = {"all": -1, "-1": -1, "1": 1, "0": 0}.get(settings.get("acks", "all"))
@@ -169,12 +191,12 @@ def producer_options(settings: Mapping[str, str]) -> dict[str, Any]:
     def number(name: str, default: int) -> int:
         return whole_number(name, settings.get(name, str(default)))
 
-    level = settings.get(f"compression.{codec}.level")
+    level = settings.get(f"compression.{codec}.level") if codec in LEVELS else None
     return {
         "acks": acks,
         "idempotent": settings.get("enable.idempotence", "true").lower() == "true" and acks == -1,
         "codec": CODEC_IDS[codec],
-        "level": int(level) if level else None,
+        "level": compression_level(codec, level) if level else None,
         "batch_size": min(number("batch.size", 16_384), number("max.request.size", REQUEST_BYTES)),
         "linger": number("linger.ms", 5) / 1000,
         "in_flight": max(1, number("max.in.flight.requests.per.connection", 5)),
