@@ -331,6 +331,7 @@ class Broker:
         self.admission.per_address = settings.integer("max.connections.per.ip")
         self.admission.overrides = _overrides(settings)
         self.controller.context = self._decision_context()
+        self.folders.producers_expire_after(settings.integer("producer.id.expiration.ms"))
         self.partitions.reconfigure_all()
 
     # ------------------------------------------------------------------ stop

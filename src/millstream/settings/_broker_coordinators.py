@@ -75,6 +75,29 @@ GROUPS = (
         Items(may_be_empty=False),
     ),
     Setting(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        "0",
+        "The least time between two assignments of a consumer-protocol group: members that come meanwhile wait for the next. "
+        "0, the default, assigns at once; a group so large that this takes long pauses by itself. Kafka 4.3 has 1000.",
+        Range(0),
+        mode=CLUSTER_WIDE,
+    ),
+    Setting(
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        "0",
+        "The least that a group's own assignment interval may be.",
+        Range(0),
+    ),
+    Setting(
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        "15000",
+        "The most that a group's own assignment interval may be.",
+        Range(0),
+    ),
+    Setting(
         "group.consumer.heartbeat.interval.ms",
         INT,
         "5000",

@@ -40,7 +40,6 @@ _BY_REASON: dict[str, tuple[str, ...]] = {
         "replication.quota.window.",
     ),
     _AT_ONCE: (
-        "add.partitions.to.txn.retry.",
         "group.coordinator.append.linger.ms",
         "offsets.commit.timeout.ms",
     ),

@@ -266,7 +266,7 @@ class BrokerSettings:
             text = to_text(_without_doubles(values[name]))
             synonyms: tuple[ConfigSynonym, ...] = ()
             if setting.synonyms:
-                synonyms = self._chain(setting.synonyms[0].name, setting.sensitive)
+                synonyms = self.chain(setting.synonyms[0].name, setting.sensitive)
             if name in overrides:
                 synonyms = (ConfigSynonym(name, text, ConfigSource.TOPIC), *synonyms)
             source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -300,7 +300,7 @@ class BrokerSettings:
     def _describe(self, name: str) -> ConfigEntry:
         setting = base_setting(name)
         sensitive = setting is None or setting.sensitive
-        synonyms = self._chain(name, sensitive)
+        synonyms = self.chain(name, sensitive)
         return ConfigEntry(
             name,
             None if sensitive else to_text(_without_doubles(self.value(name))),
@@ -312,7 +312,7 @@ class BrokerSettings:
             synonyms,
         )
 
-    def _chain(self, name: str, sensitive: bool) -> tuple[ConfigSynonym, ...]:
+    def chain(self, name: str, sensitive: bool = False) -> tuple[ConfigSynonym, ...]:
         """Everything that has a say in a broker setting, strongest first.
 
         Begins where the setting itself does: a default in hours is not listed for a setting in milliseconds that
@@ -385,7 +385,7 @@ def check_together(settings: BrokerSettings) -> None:
     _in_order(settings, "replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
     _in_order(settings, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
     _in_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    for what in ("heartbeat.interval", "session.timeout"):
+    for what in ("assignment.interval", "heartbeat.interval", "session.timeout"):
         least, usual, most = (f"group.consumer.{how}{what}.ms" for how in ("min.", "", "max."))
         _in_order(settings, least, usual)
         _in_order(settings, usual, most)

@@ -395,6 +395,21 @@ def test_a_busy_group_puts_off_the_next_assignment() -> None:
     assert world.group.target_epoch == 3
 
 
+def test_an_interval_between_assignments() -> None:
+    world = World(assignment_interval=1000)
+    assert world.beat("a").epoch == 2, "the first one does not wait"
+    world.now = 10.0
+    late = world.beat("b")
+    assert (late.epoch, late.assignment, world.group.state) == (2, {}, "Assigning")
+    world.now = 999.0
+    assert world.beat("b", 2).epoch == 2
+    world.now = 1000.0
+    assert world.beat("b", 2).epoch == 3
+    world.group.assignment_interval = 0
+    world.now = 2500.0
+    assert [world.beat("c").epoch, world.beat("d").epoch] == [4, 5], "the group's own interval counts"
+
+
 class Client:
     """Does what a consumer does: heartbeats, gives up what it must, starts anew when it is fenced."""
 

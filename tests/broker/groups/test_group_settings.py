@@ -35,7 +35,7 @@ def test_a_group_has_its_own_heartbeat_interval(servers: str, name: str) -> None
     with Groups(servers) as client:
         client.find("x")
         new_topic(servers, name, 1)
-        assert described(client, name)["consumer.heartbeat.interval.ms"] == ("500", 5)
+        assert described(client, name)["consumer.heartbeat.interval.ms"] == ("500", 4)
         assert (
             alter(client, name, consumer_heartbeat_interval_ms="700", consumer_session_timeout_ms="7000") == 0
         )
@@ -46,6 +46,16 @@ def test_a_group_has_its_own_heartbeat_interval(servers: str, name: str) -> None
         answer = beat(client, name, "m", answer.member_epoch)
         assert answer.heartbeat_interval.total_seconds() == 0.5
         beat(client, name, "m", -1)
+
+
+def test_the_chain_of_a_setting_is_the_brokers(servers: str, name: str) -> None:
+    with Groups(servers) as client:
+        found = described(client, name)
+        assert found["consumer.session.timeout.ms"][1] == 4  # in the broker's file
+        assert found["consumer.assignment.interval.ms"] == ("0", 5)
+        assert alter(client, name, consumer_assignment_interval_ms="50") == 0
+        assert described(client, name)["consumer.assignment.interval.ms"] == ("50", 8)
+        assert alter(client, name, consumer_assignment_interval_ms="15001") == INVALID_CONFIG
 
 
 def test_what_is_refused(servers: str, name: str) -> None:

@@ -313,7 +313,9 @@ class ConsumerGroup(ConsumerState):
         changes.append(TargetEpochChanged(epoch, self._wall_ms()))
         # A large group that starts up would compute an assignment for each member that comes: let them gather.
         took = self._stopwatch() - began
-        self._assign_after = now + took * 1000 * PAUSE_FACTOR if took > LONG else -NEVER
+        own, usual = self.assignment_interval, self._limits.assignment_interval
+        pause = max(usual if own is None else own, took * 1000 * PAUSE_FACTOR if took > LONG else 0)
+        self._assign_after = now + pause if pause else -NEVER
         return targets
 
     # ------------------------------------------------------------------ leaving

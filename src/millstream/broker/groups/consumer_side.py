@@ -74,6 +74,7 @@ class ConsumerSide:
     def settings_changed(self) -> None:
         settings = self.coordinator.broker.settings
         self.limits.session_timeout = settings.integer("group.consumer.session.timeout.ms")
+        self.limits.assignment_interval = settings.integer("group.consumer.assignment.interval.ms")
         self.limits.max_size = settings.integer("group.consumer.max.size")
         offered = [name for name in settings.items("group.consumer.assignors") if name in ASSIGNORS]
         self.limits.assignors = tuple(offered) or ("uniform",)
@@ -84,8 +85,13 @@ class ConsumerSide:
 
     def new_group(self, group_id: str) -> ConsumerGroup:
         group = ConsumerGroup(group_id, self.limits, self.topics, self._wall_ms)
-        group.session_timeout = self.coordinator.group_setting(group_id, "consumer.session.timeout.ms")
+        self.give_own_settings(group)
         return group
+
+    def give_own_settings(self, group: ConsumerGroup) -> None:
+        own = self.coordinator.group_setting
+        group.session_timeout = own(group.group_id, "consumer.session.timeout.ms")
+        group.assignment_interval = own(group.group_id, "consumer.assignment.interval.ms")
 
     def new_member_id(self) -> str:
         return str(uuid.uuid4())
@@ -131,7 +137,7 @@ class ConsumerSide:
             return self.new_group(group_id), rows
         migration.check_upgrade(known, self._policy, self.limits)
         group, changes = migration.to_consumer(known, self.limits, self.topics, self._wall_ms)
-        group.session_timeout = self.coordinator.group_setting(group_id, "consumer.session.timeout.ms")
+        self.give_own_settings(group)
         rows += [row(group_id, change) for change in changes]
         logger.info("group %r moves from the classic to the consumer protocol", group_id)
         return group, rows

@@ -34,14 +34,16 @@ NEW_MEMBER = MemberValue(None, None, "", "", (), "", -1, None, None)
 class ConsumerLimits:
     """Settings that all groups share; changed in place when they change."""
 
-    __slots__ = ("assignors", "max_size", "session_timeout")
+    __slots__ = ("assignment_interval", "assignors", "max_size", "session_timeout")
 
     def __init__(
         self,
         session_timeout: int = 45_000,
         max_size: int = 0x7FFFFFFF,
         assignors: tuple[str, ...] = ("uniform", "range"),
+        assignment_interval: int = 0,
     ) -> None:
+        self.assignment_interval = assignment_interval
         self.session_timeout = session_timeout
         self.max_size = max_size
         self.assignors = assignors  # the first is the default
@@ -72,6 +74,7 @@ class ConsumerState:
         "_subscribed",
         "_topics",
         "_wall_ms",
+        "assignment_interval",
         "epoch",
         "group_id",
         "members",
@@ -101,6 +104,7 @@ class ConsumerState:
         self.wake = NEVER
         self.scheduled = NEVER  # the coordinator's: for when it has set its alarm
         self.session_timeout: int | None = None  # the group's own, where it has one
+        self.assignment_interval: int | None = None  # likewise
         self._deadlines: dict[str, Deadlines] = {}
         self._owners: dict[UUID, dict[int, str]] = {}  # who holds a partition, or has yet to give it up
         self._subscribed: frozenset[str] | None = None  # kept until a member or an expression changes

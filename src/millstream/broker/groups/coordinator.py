@@ -314,7 +314,7 @@ class GroupCoordinator:
         for part in self.ready_parts():
             group = part.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
-                group.session_timeout = self.group_setting(group_id, "consumer.session.timeout.ms")
+                self.consumers.give_own_settings(group)
 
     def _forget_topic(self, part: Part, topic: str, places: list[tuple[str, int]]) -> None:
         rows: list[Row] = [(records.offset_key(group, topic, partition), None) for group, partition in places]

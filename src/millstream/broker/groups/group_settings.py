@@ -1,4 +1,5 @@
-"""Settings that one group has for itself: its session timeout and heartbeat interval, within what the broker allows."""
+"""Settings that one group has for itself: how often it is assigned, its session timeout and heartbeat interval, within what
+the broker allows."""
 
 from __future__ import annotations
 
@@ -18,6 +19,12 @@ class GroupSetting(NamedTuple):
 
 
 GROUP_SETTINGS = {
+    "consumer.assignment.interval.ms": GroupSetting(
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+        "The least time between two assignments of this group.",
+    ),
     "consumer.heartbeat.interval.ms": GroupSetting(
         "group.consumer.heartbeat.interval.ms",
         "group.consumer.min.heartbeat.interval.ms",
@@ -40,15 +47,16 @@ def validate(settings: BrokerSettings, values: Mapping[str, str]) -> None:
         known = GROUP_SETTINGS.get(name)
         if known is None:
             raise KafkaError(ErrorCode.invalid_config, f"Unknown group config name: {name}")
-        least, most = settings.integer(known.least), settings.integer(known.most)
         try:
-            numbers[name] = int(text)
+            number = numbers[name] = int(text)
         except ValueError:
             raise KafkaError(ErrorCode.invalid_config, f"{name} must be a number, not {text!r}.") from None
-        if not least <= numbers[name] <= most:
+        if number < settings.integer(known.least):
             raise KafkaError(
-                ErrorCode.invalid_config, f"{name} must be between {least} and {most}, not {text}."
+                ErrorCode.invalid_config, f"{name} must be greater than or equal to {known.least}"
             )
+        if number > settings.integer(known.most):
+            raise KafkaError(ErrorCode.invalid_config, f"{name} must be less than or equal to {known.most}")
     session, heartbeat = (
         numbers.get(name, settings.integer(GROUP_SETTINGS[name].default))
         for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
@@ -69,13 +77,10 @@ def within_bounds(settings: BrokerSettings, name: str, value: int) -> int:
 def describe(settings: BrokerSettings, own: Mapping[str, str]) -> list[ConfigEntry]:
     entries = []
     for name, known in GROUP_SETTINGS.items():
-        default = str(settings.integer(known.default))
-        chain = [ConfigSynonym(known.default, default, ConfigSource.DEFAULT)]
+        chain = settings.chain(known.default)
         if name in own:
-            chain.insert(0, ConfigSynonym(name, own[name], ConfigSource.GROUP))
-        entries.append(
-            ConfigEntry(
-                name, own.get(name, default), chain[0].source, False, False, Type.INT, known.doc, tuple(chain)
-            )
-        )
+            chain = (ConfigSynonym(name, own[name], ConfigSource.GROUP), *chain)
+        value = own.get(name, str(settings.integer(known.default)))
+        source = chain[0].source if chain else ConfigSource.DEFAULT
+        entries.append(ConfigEntry(name, value, source, False, False, Type.INT, known.doc, chain))
     return entries
