@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch, iter_batches, iter_records
 
@@ -307,11 +305,10 @@ def test_it_can_be_switched_off(connect: Callable[[Broker], Wire]) -> None:
         assert cleaned_to(broker, topic) == 0
 
 
-@pytest.mark.parametrize("threads", [0, 3])
-def test_several_logs_at_a_time_or_none(connect: Callable[[Broker], Wire], threads: int) -> None:
+def test_several_logs_at_a_time(connect: Callable[[Broker], Wire]) -> None:
     settings = {
         **SETTINGS,
-        "log.cleaner.threads": threads,
+        "log.cleaner.threads": 3,
         "log.cleaner.io.max.bytes.per.second": 6 * MB,
         "log.cleaner.dedupe.buffer.size": 8 * MB,
     }
@@ -320,10 +317,6 @@ def test_several_logs_at_a_time_or_none(connect: Callable[[Broker], Wire], threa
         topics = [compacted(wire) for _ in range(3)]
         for topic in topics:
             write(wire, topic, 40, 10)
-        if threads:
-            wait_until(lambda: len(children(broker.pid)) == 3, broker)
-            broker.stop()
-            assert "Traceback" not in broker.log
-        else:
-            time.sleep(0.5)
-            assert not children(broker.pid)
+        wait_until(lambda: len(children(broker.pid)) == 3, broker)
+        broker.stop()
+        assert "Traceback" not in broker.log

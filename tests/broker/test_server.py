@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.testing import Broker
+import pytest
+
+from millstream.testing import Broker, BrokerFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 
 from .conftest import Wire
@@ -145,8 +148,11 @@ def test_json_log(tmp_path: Path) -> None:
     assert any(line["message"] == "stopped" for line in lines)
 
 
-def test_max_connections_are_kept(connect: Callable[[Broker], Wire]) -> None:
-    with Broker({"max.connections.per.ip": 3}) as broker:
+@pytest.mark.parametrize(
+    "name", ["max.connections", "max.connections.per.ip", "listener.name.plaintext.max.connections"]
+)
+def test_max_connections_are_kept(connect: Callable[[Broker], Wire], name: str) -> None:
+    with Broker({name: 3}) as broker:
         wires = [connect(broker) for _ in range(3)]
         with socket.create_connection((broker.host, broker.port), timeout=10) as fourth:
             assert fourth.recv(1) == b""
@@ -159,7 +165,7 @@ def test_max_connections_are_kept(connect: Callable[[Broker], Wire]) -> None:
             except KafkaError:
                 time.sleep(0.05)
         assert wires[0].metadata().brokers
-        assert "max.connections.per.ip=3" in broker.log
+        assert f" {name}=3 reached" in broker.log
 
 
 def test_broker_settings_change_without_restart_and_survive_one(connect: Callable[[Broker], Wire]) -> None:
@@ -372,3 +378,18 @@ def test_partitions_stay_in_their_data_folder(connect: Callable[[Broker], Wire],
         assert move(other) is ErrorCode.unsupported_version
         assert move("/nowhere") is ErrorCode.log_dir_not_found
         assert move(home, "no-such-topic") is ErrorCode.unknown_topic_or_partition
+
+
+def test_a_partition_in_two_data_folders_stops_the_start(
+    connect: Callable[[Broker], Wire], tmp_path: Path
+) -> None:
+    with Broker({"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}) as broker:
+        topic = connect(broker).create(partitions=1)
+        broker.stop()
+        (home,) = tmp_path.glob(f"*/{topic}-0")
+        (other,) = (folder for folder in tmp_path.iterdir() if folder != home.parent)
+        shutil.copytree(home, other / home.name)
+        with pytest.raises(BrokerFailed) as failed:
+            broker.start()
+    assert "is in two data folders" in str(failed.value)
+    assert "Traceback" not in str(failed.value)

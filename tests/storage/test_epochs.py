@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from millstream.storage.epochs import EpochCache, load
 
 from .batches import NOW, batch, fill, small
@@ -127,3 +129,16 @@ def test_retention_moves_the_first_epoch(open_log: OpenLog) -> None:
     log.advance_start(45)
     assert pairs(log.epochs) == [(2, 45)]
     fill(log, 1)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_before_the_start_are_forgotten_by_a_start(open_log: OpenLog, clean: bool) -> None:
+    """The start is written down at once, the epochs with the next flush: a kill in between leaves them too old."""
+    log = open_log(small())
+    for number in range(60):
+        log.append_leader(batch(), number // 20, NOW)
+    log.set_high_watermark(60)
+    log.close(clean)
+    log = open_log(small(), clean=clean, recovery_point=60, start_offset=45)
+    assert pairs(log.epochs) == [(2, 45)]
+    assert log.epoch_end(0) == (0, 45), "not an offset that nobody can read any more"

@@ -343,3 +343,13 @@ def test_a_late_append_to_a_deleted_partition(tmp_path: Path) -> None:
         log.append_leader(batch(), 0, NOW)
     assert raised.value.code is ErrorCode.kafka_storage_error
     folders.close()
+
+
+def test_how_long_producers_are_remembered_can_change(tmp_path: Path) -> None:
+    folders = LogFolders([tmp_path])
+    folders.open(1)
+    first = folders.create("t", 0, uuid4(), LogConfig())
+    folders.producers_expire_after(5000)
+    second = folders.create("t", 1, uuid4(), LogConfig())
+    assert (first.producers.expiration_ms, second.producers.expiration_ms) == (5000, 5000)
+    folders.close()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.storage import scan
+from millstream.storage import scan, transactions
 from millstream.storage.checkpoints import FormatError
 from millstream.storage.log import PartitionLog
+from millstream.wire.batch import TRANSACTIONAL
 from millstream.wire.errors import KafkaError
 
 from .batches import NOW, batch, contents, files, fill, headers, small
@@ -228,6 +229,58 @@ def test_a_log_that_ends_before_its_start(open_log: OpenLog, caplog: pytest.LogC
     assert "begins again at 500" in caplog.text
     grow(log, 1)
     assert headers(log)[0].base_offset == 500
+    log.close()
+    assert len(open_log(small(), clean=True, start_offset=500).describe_producers()) == 1
+
+
+def test_producers_of_a_lost_log_do_not_come_back(open_log: OpenLog, folder: Path) -> None:
+    log = open_log(small())
+    grow(log, 25)
+    log.close(clean=False)
+    (folder / "00000000000000000000.log").write_bytes(b"rubbish")
+    log = open_log(small(), start_offset=40)
+    assert (log.start_offset, log.end_offset, log.describe_producers()) == (40, 40, [])
+    assert not [name for name in files(folder) if name.endswith(".snapshot")]
+    log = open_log(small(), start_offset=40)
+    assert (log.start_offset, log.end_offset, log.describe_producers()) == (40, 40, [])
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "another version", "other offsets"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_aborted_transactions_are_found_again(
+    open_log: OpenLog, folder: Path, damage: str, clean: bool
+) -> None:
+    """Of closed segments too, which a start does not read otherwise: readers would see what was aborted."""
+    log = open_log(small())
+    for number in range(12):
+        for producer in (1, 2, 3):
+            data = batch(producer=producer, sequence=number, attributes=TRANSACTIONAL)
+            log.append_leader(data, 0, NOW)
+        for producer in (3, 1, 2):
+            log.append_marker(producer, 0, producer == 1, 0, 0, NOW)
+    log.set_high_watermark(log.end_offset)
+    point = log.flush_now()
+    before = log.aborted_transactions(0, log.end_offset)
+    assert len(before) == 24 and len(log.segments) > 4
+    log.close(clean)
+    for path in folder.glob("*.txnindex"):
+        content = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+            path.with_suffix(".index").unlink()
+        else:
+            path.write_bytes(
+                {
+                    "torn": content[:-5],
+                    "another version": b"\0\1" + content[2:],
+                    "other offsets": content[:10] + bytes(24),
+                }[damage]
+            )
+    for _ in range(2):
+        log = open_log(small(), clean=clean, recovery_point=point, high_watermark=point)
+        assert log.aborted_transactions(0, log.end_offset) == before
+        log.close(clean)
+        assert all(os.path.exists(segment.stem + ".index") for segment in log.segments[:-1])
 
 
 def test_the_start_offset_is_kept(open_log: OpenLog) -> None:
@@ -273,6 +326,49 @@ def test_damaged_indexes_are_rebuilt(
         if damage not in ("missing", "empty"):
             assert {segment.base_offset: list(segment.index.entries()) for segment in log.segments} == before
         log.close(clean)
+
+
+def test_a_transaction_index_that_cannot_be_written_is_made_by_the_next_start(
+    open_log: OpenLog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(small())
+    for number in range(20):
+        log.append_leader(batch(producer=1, sequence=number, attributes=TRANSACTIONAL), 0, NOW)
+        log.append_marker(1, 0, False, 0, 0, NOW)
+    log.set_high_watermark(log.end_offset)
+    before = log.aborted_transactions(0, log.end_offset)
+    log.close()
+    path = sorted(folder.glob("*.txnindex"))[0]
+    damaged = path.read_bytes()[:-5]
+    path.write_bytes(damaged)
+
+    def refuse(*_: object) -> None:
+        raise OSError(30, "the disk says no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "replace_file", refuse)
+        log = open_log(small(), clean=True, recovery_point=log.end_offset)
+        assert log.aborted_transactions(0, log.end_offset) == before
+        log.close()
+    assert path.read_bytes() == damaged, "so that it is still known to be damaged"
+    log = open_log(small(), clean=True, recovery_point=log.end_offset)
+    assert log.aborted_transactions(0, log.end_offset) == before
+    assert path.stat().st_size > len(damaged)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_newest_time_is_found_without_the_time_index(
+    open_log: OpenLog, folder: Path, clean: bool
+) -> None:
+    log = open_log(small())
+    for number in range(25):
+        log.append_leader(batch(timestamp=NOW - number), 0, NOW)
+    point = log.flush_now()
+    log.close(clean)
+    for path in folder.glob("*.timeindex"):
+        path.unlink()
+    log = open_log(small(), clean=clean, recovery_point=point)
+    assert [segment.newest()[0] for segment in log.segments] == [NOW, NOW - 10, NOW - 20]
 
 
 def test_batches_larger_than_a_chunk(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:

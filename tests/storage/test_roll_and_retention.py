@@ -10,7 +10,8 @@ import pytest
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 
-from .batches import NOW, batch, contents, files, fill, headers, small
+from .batches import NOW, batch, contents, files, fill, headers, real, small
+from .cleaning.helpers import clean
 from .conftest import OpenLog
 
 HOUR = 3_600_000
@@ -194,6 +195,25 @@ def test_records_without_time_age_with_their_file(open_log: OpenLog) -> None:
         os.utime(segment.path, (NOW / 1000 - 7200, NOW / 1000 - 7200))
     os.utime(log.active.path, (NOW / 1000, NOW / 1000))
     assert log.delete_old_segments(NOW) == 2
+
+
+def test_segments_that_compaction_emptied_age_too(open_log: OpenLog) -> None:
+    """They must not stand in the way of the ones behind them, nor go in their stead."""
+    log = open_log(small(retention_ms=HOUR, cleanup_policy=frozenset({"compact", "delete"})))
+    for _ in range(30):
+        log.append_leader(real([b"x" * 24], key=b"same", timestamp=NOW), 0, NOW)
+    for number in range(10):
+        log.append_leader(real([b"x" * 24], key=b"%d" % number, timestamp=NOW), 0, NOW)
+    log.roll(NOW)
+    log.append_leader(real([b"x"], timestamp=NOW + 2 * HOUR), 0, NOW + 2 * HOUR)
+    log.set_high_watermark(log.end_offset)
+    clean(log, segment_bytes=100)
+    sizes = [segment.size for segment in log.segments]
+    assert sizes[0] == 0 < sizes[-2]
+    for segment in log.segments:
+        os.utime(segment.path, (NOW / 1000, NOW / 1000))
+    assert log.delete_old_segments(NOW + 2 * HOUR) == len(sizes) - 1
+    assert [header.base_offset for header in headers(log)] == [40]
 
 
 def test_delete_records(hourly: PartitionLog, folder: Path) -> None:

@@ -77,8 +77,7 @@ class Cleaning:
 
     def owns(self, log: PartitionLog) -> bool:
         """Is the retention of this log left to the cleaner?"""
-        works = self.enabled and self.threads > 0
-        return log in self._busy or (works and log.config.compact and log not in self.uncleanable)
+        return log in self._busy or (self.enabled and log.config.compact and log not in self.uncleanable)
 
     @property
     def threads(self) -> int:
@@ -178,7 +177,7 @@ class Cleaning:
             ):
                 try:
                     log.delete_old_segments(now_ms)
-                except KafkaError as error:
+                except (KafkaError, OSError) as error:
                     logger.error("%s: old segments were not deleted: %s", log.name, error)
 
     # ------------------------------------------------------------------ cleaning one log
@@ -235,7 +234,7 @@ class Cleaning:
         from millstream.storage.cleaning.messages import Job
 
         settings, config = self.broker.settings, log.config
-        threads = max(1, self.threads)
+        threads = self.threads
         job = Job(
             folder=log.folder,
             segments=[(s.base_offset, s.size) for s in log.segments if s.base_offset < dirt.upper],

@@ -210,7 +210,7 @@ class Connection:
                 return
             room = free
         elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
-            room = memoryview(self._buffer)  # frames are large here: the next one is received where it can stay
+            room = memoryview(self._buffer)  # frames are large here: they are received where they can stay
         count = self._receive(room)
         if count <= 0:
             if count == 0:

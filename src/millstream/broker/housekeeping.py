@@ -1,7 +1,8 @@
 """What the broker does on its own, by the clock: retention, flushes, checkpoints, idle connections, loop lag.
 
 Each job is a coroutine on the loop that does a little and sleeps. What may take long (fsync, unlink) goes to helper
-threads inside storage. A job that fails is logged and tried again at its next turn; it never ends the broker.
+threads inside storage. A job that fails is logged and tried again at its next turn; it never ends the broker. What fails
+for one partition (a disk that says no) is logged and goes on with the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.partitions import Breather
 from millstream.storage import checkpoints
+from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
@@ -89,7 +91,10 @@ class Housekeeping:
         now_ms = time.time_ns() // 1_000_000
         async for partition in self._all():
             if not self.broker.cleaning.owns(partition.log):
-                partition.log.delete_old_segments(now_ms)
+                try:
+                    partition.log.delete_old_segments(now_ms)
+                except (KafkaError, OSError) as error:
+                    logger.error("%s: old segments were not deleted: %s", partition.log.name, error)
 
     async def reap(self) -> None:
         """Unlink what was deleted long enough ago."""
@@ -126,8 +131,11 @@ class Housekeeping:
     async def sync_closed_segments(self) -> None:
         """After a roll: what is synced need not be checked again after a crash."""
         async for partition in self._all():
-            if partition.log.unsynced:
-                await partition.log.flush(closed_segments_only=True)
+            if partition.log.unsynced and not partition.log.sync_failed:
+                try:
+                    await partition.log.flush(closed_segments_only=True)
+                except (KafkaError, OSError) as error:
+                    logger.error("%s: a closed segment was not synced: %s", partition.log.name, error)
 
     async def expire_producers(self) -> None:
         now_ms = time.time_ns() // 1_000_000

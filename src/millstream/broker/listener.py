@@ -21,21 +21,26 @@ ACCEPTS_PER_TURN = 64
 
 
 class Admission:
-    """Who may still connect: counts for the whole broker, whatever the listener."""
+    """Who may still connect: counts for the whole broker, for a listener, and for an address whatever the listener."""
 
-    def __init__(self, limit: int, per_address: int, overrides: dict[str, int]) -> None:
-        self.limit = limit
-        self.per_address = per_address
-        self.overrides = overrides
+    def __init__(self) -> None:
+        self.limit = 0
+        self.per_listener: dict[str, int] = {}  # those that have a limit of their own
+        self.per_address = 0
+        self.overrides: dict[str, int] = {}
         self.open: set[Connection] = set()
+        self.by_listener: Counter[str] = Counter()
         self.by_address: Counter[str] = Counter()
         self.accepted = 0
         self.refused = 0
 
-    def refuses(self, address: str) -> str:
+    def refuses(self, listener: str, address: str) -> str:
         """Why a connection from this address may not come in; empty when it may."""
         if len(self.open) >= self.limit:
             return f"max.connections={self.limit} reached"
+        most = self.per_listener.get(listener, self.limit)
+        if self.by_listener[listener] >= most:
+            return f"listener.name.{listener.lower()}.max.connections={most} reached"
         most = self.overrides.get(address, self.per_address)
         if self.by_address[address] >= most:
             return f"max.connections.per.ip={most} reached"
@@ -66,6 +71,7 @@ class ListenerContext:
     def closed(self, connection: Connection) -> None:
         admission = self.admission
         admission.open.discard(connection)
+        admission.by_listener[self.name] -= 1
         address = connection.peer.rsplit(":", 1)[0]
         admission.by_address[address] -= 1
         if not admission.by_address[address]:
@@ -141,7 +147,7 @@ class Acceptor:
 
     def _admit(self, sock: socket.socket, host: str, port: int) -> None:
         admission = self.context.admission
-        reason = admission.refuses(host)
+        reason = admission.refuses(self.context.name, host)
         if reason:
             admission.refused += 1
             logger.warning("refused connection from %s:%d: %s", host, port, reason)
@@ -160,5 +166,6 @@ class Acceptor:
             sock.close()
             return
         admission.accepted += 1
+        admission.by_listener[self.context.name] += 1
         admission.by_address[host] += 1
         admission.open.add(Connection(sock, f"{host}:{port}", self.context, self.dispatcher, self.loop))

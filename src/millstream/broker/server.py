@@ -80,11 +80,8 @@ class Broker:
         self.dispatcher = Dispatcher()
         self.listeners = parse_listeners(settings)
         self.budget = BufferBudget(settings.integer("millstream.broker.memory.budget.bytes"))
-        self.admission = Admission(
-            settings.integer("max.connections"),
-            settings.integer("max.connections.per.ip"),
-            _overrides(settings),
-        )
+        self.admission = Admission()
+        self._set_admission()
         self.sessions = FetchSessions(settings.integer("max.incremental.fetch.session.cache.slots"))
         self.serving = False
 
@@ -137,7 +134,10 @@ class Broker:
             raise CannotStart(f"the metadata in {self.folders.paths[0]} cannot be used: {error}") from error
         image = self.controller.image
         self._follow_settings(image)  # before the logs are opened with them
-        self.folders.load(lambda topic: self._config_named(image, topic))
+        try:
+            self.folders.load(lambda topic: self._config_named(image, topic))
+        except (FolderError, FormatError, OSError) as error:
+            raise CannotStart(str(error)) from error
         await self.controller.listen(self._metadata_changed)
         await self._finalize_new_features()
         self.partitions.set_aside_strays()
@@ -327,12 +327,22 @@ class Broker:
     def _settings_changed(self) -> None:
         settings = self.settings
         self.groups.settings_changed()
-        self.admission.limit = settings.integer("max.connections")
-        self.admission.per_address = settings.integer("max.connections.per.ip")
-        self.admission.overrides = _overrides(settings)
+        self._set_admission()
         self.controller.context = self._decision_context()
         self.folders.producers_expire_after(settings.integer("producer.id.expiration.ms"))
         self.partitions.reconfigure_all()
+
+    def _set_admission(self) -> None:
+        settings, admission = self.settings, self.admission
+        admission.limit = settings.integer("max.connections")
+        admission.per_address = settings.integer("max.connections.per.ip")
+        name = "max.connections.per.ip.overrides"
+        admission.overrides = host_limits(name, settings.string(name))
+        names = {listener.name for listener in self.listeners.bound}
+        prefixed = {each: f"listener.name.{each.lower()}.max.connections" for each in names}
+        admission.per_listener = {
+            each: settings.integer(name) for each, name in prefixed.items() if settings.is_set(name)
+        }
 
     # ------------------------------------------------------------------ stop
 
@@ -353,11 +363,6 @@ class Broker:
         await self.controller.close()
         await asyncio.get_running_loop().run_in_executor(None, self.folders.close, True, self.epoch)
         logger.info("stopped")
-
-
-def _overrides(settings: BrokerSettings) -> dict[str, int]:
-    name = "max.connections.per.ip.overrides"
-    return host_limits(name, settings.string(name))
 
 
 def _list_default(scope: str, name: str) -> str | None:

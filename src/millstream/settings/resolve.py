@@ -172,11 +172,6 @@ class BrokerSettings:
         assert value is None or isinstance(value, tuple), name
         return value or ()
 
-    def listener_value(self, listener: str, name: str) -> Value:
-        """The value of a broker setting for one listener: with its prefix if so given, else the general one."""
-        prefixed = f"listener.name.{listener.lower()}.{name}"
-        return self.value(prefixed) if self.is_set(prefixed) else self.value(name)
-
     def is_set(self, name: str) -> bool:
         """Whether somebody gave this setting, whatever the default is."""
         return name in self.static or name in self.cluster_default or name in self.this_broker

@@ -81,6 +81,13 @@ class LogFolders:
         self._locks: dict[str, int] = {}
         self._counts = {path: 0 for path in self.paths}  # partitions in each folder
         self._on_disk: dict[str, set[tuple[str, int]]] = {}  # partitions named in each kind of checkpoint
+        self._lost_ends = False  # a log ends before the offset up to which it was cleaned
+
+    def producers_expire_after(self, milliseconds: int) -> None:
+        """How long an idle producer is remembered, in the logs that are open and in those to come."""
+        self.expiration_ms = milliseconds
+        for log in self.logs.values():
+            log.producers.expiration_ms = milliseconds
 
     # -- start ------------------------------------------------------------------------------------------------
 
@@ -145,6 +152,8 @@ class LogFolders:
         """Open every partition of every folder. `config_for(topic)` gives its settings (they can be set later too)."""
         for path in self.paths:
             self._load_folder(path, config_for)
+        if self._lost_ends:
+            self.checkpoint_cleaned_offsets()
         return self.logs
 
     def _load_folder(self, path: str, config_for: Callable[[str], LogConfig] | None) -> None:
@@ -180,8 +189,10 @@ class LogFolders:
                 )
             except (OSError, KafkaError) as error:
                 raise FolderError(f"cannot open the partition in {folder}: {error}") from error
-            if cleaned.get(key, 0) <= log.end_offset:  # otherwise the log lost its end: all of it is dirty
+            if cleaned.get(key, 0) <= log.end_offset:
                 log.cleaned_to = cleaned.get(key, 0)
+            else:  # the log lost its end: all of it is dirty, and must still be when it has grown again
+                self._lost_ends = True
             self._keep(log, path)
 
     def _topic_id(self, folder: str) -> UUID | None:

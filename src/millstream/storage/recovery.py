@@ -24,9 +24,18 @@ from millstream.storage.cleaning.leftovers import finish_swaps
 from millstream.storage.epochs import EpochCache
 from millstream.storage.files import DELETED, FilePool, remove_quietly
 from millstream.storage.producers import ProducerTable
-from millstream.storage.replay import load_newest_snapshot, replay, restore_producers
+from millstream.storage.replay import aborted_in, load_newest_snapshot, replay, restore_producers
 from millstream.storage.scan import scan
-from millstream.storage.segment import INDEX, LOG, OPEN_END, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+from millstream.storage.segment import (
+    INDEX,
+    LOG,
+    OPEN_END,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    Segment,
+    file_stem,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +55,8 @@ class Loaded:
     epochs: EpochCache
     snapshots: list[int] = field(default_factory=list)
     checked_bytes: int = 0
+    checked_from: int = OPEN_END  # segments with this base offset or a larger one were read
+    incomplete: list[Segment] = field(default_factory=list)  # files beside the log are missing or damaged
     created: bool = False
 
 
@@ -63,10 +74,11 @@ def load(
     os.makedirs(folder, exist_ok=True)
     name = os.path.basename(folder)
     finish_swaps(folder, pool)
-    segments, snapshots = _take_stock(folder, pool)
+    segments, snapshots, incomplete = _take_stock(folder, pool)
     loaded = Loaded(
         folder, name, segments, 0, recovery_point, ProducerTable(name, expiration_ms), EpochCache(), snapshots
     )
+    loaded.incomplete = incomplete
     known_end = max(recovery_point, high_watermark)
     if not segments:
         _begin(loaded, start_offset, pool)
@@ -85,12 +97,18 @@ def load(
             _set_aside(segment)
         loaded.producers.clear()
         loaded.epochs.clear()
+        while loaded.snapshots:
+            remove_quietly(os.path.join(folder, file_stem(loaded.snapshots.pop()) + SNAPSHOT))
         _begin(loaded, start_offset, pool)
     elif loaded.end_offset < known_end:
         logger.error(
             "%s: offsets %d to %d are lost, the log ends before them", name, loaded.end_offset, known_end - 1
         )
+    for segment in incomplete:
+        if segment in loaded.segments and segment.base_offset < loaded.checked_from:
+            _complete(loaded, segment, config.index_interval_bytes)
     _drop_stray_snapshots(loaded)
+    loaded.epochs.truncate_start(max(start_offset, loaded.segments[0].base_offset))
     loaded.producers.touch(int(time.time() * 1000))
     loaded.recovery_point = (
         loaded.end_offset if clean and not loaded.checked_bytes else min(recovery_point, loaded.end_offset)
@@ -103,8 +121,12 @@ def load(
 # -- what is there ----------------------------------------------------------------------------------------------------
 
 
-def _take_stock(folder: str, pool: FilePool) -> tuple[list[Segment], list[int]]:
-    """The segments in order and the snapshots' offsets; leftovers of interrupted work are removed."""
+def _take_stock(folder: str, pool: FilePool) -> tuple[list[Segment], list[int], list[Segment]]:
+    """The segments in order, the snapshots' offsets, and the segments whose files beside the log are not complete.
+    Leftovers of interrupted work are removed.
+
+    Aborted transactions are missed by nobody when their file is gone. But every closed segment has an offset index: if
+    that is missing, files were removed, perhaps to have them made anew."""
     names = os.listdir(folder)
     bases = sorted(int(name[: -len(LOG)]) for name in names if _is_numbered(name, LOG))
     known = set(bases)
@@ -127,13 +149,44 @@ def _take_stock(folder: str, pool: FilePool) -> tuple[list[Segment], list[int]]:
     for one, following in pairwise(segments):
         one.end_offset = following.base_offset
     snapshots = sorted(int(name[: -len(SNAPSHOT)]) for name in names if _is_numbered(name, SNAPSHOT))
-    return segments, snapshots
+    present = set(names)
+    incomplete = [segment for segment in segments if segment.size and not _is_complete(segment, present)]
+    return segments, snapshots, incomplete
+
+
+def _is_complete(segment: Segment, present: set[str]) -> bool:
+    stem = file_stem(segment.base_offset)
+    if stem + INDEX not in present:
+        return False
+    if stem + TXN_INDEX not in present:
+        return True
+    problem = segment.txn_index.problem(segment.base_offset, segment.end_offset)
+    if problem is not None:
+        logger.warning("%s is rebuilt: %s", segment.txn_index.path, problem)
+    return problem is None
 
 
 def _is_numbered(name: str, kind: str) -> bool:
     return (
         name.endswith(kind) and len(name) == 20 + len(kind) and name[:20].isascii() and name[:20].isdecimal()
     )
+
+
+def _complete(loaded: Loaded, segment: Segment, interval: int) -> None:
+    """Make the missing files beside a segment's log again."""
+    aborted, loaded.snapshots = aborted_in(loaded.folder, loaded.segments, segment, loaded.snapshots)
+    try:
+        segment.txn_index.replace(aborted)
+        if not os.path.exists(
+            segment.stem + INDEX
+        ):  # last: without it, the next start would begin here again
+            logger.warning(
+                "%s: the segment %d has no index; it is made anew", loaded.name, segment.base_offset
+            )
+            segment.rebuild_indexes(interval)
+            segment.seal(segment.end_offset)
+    except OSError as error:  # a read-only disk still serves readers: all of it is in memory
+        logger.warning("%s: an index could not be written: %s", loaded.name, error)
 
 
 def _begin(loaded: Loaded, offset: int, pool: FilePool) -> None:
@@ -220,6 +273,7 @@ def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
         logger.warning("%s was closed cleanly but its end is damaged: checking it", loaded.name)
     segments = loaded.segments
     first, position, offset = _scan_start(loaded)
+    loaded.checked_from = segments[first].base_offset
     _restore_before(loaded, first, offset)
     for number in range(first, len(segments)):
         segment = segments[number]
@@ -227,7 +281,10 @@ def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
             segment.index_problem()  # opens them as they are; a repair now would be thrown away
             segment.clear_indexes()
             position, offset = 0, max(offset, segment.base_offset)
-        segment.txn_index.truncate(offset)
+        if position:
+            segment.txn_index.truncate(offset)
+        else:
+            segment.txn_index.clear()
         start = position
         end = scan(segment, position, offset, config.index_interval_bytes, loaded.epochs, loaded.producers)
         loaded.checked_bytes += end.position - start
@@ -261,6 +318,9 @@ def _scan_start(loaded: Loaded) -> tuple[int, int, int]:
             break
     segment = segments[number]
     problem = segment.index_problem()
+    if problem is None and segment in loaded.incomplete:
+        segment.clear_indexes()
+        return number, 0, segment.base_offset
     if problem is None:
         segment.index.truncate(point)
         segment.time_index.truncate(point)

@@ -8,6 +8,7 @@ import os
 from millstream.storage.files import remove_quietly
 from millstream.storage.producers import ProducerTable
 from millstream.storage.segment import SNAPSHOT, Segment, file_stem
+from millstream.storage.transactions import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,16 @@ def restore_producers(
     if start < end:
         replay(segments, producers, start, end)
     return snapshots
+
+
+def aborted_in(
+    folder: str, segments: list[Segment], segment: Segment, snapshots: list[int]
+) -> tuple[list[AbortedTransaction], list[int]]:
+    """The aborted transactions of a segment, found again from its markers; and the snapshots that exist."""
+    producers = ProducerTable()
+    snapshots = restore_producers(folder, segments, producers, snapshots, segment.base_offset)
+    found = [producers.replay(header, batch) for header, batch in segment.walk_headers(0)]
+    return [entry for entry in found if entry is not None], snapshots
 
 
 def load_newest_snapshot(

@@ -10,6 +10,7 @@ a fetch that is being sent keeps its file either way.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from millstream.storage.files import storage_error
@@ -46,13 +47,13 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
 
 
 def _droppable(log: PartitionLog) -> list[Segment]:
-    """The segments that retention may consider: all below the high watermark, and not an empty active one."""
-    end = log.end_offset
-    return [
-        segment
-        for segment in log.segments
-        if segment.size and log.high_watermark >= (end if segment is log.active else segment.end_offset)
-    ]
+    """The segments that retention may consider, oldest first: all below the high watermark, and not an empty active
+    one. An older one may be empty too, where compaction left nothing of it."""
+    count = bisect_right(log.bases, log.high_watermark, lo=1) - 1  # closed ones that end at or below it
+    segments = log.segments[:count]
+    if count == len(log.bases) - 1 and log.active.size and log.high_watermark >= log.end_offset:
+        segments.append(log.active)
+    return segments
 
 
 def _too_old(log: PartitionLog, now_ms: int) -> int:

@@ -126,6 +126,8 @@ class Segment:
         self._time_index = TimeIndex(self.stem + TIME_INDEX + self.suffix, self.base_offset)
         if self.size > REBUILD_FROM and not len(self._index):
             return "there is no offset index"
+        if len(self._index) and not len(self._time_index) and self.first_timestamp() >= 0:
+            return "there is no time index"
         return self._index.problem(self.size) or self._time_index.problem(self.end_offset)
 
     def clear_indexes(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from millstream.storage.files import write_all
+from millstream.storage.files import remove_quietly, replace_file, write_all
 from millstream.wire.errors import ErrorCode, KafkaError
 
 ENTRY = struct.Struct(">hqqqq")
@@ -77,6 +77,36 @@ class AbortedIndex:
                 os.truncate(self.path, len(keep) * ENTRY.size)
                 self._saved = len(keep)
             self._entries = keep
+
+    def clear(self) -> None:
+        """Forget all, whatever the file holds."""
+        remove_quietly(self.path)
+        self._entries, self._saved = [], 0
+
+    def replace(self, entries: list[AbortedTransaction]) -> None:
+        """These and no others, in one step: a crash leaves the old file or the new one."""
+        if not entries:
+            self.clear()
+            return
+        self._entries, self._saved = entries, 0
+        replace_file(self.path, b"".join([ENTRY.pack(VERSION, *entry) for entry in entries]))
+        self._saved = len(entries)
+
+    def problem(self, base_offset: int, end_offset: int) -> str | None:
+        """Why the file cannot belong to a segment with these offsets; None if it can."""
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read()
+            if len(data) % ENTRY.size:
+                return f"its size is no multiple of {ENTRY.size}"
+            before = base_offset - 1
+            for entry in parse(data):
+                if not (before < entry.last_offset < end_offset and entry.first_offset < entry.last_offset):
+                    return f"it has a transaction from {entry.first_offset} to {entry.last_offset}"
+                before = entry.last_offset
+        except (OSError, KafkaError) as error:
+            return str(error)
+        return None
 
     def sync(self) -> None:
         if self._saved:

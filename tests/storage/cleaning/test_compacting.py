@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.storage.cleaning import planning
+from millstream.storage.cleaning import filtering, planning
 from millstream.storage.cleaning.opening import Damaged
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.producers import parse_marker
-from millstream.wire.batch import CONTROL
+from millstream.wire.batch import CONTROL, BatchHeader
 from millstream.wire.records import Record, encode_batch
 
 from ..batches import NOW, contents, files
@@ -242,6 +242,30 @@ def test_small_segments_become_one(open_log: OpenLog, folder: Path) -> None:
     log.reaper.run(1 << 60)
     assert {name for name in files(folder) if name.endswith(".log")} == {f"{0:020d}.log", f"{10:020d}.log"}
     assert [name for name in files(folder) if name.endswith(".snapshot")] == [f"{10:020d}.snapshot"]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_that_loses_everything_is_opened_only_once(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, codec: int
+) -> None:
+    log = open_log(compacted(segment_bytes=100_000))
+    put(log, (b"old", b"v"), (b"a", b"v"))
+    log.roll(NOW)
+    clean(log)
+    for number in range(50):
+        put(log, (b"a", b"%d" % number), (b"b", b"%d" % number), codec=codec)
+    log.roll(NOW)
+    opened: list[int] = []
+    original = filtering.plain_records
+
+    def note(header: BatchHeader, batch: memoryview) -> bytes:
+        opened.append(header.base_offset)
+        return original(header, batch)
+
+    monkeypatch.setattr(filtering, "plain_records", note)
+    clean(log)
+    assert rows(log) == [(0, b"old", b"v"), (100, b"a", b"49"), (101, b"b", b"49")]
+    assert opened == [0, 100], "of the clean part everything, of the dirty part what remains"
 
 
 def test_a_segment_in_which_nothing_changes_is_not_touched(open_log: OpenLog) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, largest_prime
+from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, Marks, largest_prime
 from millstream.storage.cleaning.opening import Place
 
 
@@ -44,6 +44,26 @@ def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
     table = KeyMap(1 << 10, 0.9)
     table.learn(0, places([b"a"]))
     assert [place[3] for place in table.survivors(0, places([b"b", None]), True)] == [b"b"]
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=1)), min_size=1, max_size=60),
+    st.sampled_from([1, 3, 7, 500]),
+)
+def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int) -> None:
+    table = KeyMap(1 << 12, 0.9)
+    table.learn(1000, places(keys))
+    marks = Marks(table, 1000, 1000 + len(keys), memory)
+    remain = {1000 + place[2] for place in table.survivors(1000, places(keys), True)}
+    for first in range(len(keys)):
+        for last in range(first, min(first + 5, len(keys))):
+            some = not remain.isdisjoint(range(1000 + first, 1000 + last + 1))
+            assert marks.may_keep(1000 + first, 1000 + last) >= some
+            if memory == 500:
+                assert marks.may_keep(1000 + first, 1000 + last) == some
+    assert marks.may_keep(999, 1000) and marks.may_keep(999 + len(keys), 1000 + len(keys)), (
+        "not for them to say"
+    )
 
 
 def test_tombstones_go_when_told() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from millstream.storage.cleaning.filtering import Filter
 from millstream.storage.cleaning.handover import NewSegment, Replacement
-from millstream.storage.cleaning.keymap import KeyMap
+from millstream.storage.cleaning.keymap import KeyMap, Marks
 from millstream.storage.cleaning.messages import Job, Summary
 from millstream.storage.cleaning.opening import places, plain_records
 from millstream.storage.cleaning.planning import SegmentSizes, groups
@@ -24,7 +24,7 @@ from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.cleaning.undecided import Transactions
 from millstream.storage.cleaning.writing import Writer
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, file_stem
-from millstream.wire.batch import CONTROL, BatchHeader
+from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 
 SMALLEST_BUFFER = 64 * 1024
 
@@ -54,6 +54,7 @@ class Compaction:
         judge = Filter(
             newest,
             end,
+            Marks(newest, job.first_dirty, end),
             Transactions(job.aborted),
             job.producers,
             job.upper,
@@ -74,19 +75,18 @@ class Compaction:
         """Fill the map from the dirty part. The offset up to which it is complete."""
         job = self.job
         # Those that ended before the dirty part must not be taken for open ones: their markers are not read here.
-        transactions = Transactions(entry for entry in job.aborted if entry.last_offset >= job.first_dirty)
+        first_dirty = job.first_dirty
+        transactions = Transactions(entry for entry in job.aborted if entry.last_offset >= first_dirty)
         for base, end, size in self._segments:
-            if end <= job.first_dirty:
+            if end <= first_dirty:
                 continue
             with self._source(base, end, size) as source:
                 for _, chunk, batches in source.chunks():
                     self._spend(len(chunk))
-                    for at, header in batches:
-                        if header.last_offset < job.first_dirty:
+                    for at, stop, last, header in batches:
+                        if last < first_dirty:
                             continue
-                        full_at = self._learn_batch(
-                            newest, transactions, header, chunk[at : at + header.size]
-                        )
+                        full_at = self._learn_batch(newest, transactions, header, chunk[at:stop])
                         if full_at is not None:
                             return full_at
         return job.upper
@@ -95,9 +95,11 @@ class Compaction:
         self, newest: KeyMap, transactions: Transactions, header: BatchHeader, batch: memoryview
     ) -> int | None:
         """The offset of the first record that found no room in the map; None if all did."""
-        may_go = transactions.may_go(header, batch)
-        if may_go or header.attributes & CONTROL or not header.record_count:
-            return None
+        attributes = header.attributes
+        if attributes & (TRANSACTIONAL | CONTROL):
+            may_go = transactions.may_go(header, batch)
+            if may_go or attributes & CONTROL:
+                return None
         found = places(header, plain_records(header, batch))
         base, first_dirty = header.base_offset, self.job.first_dirty
         if base < first_dirty:  # the last round ended inside this batch
@@ -141,18 +143,16 @@ class Compaction:
         for _, chunk, batches in source.chunks():
             self._spend(len(chunk))
             summary.bytes_before += len(chunk)
-            for at, header in batches:
-                size = header.size
-                batch = chunk[at : at + size]
-                remains = judge.apply(header, batch)
+            for at, stop, last, header in batches:
+                batch = chunk[at:stop]
+                fresh, newest, records = judge.apply(header, last, batch)
                 summary.records_before += header.record_count
-                summary.records_after += remains.records
-                if remains.batch is batch:
-                    writer.keep(chunk, at, size, header.last_offset, remains.max_timestamp)
+                summary.records_after += records
+                if fresh is batch:
+                    writer.keep(chunk, at, stop - at, last, newest)
                 else:
-                    fresh = remains.batch
                     assert fresh is None or isinstance(fresh, bytearray)
-                    writer.replace(fresh, header.last_offset, remains.max_timestamp)
+                    writer.replace(fresh, last, newest)
             self._spend_written(writer.end_chunk())
 
     # -- files ----------------------------------------------------------------------------------------------------

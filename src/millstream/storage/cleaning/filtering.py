@@ -19,7 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millstream.storage.cleaning.keymap import KeyMap
+from millstream.storage.cleaning.keymap import KeyMap, Marks
 from millstream.storage.cleaning.opening import Place, places, plain_records, timestamp_delta
 from millstream.storage.cleaning.undecided import Transactions
 from millstream.wire.batch import (
@@ -56,6 +56,7 @@ class Filter:
     __slots__ = (
         "delete_retention_ms",
         "map_end",
+        "marks",
         "newest",
         "now_ms",
         "producers",
@@ -67,46 +68,53 @@ class Filter:
         self,
         newest: KeyMap,
         map_end: int,
+        marks: Marks,
         transactions: Transactions,
         producers: Mapping[int, LastOfProducer],
         upper: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`map_end`: the map knows every key written from the first dirty offset up to here (exclusive). `upper`: where
-        the cleanable part of the log ends."""
+        """`map_end`: the map knows every key written from the first dirty offset up to here (exclusive), and `marks` where
+        each was written last. `upper`: where the cleanable part of the log ends."""
         self.newest = newest
         self.map_end = map_end
+        self.marks = marks
         self.transactions = transactions
         self.producers = producers
         self.upper = upper
         self.now_ms = now_ms
         self.delete_retention_ms = delete_retention_ms
 
-    def apply(self, header: BatchHeader, batch: memoryview) -> Remains:
+    def apply(self, header: BatchHeader, last: int, batch: memoryview) -> Remains:
+        """`last`: the batch's last offset, which the caller knows already."""
         attributes = header.attributes
-        may_go = self.transactions.may_go(header, batch)
+        may_go = False
+        if attributes & (TRANSACTIONAL | CONTROL):
+            may_go = self.transactions.may_go(header, batch)
+        if not header.record_count:
+            return self._emptied(header, last, batch)
+        if not attributes & CONTROL and (may_go or not self.marks.may_keep(header.base_offset, last)):
+            return self._emptied(header, last, batch)
         horizon = header.base_timestamp if attributes & DELETE_HORIZON else None
         passed = horizon is not None and horizon <= self.now_ms
         if attributes & CONTROL:
-            if not header.record_count or (may_go and passed):
-                return self._emptied(header, batch)
+            if may_go and passed:
+                return self._emptied(header, last, batch)
             if may_go and horizon is None:
                 return self._rewritten(header, plain_records(header, batch), None, self._new_horizon())
             return _unchanged(header, batch)
-        if may_go or not header.record_count:
-            return self._emptied(header, batch)
         if header.base_offset >= self.map_end:
             return _unchanged(header, batch)
         data = plain_records(header, batch)
         found = places(header, data)
-        whole = header.last_offset < self.map_end
+        whole = last < self.map_end
         judged = found if whole else [p for p in found if header.base_offset + p[2] < self.map_end]
         kept = self.newest.survivors(header.base_offset, judged, not passed)
         if not whole:
             kept += found[len(judged) :]
         if not kept:
-            return self._emptied(header, batch)
+            return self._emptied(header, last, batch)
         starts_clock = whole and horizon is None and not all([place[4] for place in kept])
         if len(kept) == len(found) and not starts_clock:
             return _unchanged(header, batch)
@@ -115,9 +123,9 @@ class Filter:
     def _new_horizon(self) -> int:
         return self.now_ms + self.delete_retention_ms
 
-    def _emptied(self, header: BatchHeader, batch: memoryview) -> Remains:
+    def _emptied(self, header: BatchHeader, last: int, batch: memoryview) -> Remains:
         """No record remains: a bare header if somebody needs it, else nothing."""
-        if header.last_offset + 1 != self.upper and not self._is_last_of_producer(header):
+        if last + 1 != self.upper and not self._is_last_of_producer(header):
             return NOTHING
         if not header.record_count:
             return _unchanged(header, batch)
@@ -135,8 +143,10 @@ class Filter:
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         """Does the broker's memory of a producer rest on this batch?"""
+        if header.producer_id < 0:
+            return False
         known = self.producers.get(header.producer_id)
-        if known is None or header.producer_id < 0:
+        if known is None:
             return False
         last_offset, epoch = known
         if last_offset >= 0:

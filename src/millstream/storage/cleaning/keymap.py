@@ -16,12 +16,13 @@ and no call per record.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isqrt
 
 from millstream.storage.cleaning.opening import Place
 
 SLOT_BYTES = 24
+MARK_BYTES = 8 << 20  # at most, beside the table
 _SALT = b"\x01"
 
 
@@ -51,6 +52,11 @@ class KeyMap:
     @property
     def utilization(self) -> float:
         return self.used / self.slots
+
+    @property
+    def offsets(self) -> Iterator[int]:
+        """Every slot: the last offset of a key, plus one; 0 if it is empty."""
+        return iter(self._offsets)
 
     def learn(self, base_offset: int, places: Sequence[Place]) -> int:
         """Take in records in the order of the log. How many were taken: fewer than given means that the table is full."""
@@ -124,6 +130,38 @@ class KeyMap:
                 return self._offsets[at] - 1
             at = (at + step) % self.slots
         return -1
+
+
+class Marks:
+    """Where in the dirty part of a log the last record of any key stands.
+
+    The table knows every key of that part, so a batch of it without a mark has nothing to keep, and need not be opened to
+    know that: most of a log whose keys are written again and again is such batches. One byte stands for 2^shift
+    neighbouring offsets; they then share their mark, which costs time but loses nothing.
+    """
+
+    __slots__ = ("_end", "_first", "_marks", "_shift")
+
+    def __init__(self, newest: KeyMap, first: int, end: int, memory: int = MARK_BYTES) -> None:
+        """For a table that has learned every record from `first` up to `end` (exclusive)."""
+        self._first, self._end = first, end
+        shift = 0
+        while (end - first) >> shift >= memory:
+            shift += 1
+        self._shift = shift
+        self._marks = marks = bytearray(max(0, end - first >> shift) + 1)
+        before = first + 1  # the table holds offset + 1
+        for known in newest.offsets:
+            if known:
+                marks[known - before >> shift] = 1
+
+    def may_keep(self, first: int, last: int) -> bool:
+        """Is there a mark from offset `first` to `last`? Nobody knows outside of the dirty part."""
+        start = self._first
+        if first < start or last >= self._end:
+            return True
+        shift = self._shift
+        return self._marks.find(1, first - start >> shift, (last - start >> shift) + 1) >= 0
 
 
 def largest_prime(not_above: int) -> int:

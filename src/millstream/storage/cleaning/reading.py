@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from millstream.storage.cleaning.opening import Damaged
-from millstream.wire.batch import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from millstream.wire.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader
 
-Chunk = tuple[int, memoryview, list[tuple[int, BatchHeader]]]
-"""Position in the file, the bytes of whole batches, and where in those bytes each batch begins."""
+Found = tuple[int, int, int, BatchHeader]
+"""A batch: where in the bytes of its chunk it begins and ends, its last offset, its header."""
+
+Chunk = tuple[int, memoryview, list[Found]]
+"""Position in the file, the bytes of whole batches, and the batches."""
+
+_header = tuple.__new__  # what BatchHeader._make does, without its checks
 
 
 class Source:
@@ -61,38 +66,33 @@ class Source:
             else:
                 buffer = bytearray(wanted)  # this one batch needs more room
 
-    def _whole_batches(
-        self, view: memoryview, filled: int, position: int
-    ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
+    def _whole_batches(self, view: memoryview, filled: int, position: int) -> tuple[list[Found], int, int]:
         """The batches that are wholly in the buffer, how many bytes they take, and the size of the next one."""
         batches = []
         at = 0
         size = HEADER_SIZE
+        expected, end = self._expected, self._end
+        unpack = HEADER.unpack_from
         while at + HEADER_SIZE <= filled:
-            header = read_header(view, at)
-            size = header.length + LENGTH_END
-            if (
-                header.magic != MAGIC
-                or size < HEADER_SIZE
-                or header.last_offset_delta < 0
-                or header.record_count < 0
-            ):
+            header = _header(BatchHeader, unpack(view, at))
+            base, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
+            size = length + LENGTH_END
+            if magic != MAGIC or size < HEADER_SIZE or delta < 0 or count < 0:
                 raise self._damaged(position + at, "there is no batch of format v2")
-            if at + size > filled:
+            stop = at + size
+            if stop > filled:
                 break
-            last = header.base_offset + header.last_offset_delta
-            if header.base_offset < self._expected or last >= self._end:  # not covered by the checksum
+            last = base + delta
+            if base < expected or last >= end:  # not covered by the checksum
                 raise self._damaged(
-                    position + at,
-                    f"offsets {header.base_offset} to {last} where {self._expected} to {self._end - 1} are due",
+                    position + at, f"offsets {base} to {last} where {expected} to {end - 1} are due"
                 )
-            if crc32c(view[at + CRC_START : at + size]) != header.crc:
-                raise self._damaged(
-                    position + at, f"the batch at offset {header.base_offset} has a wrong checksum"
-                )
-            batches.append((at, header))
-            self._expected = last + 1
-            at += size
+            if crc32c(view[at + CRC_START : stop]) != crc:
+                raise self._damaged(position + at, f"the batch at offset {base} has a wrong checksum")
+            batches.append((at, stop, last, header))
+            expected = last + 1
+            at = stop
+        self._expected = expected
         return batches, at, size
 
     def _damaged(self, position: int, what: str) -> Damaged:
