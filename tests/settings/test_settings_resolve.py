@@ -137,12 +137,6 @@ def test_a_log_opens_whatever_its_settings_come_to_together() -> None:
         settings.validate_dynamic(both.cluster_default, both.this_broker)
 
 
-def test_listener_value() -> None:
-    settings = BrokerSettings({"max.connections": "10", "listener.name.external.max.connections": "3"})
-    assert settings.listener_value("EXTERNAL", "max.connections") == 3
-    assert settings.listener_value("PLAINTEXT", "max.connections") == 10
-
-
 @pytest.mark.parametrize(
     "static",
     [

@@ -137,6 +137,7 @@ class Broker:
         try:
             self.folders.load(lambda topic: self._config_named(image, topic))
         except (FolderError, FormatError, OSError) as error:
+            await self.controller.close()
             raise CannotStart(str(error)) from error
         await self.controller.listen(self._metadata_changed)
         await self._finalize_new_features()

@@ -33,7 +33,7 @@ def main() -> None:
     from millstream.__main__ import main as millstream
 
     sys.argv[0] = "millstream"
-    millstream()
+    sys.exit(millstream())
 
 
 if __name__ == "__main__":
