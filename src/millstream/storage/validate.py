@@ -166,7 +166,10 @@ def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview
         )
     else:
         return batch
-    raise RecordsRefused(ErrorCode.invalid_timestamp, reason, _outside(batch, header, earliest, latest))
+    named = _outside(batch, header, earliest, latest)
+    if named:
+        reason = "One or more records have been rejected due to invalid timestamp"  # the rest is said of each
+    raise RecordsRefused(ErrorCode.invalid_timestamp, reason, named)
 
 
 def _too_old(timestamp: int, earliest: int) -> bool:

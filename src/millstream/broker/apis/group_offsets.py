@@ -210,14 +210,14 @@ class GroupOffsetsApi:
                 return self._fetch_refused(version, group_id, topics, refused)
         if topics is None:
             return FetchedGroup(group_id, self._fetch_all(version, part, group_id, stable))
-        answers = []
+        answers, missing = [], []  # Kafka names what it does not know last
         for topic in topics:
             partitions: Iterable[int] = topic.partition_indexes
             if version >= TOPIC_IDS:
                 known = self.broker.image.topics_by_id.get(topic.topic_id)
                 if known is None:
                     unknown = [FetchedOffset(index, error=ErrorCode.unknown_topic_id) for index in partitions]
-                    answers.append(FetchedTopic(topic.topic_id, unknown))
+                    missing.append(FetchedTopic(topic.topic_id, unknown))
                     continue
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
@@ -234,7 +234,7 @@ class GroupOffsetsApi:
                     ],
                 )
             )
-        return FetchedGroup(group_id, answers)
+        return FetchedGroup(group_id, answers + missing)
 
     def _fetch_all(self, version: int, part: Part, group_id: str, stable: bool) -> list[FetchedTopic]:
         answers = []
