@@ -24,6 +24,8 @@ from brokers import Broker
 from common import Measure, Report, Workload
 from members import Line
 
+from millstream.broker.shards import places
+
 MILLION = 1_000_000
 SHARDS = 50
 DELAY = 1.0
@@ -62,13 +64,6 @@ def _send_all(port: int, frames: Iterator[bytes]) -> None:
     line.close()
     if wrong:
         raise brokers.Failed(f"{len(wrong)} commits were refused, the first with {wrong[0]!r}")
-
-
-def _shard(group: str) -> int:
-    value = 0
-    for letter in group:
-        value = (31 * value + ord(letter)) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % SHARDS
 
 
 class Watch(threading.Thread):
@@ -137,7 +132,8 @@ def restart(groups: int, each: int) -> Workload:
         return ""
 
     def run(broker: Broker, _prepared: str) -> common.Result:
-        samples = {_shard(f"group-{n}"): f"group-{n}" for n in range(min(groups, 10_000))}
+        names = [f"group-{n}" for n in range(min(groups, 10_000))]
+        samples = {places(name, SHARDS)[0]: name for name in names}  # one for each coordinator partition
         started = time.perf_counter()
         broker.launch()
         brokers.first_acknowledged_produce(broker.port, "other")

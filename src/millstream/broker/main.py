@@ -53,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 
         print(server_properties(), end="")
         return 0
+    gc.disable()  # until the start is over: nearly all that it makes will stay
     from millstream.settings.resolve import BrokerSettings
     from millstream.settings.values import InvalidSetting
 
@@ -97,9 +98,9 @@ async def _serve(broker: object, began: float) -> int:
         loop.add_signal_handler(number, stop.set)
     await broker.start()
     # What is alive now stays alive; keep the collector away from it.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
+    gc.enable()
     listeners = ",".join(f"{a.context.name}://{a.host}:{a.port}" for a in broker.acceptors)
     print(
         f"ready node.id={broker.node_id} cluster.id={broker.cluster_id} listeners={listeners} "

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from millstream.storage.files import replace_file, sync_path
+from millstream.storage.files import read_small, replace_file, sync_path
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -102,8 +102,8 @@ def write_topic_id(folder: str, topic_id: UUID, sync: bool = True) -> None:
 def read_topic_id(folder: str) -> UUID | None:
     path = os.path.join(folder, PARTITION_METADATA)
     try:
-        with open(path, "rb") as file:
-            pairs = dict(line.split(": ", 1) for line in file.read().decode().splitlines() if line.strip())
+        lines = read_small(path).decode().splitlines()
+        pairs = dict(line.split(": ", 1) for line in lines if line.strip())
         if int(pairs["version"]) != 0:
             raise FormatError(f"{path} is of version {pairs['version']}, written by a newer release")
         return parse_id(pairs["topic_id"].strip())

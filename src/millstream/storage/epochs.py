@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 
-from millstream.storage.files import replace_file
+from millstream.storage.files import read_small, replace_file
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -93,8 +93,7 @@ def load(folder: str) -> EpochCache | None:
     """The file's content; None if there is no sound one (it is then rebuilt from the log)."""
     cache = EpochCache()
     try:
-        with open(os.path.join(folder, FILE_NAME), "rb") as file:
-            lines = file.read().decode().splitlines()
+        lines = read_small(os.path.join(folder, FILE_NAME)).decode().splitlines()
         if int(lines[0]) != 0 or int(lines[1]) != len(lines) - 2:
             return None
         for line in lines[2:]:

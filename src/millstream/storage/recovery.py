@@ -71,10 +71,15 @@ def load(
     expiration_ms: int,
 ) -> Loaded:
     """Open the folder (made if missing). `high_watermark` only helps to tell what was lost."""
-    os.makedirs(folder, exist_ok=True)
     name = os.path.basename(folder)
-    finish_swaps(folder, pool)
-    segments, snapshots, incomplete = _take_stock(folder, pool)
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        os.makedirs(folder)
+        names = []
+    if finish_swaps(folder, names, pool):
+        names = os.listdir(folder)
+    segments, snapshots, incomplete = _take_stock(folder, names, pool)
     loaded = Loaded(
         folder, name, segments, 0, recovery_point, ProducerTable(name, expiration_ms), EpochCache(), snapshots
     )
@@ -121,13 +126,14 @@ def load(
 # -- what is there ----------------------------------------------------------------------------------------------------
 
 
-def _take_stock(folder: str, pool: FilePool) -> tuple[list[Segment], list[int], list[Segment]]:
+def _take_stock(
+    folder: str, names: list[str], pool: FilePool
+) -> tuple[list[Segment], list[int], list[Segment]]:
     """The segments in order, the snapshots' offsets, and the segments whose files beside the log are not complete.
     Leftovers of interrupted work are removed.
 
     Aborted transactions are missed by nobody when their file is gone. But every closed segment has an offset index: if
     that is missing, files were removed, perhaps to have them made anew."""
-    names = os.listdir(folder)
     bases = sorted(int(name[: -len(LOG)]) for name in names if _is_numbered(name, LOG))
     known = set(bases)
     for name in names:
@@ -179,7 +185,7 @@ def _complete(loaded: Loaded, segment: Segment, interval: int) -> None:
         segment.txn_index.replace(aborted)
         if not os.path.exists(
             segment.stem + INDEX
-        ):  # last: without it, the next start would begin here again
+        ):  # last: until it is there, the next start begins here again
             logger.warning(
                 "%s: the segment %d has no index; it is made anew", loaded.name, segment.base_offset
             )

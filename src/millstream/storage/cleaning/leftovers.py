@@ -26,18 +26,20 @@ logger = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.swap|\.cleaned|)", re.ASCII)
 
 
-def finish_swaps(folder: str, pool: FilePool) -> None:
-    found = [match for name in os.listdir(folder) if (match := _NUMBERED.fullmatch(name))]
+def finish_swaps(folder: str, names: list[str], pool: FilePool) -> bool:
+    """Whether there was anything to do: then the folder's `names` have changed."""
+    if not any(name.endswith((CLEANED, SWAP)) for name in names):
+        return False
+    found = [match for name in names if (match := _NUMBERED.fullmatch(name))]
     unfinished = [int(match[1]) for match in found if match[3] == CLEANED]
     swapping = sorted({int(match[1]) for match in found if match[3] == SWAP})
-    if not unfinished and not swapping:
-        return
     for match in found:
         if match[3] == CLEANED or (match[3] == SWAP and int(match[1]) >= min(unfinished, default=1 << 63)):
             remove_quietly(os.path.join(folder, match[0]))
     for base in swapping:
         if base < min(unfinished, default=1 << 63):
             _finish(folder, base, pool, [match for match in found if match[3] == ""])
+    return True
 
 
 def _finish(folder: str, base: int, pool: FilePool, old: list[re.Match[str]]) -> None:
