@@ -23,7 +23,6 @@ import members
 from brokers import Broker
 from common import Measure, Report, Workload
 from members import Line
-
 from millstream.broker.shards import places
 
 MILLION = 1_000_000
