@@ -4,7 +4,7 @@
 
 A task fetches and decodes its range, runs the operators, keeps its store (LMDB), and sends outputs and changelog in one transaction. The
 processor time of this process is the measure (the broker's own is not in it), so that neighbours on the machine do not count; of a case that is run
-several times (--times), the best. --check fails when a target of the issue is missed: 150,000 records/s for map and filter with lambdas and 500,000 with
+several times (--times), the best. --check fails when an aim is missed: 150,000 records/s for map and filter with lambdas and 500,000 with
 expressions, 100,000 for counts, 200,000 for a join with a table of a million keys and for the restore.
 """
 
