@@ -29,7 +29,10 @@ MILLION = 1_000_000
 SHARDS = 50
 DELAY = 1.0
 GROUPS = 1000
-SETTINGS = {"group.initial.rebalance.delay.ms": str(round(DELAY * 1000))}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": str(round(DELAY * 1000)),
+    "group.consumer.assignment.interval.ms": "0",
+}
 LOADING = 14
 
 

@@ -222,6 +222,24 @@ class Cluster:
                 raise problem
             retry.pause(problem)
 
+    def wait_for_topics(self, names: Iterable[str]) -> None:
+        """Until each of these, which were just created, is known with its leaders: brokers hear of a new topic a moment
+        after it was made."""
+        wanted = list(names)
+        retry = self.retry()
+        while wanted:
+            problems = self.refresh(wanted)
+            wanted = [name for name in wanted if name in problems or not self._is_led(name)]
+            if wanted:
+                retry.pause(
+                    problems.get(wanted[0])
+                    or KafkaError(ErrorCode.leader_not_available, f"topic {wanted[0]} has no leader yet")
+                )
+
+    def _is_led(self, name: str) -> bool:
+        found = self.topics.get(name)
+        return found is not None and all(each.leader in self.nodes for each in found.partitions.values())
+
     def leader(self, topic: str, partition: int) -> Partition:
         """The partition with its leader, from the metadata at hand; asks if there is none."""
         found = self.topic(topic).partitions.get(partition)

@@ -77,9 +77,9 @@ GROUPS = (
     Setting(
         "group.consumer.assignment.interval.ms",
         INT,
-        "0",
+        "1000",
         "The least time between two assignments of a consumer-protocol group: members that come meanwhile wait for the next. "
-        "0, the default, assigns at once; a group so large that this takes long pauses by itself. Kafka 4.3 has 1000.",
+        "0 assigns at once; a group so large that this takes long pauses by itself.",
         Range(0),
         mode=CLUSTER_WIDE,
     ),

@@ -11,6 +11,7 @@ from millstream.testing import Broker
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 100,
+    "group.consumer.assignment.interval.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,

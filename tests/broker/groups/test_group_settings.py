@@ -52,7 +52,7 @@ def test_the_chain_of_a_setting_is_the_brokers(servers: str, name: str) -> None:
     with Groups(servers) as client:
         found = described(client, name)
         assert found["consumer.session.timeout.ms"][1] == 4  # in the broker's file
-        assert found["consumer.assignment.interval.ms"] == ("0", 5)
+        assert found["consumer.assignment.interval.ms"] == ("0", 4)
         assert alter(client, name, consumer_assignment_interval_ms="50") == 0
         assert described(client, name)["consumer.assignment.interval.ms"] == ("50", 8)
         assert alter(client, name, consumer_assignment_interval_ms="15001") == INVALID_CONFIG

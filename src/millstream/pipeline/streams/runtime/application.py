@@ -86,6 +86,7 @@ class Streams:
                     made.append(topic)
                 elif outcome.code is not ErrorCode.topic_already_exists:
                     raise outcome
+            cluster.wait_for_topics(made)
             return made
 
     def _internal_topics(self, cluster: Cluster) -> list[NewTopic]:
