@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 AGAINST ?= millstream
 KILLS   ?= 100
 SEED    ?=
+ONLY    ?=
 
-.PHONY: demo demo-broker test lint format bench interop faults faults-pipeline faults-streams examples wheel docs clean help
+.PHONY: demo demo-broker test lint format bench interop kafka-suite faults faults-pipeline faults-streams examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +16,7 @@ help:
 	@echo "make demo-broker  the broker alone: produce, consume, kill -9 it twice, lose nothing"
 	@echo "make test      lint, types and all quick tests, on the built wheel"
 	@echo "make interop   the slower runs with other clients (Java, Go, JavaScript) and the same tests on Apache Kafka"
+	@echo "make kafka-suite  Apache Kafka's own integration tests against this broker: ONLY=ProduceRequestTest (default: all that fit one broker)"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
 	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
 	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
@@ -64,6 +66,9 @@ interop: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against millstream
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against kafka
 	@$(BIN)/python -m pytest tests/storage/cleaning -m kafka
+
+kafka-suite: $(VENV)/.dev
+	@$(BIN)/python tests/interop/kafka_suite/run.py $(if $(ONLY),--only $(ONLY))
 
 faults: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/faults -m "slow or not slow" --timeout 3600

@@ -1,0 +1,119 @@
+package org.apache.kafka.common.test;
+
+import java.util.*;
+
+import kafka.server.BrokerServer;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaConfig;
+import kafka.raft.KafkaRaftManager;
+import millstream.BrokerProcess;
+import millstream.Fakes;
+import millstream.OneBroker;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.controller.Controller;
+import org.apache.kafka.server.common.ApiMessageAndVersion;
+import org.opentest4j.TestAbortedException;
+
+/**
+ * Kafka's test kit by name and methods, with one Millstream process behind it. Newer tests, and those of Streams, start their
+ * cluster with this class; ours comes first on the class path. "EXCLUDED" says that the test wants what this harness does not
+ * start, "INSIDE" that it looks into the broker's objects.
+ */
+public class KafkaClusterTestKit implements AutoCloseable {
+    public static class Builder {
+        private final TestKitNodes nodes;
+        private final Map<String, Object> settings = new HashMap<>();
+
+        public Builder(TestKitNodes nodes) { this.nodes = nodes; }
+        public Builder setConfigProp(String key, Object value) { settings.put(key, value); return this; }
+        public Builder setStandalone(boolean standalone) { return this; }
+        public Builder setInitialVoterSet(Map<Integer, Uuid> voters) { throw new TestAbortedException("EXCLUDED voter set"); }
+        public Builder setDeleteOnClose(boolean value) { return this; }
+
+        public KafkaClusterTestKit build() {
+            if (nodes.brokerListenerProtocol() != SecurityProtocol.PLAINTEXT)
+                throw new TestAbortedException("EXCLUDED security " + nodes.brokerListenerProtocol());
+            if (nodes.brokerNodes().isEmpty()) throw new TestAbortedException("EXCLUDED no broker");
+            if (nodes.bootstrapMetadata() != null && nodes.bootstrapMetadata().featureLevel("group.version") == 0)
+                throw new TestAbortedException("EXCLUDED feature group.version=0");
+            return new KafkaClusterTestKit(nodes, settings);
+        }
+    }
+
+    private final TestKitNodes nodes;
+    private final BrokerProcess process;
+    private final Map<Integer, BrokerServer> brokers = new TreeMap<>();
+    private final MockFaultHandler fatal = new MockFaultHandler("fatalFaultHandler");
+    private final MockFaultHandler nonFatal = new MockFaultHandler("nonFatalFaultHandler");
+    private final Map<Integer, ControllerServer> controllers = new TreeMap<>();
+
+    private KafkaClusterTestKit(TestKitNodes nodes, Map<String, Object> settings) {
+        this.nodes = nodes;
+        String listener = nodes.brokerListenerName().value();
+        int first = Collections.min(nodes.brokerNodes().keySet());
+        if (first != 0) throw new TestAbortedException("EXCLUDED broker ids that do not begin with 0");
+        Map<String, Object> own = new HashMap<>(settings);
+        own.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");  // as in Kafka's kit: tests count on it
+        own.putAll(nodes.brokerNodes().get(first).propertyOverrides());
+        process = new BrokerProcess(listener, own);
+        OneBroker.believed = nodes.brokerNodes().size();
+        for (int id : nodes.brokerNodes().keySet()) {
+            Map<String, Object> props = new HashMap<>(settings);
+            // never used to start anything: tests read their own settings from it, and KafkaConfig checks them
+            props.put("process.roles", "broker");
+            props.put("node.id", Integer.toString(id));
+            props.put("log.dirs", process.dataFolder());
+            props.put("listeners", listener + "://localhost:" + process.port());
+            props.put("advertised.listeners", listener + "://localhost:" + process.port());
+            props.put("listener.security.protocol.map", listener + ":PLAINTEXT,CONTROLLER:PLAINTEXT");
+            props.put("inter.broker.listener.name", listener);
+            props.put("controller.listener.names", "CONTROLLER");
+            props.put("controller.quorum.voters", "3000@localhost:1");
+            props.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
+            props.putIfAbsent("unstable.feature.versions.enable", "true");
+            props.putIfAbsent("unstable.api.versions.enable", "true");
+            props.putAll(nodes.brokerNodes().get(id).propertyOverrides());
+            brokers.put(id, Fakes.broker(process, new KafkaConfig(props, false), id == first, true));
+        }
+    }
+
+    public void format() { }
+    public void startup() { brokers.values().forEach(BrokerServer::startup); }
+    public void waitForReadyBrokers() { }
+    public Admin admin() { return admin(Map.of(), false); }
+    public Admin admin(Map<String, Object> configs) { return admin(configs, false); }
+
+    public Admin admin(Map<String, Object> configs, boolean usingBootstrapControllers) {
+        Map<String, Object> props = new HashMap<>(configs);
+        if (usingBootstrapControllers) throw new TestAbortedException("EXCLUDED bootstrap.controllers");
+        props.putIfAbsent("bootstrap.servers", bootstrapServers());
+        return Admin.create(props);
+    }
+
+    public String bootstrapServers() { return process.bootstrap(); }
+    public String bootstrapControllers() { throw new TestAbortedException("EXCLUDED bootstrap.controllers"); }
+    public Map<Integer, ControllerServer> controllers() { return controllers; }
+    public Controller waitForActiveController() { throw new TestAbortedException("INSIDE active controller"); }
+    public Map<Integer, BrokerServer> brokers() { return brokers; }
+
+    public Map<Integer, KafkaRaftManager<ApiMessageAndVersion>> raftManagers() {
+        throw new TestAbortedException("INSIDE raft managers");
+    }
+
+    public TestKitNodes nodes() { return nodes; }
+    public MockFaultHandler fatalFaultHandler() { return fatal; }
+    public MockFaultHandler nonFatalFaultHandler() { return nonFatal; }
+
+    @Override
+    public void close() {
+        process.delete();
+        OneBroker.believed = 1;
+        try {
+            org.apache.kafka.common.utils.Utils.delete(new java.io.File(nodes.baseDirectory()));
+        } catch (java.io.IOException e) {
+            // a folder that stays is no reason to fail
+        }
+    }
+}
