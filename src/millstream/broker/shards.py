@@ -238,7 +238,9 @@ class ShardedTopic:
 
     def shard_index(self, key: str) -> int:
         """Where every Kafka puts the key; but a key that the first release has put elsewhere stays there."""
-        place, earlier = places(key, self.count)
+        return self._chosen(key, *places(key, self.count))
+
+    def _chosen(self, key: str, place: int, earlier: int) -> int:
         holds = self.coordinator.holds
         return earlier if earlier != place and not holds(place, key) and holds(earlier, key) else place
 
@@ -246,10 +248,12 @@ class ShardedTopic:
         """The shard that holds this key, ready to serve; KafkaError with the coordinator's code if it is not."""
         if not self.exists:
             raise KafkaError(ErrorCode.not_coordinator)
-        shard, earlier = (self.shards.get(index) for index in places(key, self.count))
-        if any(one is not None and one.loading for one in (shard, earlier)):
-            raise KafkaError(ErrorCode.coordinator_load_in_progress)
-        shard = self.shards.get(self.shard_index(key))
+        place, earlier = places(key, self.count)
+        for index in {place, earlier}:  # both are known before one of them is chosen
+            shard = self.shards.get(index)
+            if shard is not None and shard.loading:
+                raise KafkaError(ErrorCode.coordinator_load_in_progress)
+        shard = self.shards.get(self._chosen(key, place, earlier))
         if shard is None or not shard.ready:
             raise KafkaError(ErrorCode.not_coordinator)
         return shard

@@ -146,7 +146,8 @@ NETWORK = (
         "max.connections",
         INT,
         MAX_INT,
-        "How many connections the broker holds at once, all listeners together. 0 cannot be set while the broker runs.",
+        "How many connections the broker holds at once, all listeners together; 0 cannot be set while the broker runs. "
+        "One listener may have a limit of its own: listener.name.<name>.max.connections.",
         Range(0),
         MEDIUM,
         CLUSTER_WIDE,

@@ -96,10 +96,6 @@ class Part:
         self._new_group = new_group
         self._unread: dict[str, bytes] = {}  # while loading: the latest record of each classic group
 
-    def holds(self, group_id: str) -> bool:
-        offsets = self.offsets
-        return group_id in self.groups or group_id in offsets or offsets.in_transaction(group_id)
-
     # ------------------------------------------------------------------ the log
 
     def replay(
@@ -174,6 +170,10 @@ class Part:
     def knows(self, group_id: str) -> bool:
         """A group exists when it has members or had some, or when offsets were committed in its name."""
         return group_id in self.groups or group_id in self.offsets
+
+    def holds(self, group_id: str) -> bool:
+        """Whether anything of the group lies here, offsets of an open transaction included."""
+        return self.knows(group_id) or self.offsets.in_transaction(group_id)
 
     def group_ids(self) -> Iterable[str]:
         return dict.fromkeys((*self.groups, *self.offsets))
