@@ -40,7 +40,7 @@ def prepare(config: ClientConfig) -> int:
         (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
         if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
             raise made
-        cluster.topic(TOPIC, create=True)
+        cluster.wait_for_topics([TOPIC])
         return list_offsets(cluster, {PLACE: LATEST})[PLACE].offset
     finally:
         cluster.close()

@@ -194,7 +194,8 @@ class MarkerLog:
                 f"topic '{self._topic}', which delivery=exactly_once needs, cannot be created: {outcome.message} "
                 "(option 'markerTopic' names another; it must be compacted)"
             )
-        return self._cluster.topic(self._topic, create=True)
+        self._cluster.wait_for_topics([self._topic])
+        return self._cluster.topic(self._topic)
 
 
 # --- decisions ---------------------------------------------------------------------------------------------------------
