@@ -31,7 +31,7 @@ from millstream.wire.primitives import INT32
 if TYPE_CHECKING:
     from millstream.broker.dispatch import Dispatcher
     from millstream.broker.listener import ListenerContext
-    from millstream.broker.produce import UsualProduces
+    from millstream.broker.usual import UsualProduces
 
 logger = logging.getLogger("millstream.network")
 
@@ -97,38 +97,6 @@ class BufferBudget:
         self.holders.discard(holder)
 
 
-class Outbox:
-    """Small answers leave together, when every connection that was readable has been looked at.
-
-    A client that sleeps until its answer comes is woken by the first; the wake-up is half of what an answer costs. Those
-    that follow at once find it awake. Where one connection is alone, its answers do not wait.
-    """
-
-    __slots__ = ("_connections", "_last", "_last_time", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._connections: list[Connection] = []
-        self._last: Connection | None = None
-        self._last_time = 0.0
-
-    def leave(self, connection: Connection) -> None:
-        """Send what the connection holds: now if it is alone in this millisecond, else at the end of the loop's turn."""
-        if not self._connections:
-            last, last_time = self._last, self._last_time
-            self._last, self._last_time = connection, connection.last_active
-            if last is connection or last_time != connection.last_active:
-                connection.send_held()
-                return
-            self._loop.call_soon(self.send_all)
-        self._connections.append(connection)
-
-    def send_all(self) -> None:
-        connections, self._connections = self._connections, []
-        for connection in connections:
-            connection.send_held()
-
-
 class Connection:
     __slots__ = (
         "_buffer",
@@ -137,6 +105,7 @@ class Connection:
         "_hold",
         "_muted",
         "_out",
+        "_poller",
         "_writing",
         "bytes_in",
         "bytes_out",
@@ -153,7 +122,7 @@ class Connection:
         "requests",
         "sock",
         "software",
-        "usual_produce",
+        "usual_produces",
     )
 
     def __init__(
@@ -177,7 +146,7 @@ class Connection:
         self.bytes_in = self.bytes_out = self.requests = 0
         self.client_id = ""
         self.software = ""
-        self.usual_produce: UsualProduces | None = None  # kept for ProduceHandler
+        self.usual_produces: UsualProduces | None = None  # kept for ProduceHandler
         self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
         self._filled = 0
         self._muted = False
@@ -185,7 +154,8 @@ class Connection:
         self._held: list[bytes] = []  # answers that leave with the next one
         self._out: deque[Part] = deque()
         self._writing = False
-        loop.add_reader(self.fd, self._readable)
+        self._poller = context.poller
+        self._poller.watch(self)
 
     # ------------------------------------------------------------------ reading
 
@@ -198,7 +168,8 @@ class Connection:
         except OSError:
             return 0
 
-    def _readable(self) -> None:
+    def readable(self) -> None:
+        """There is something to read, or the peer has gone."""
         if self.parked or self._out:
             self._notice_hangup()
             return
@@ -216,7 +187,7 @@ class Connection:
             if count == 0:
                 self.close()
             return
-        self.last_active = self.loop.time()
+        self.last_active = self._poller.now
         self.bytes_in += count
         if room is not _scratch_view:
             self._filled = filled + count
@@ -236,7 +207,7 @@ class Connection:
             ahead = b""
         if ahead:
             self._muted = True
-            self.loop.remove_reader(self.fd)
+            self._poller.forget(self)
         else:
             self.close()
 
@@ -311,30 +282,29 @@ class Connection:
                     f"frame of {size} bytes is outside 0 to {self.context.max_frame} (socket.request.max.bytes)"
                 )
                 return end
-            if end - at - 4 < size:
-                break
-            if self.parked or self._out:
+            start = at + 4
+            stop = start + size
+            if stop > end or self.parked or self._out:
                 break
             if not turns:
                 self.loop.call_soon(self._continue)
                 break
             turns -= 1
-            start = at + 4
-            at = start + size
+            at = stop
             self.requests += 1
             self._hold = True
             if size > LARGE_REQUEST:
-                self.context.outbox.send_all()  # nobody's answer waits for what this one takes
+                self._poller.send_all()  # nobody's answer waits for what this one takes
                 left = end - at  # its own waits only where another whole request was sent with it
                 self._hold = turns > 0 and left >= 4 and 0 <= INT32.unpack_from(view, at)[0] <= left - 4
-            dispatch(self, view[start:at])
+            dispatch(self, view, start, stop)
             if self.closed:
                 return end
             if self._held and (not self._hold or self.parked):
                 self.send_held()
         self._hold = False
         if self._held:
-            self.context.outbox.leave(self)
+            self._poller.leave(self)
         return at
 
     def _continue(self) -> None:
@@ -345,7 +315,7 @@ class Connection:
             self._drain()
         if self._muted and not (self.closed or self.parked or self._out):
             self._muted = False
-            self.loop.add_reader(self.fd, self._readable)
+            self._poller.watch(self)
 
     # ------------------------------------------------------------------ requests that wait
 
@@ -379,12 +349,23 @@ class Connection:
         """Send an answer that is one piece: the usual case."""
         if self._out:
             self._out.append(data)
-            return
-        if self._hold and not self.parked and len(data) <= HOLD_BELOW:
+        elif self._hold and not self.parked and len(data) <= HOLD_BELOW:
             self._held.append(data)
-            return
-        if self._held:
-            data = self._take_held() + data
+        elif self._held:
+            self._held.append(data)
+            self.send_held()
+        else:
+            self._send_now(data)
+
+    def send_held(self) -> None:
+        """Send the answers that were kept for the end of the turn."""
+        self._hold = False
+        held = self._held
+        if held and not self.closed:
+            self._held = []
+            self._send_now(held[0] if len(held) == 1 else b"".join(held))
+
+    def _send_now(self, data: bytes) -> None:
         try:
             sent = self._send(data, False)
         except OSError:
@@ -395,20 +376,11 @@ class Connection:
             self._out.append(memoryview(data)[sent:])
             self._wait_writable()
 
-    def _take_held(self) -> bytes:
-        held, self._held = b"".join(self._held), []
-        return held
-
-    def send_held(self) -> None:
-        """Send the answers that were kept for the end of the turn."""
-        self._hold = False
-        if self._held and not self.closed:
-            self.send(self._take_held())
-
     def send_parts(self, parts: Sequence[Part]) -> None:
         """Send an answer with file ranges in it, which are released when they are sent."""
         if self._held:
-            self._out.append(self._take_held())
+            self._out.extend(self._held)
+            self._held = []
         self._out.extend(parts)
         if not self._writing:
             self._flush()
@@ -478,8 +450,7 @@ class Connection:
         self.closed = True
         if reason:
             logger.warning("closed connection from %s (client %r): %s", self.peer, self.client_id, reason)
-        if not self._muted:
-            self.loop.remove_reader(self.fd)
+        self._poller.forget(self)
         if self._writing:
             self.loop.remove_writer(self.fd)
         for part in self._out:

@@ -27,6 +27,8 @@ logger = logging.getLogger("millstream.requests")
 _HEADER = struct.Struct(">hhih")  # api, version, correlation id, size of the client id
 ANONYMOUS = "User:ANONYMOUS"
 
+_clock = time.perf_counter
+
 
 class Call:
     """One request of the control plane, with what a handler may want to know about it."""
@@ -76,6 +78,8 @@ class Api:
 
 
 class Dispatcher:
+    produce: Api  # of the requests that take the short way
+
     def __init__(self) -> None:
         self.apis: dict[int, Api] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,10 +88,16 @@ class Dispatcher:
     def serve(self, api: Api) -> None:
         self.apis[api.key] = api
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> None:
-        """Handle one frame. Nothing that a client sends makes this raise."""
-        began = time.perf_counter()
+    def dispatch(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
+        """Handle the frame that lies there. Nothing that a client sends makes this raise."""
+        began = _clock()
         try:
+            usual = connection.usual_produces
+            if usual is not None and usual.take(connection, view, start, end):
+                self.produce.requests += 1
+                self.produce.seconds += _clock() - began
+                return
+            frame = view[start:end]
             if len(frame) < _HEADER.size:
                 raise Malformed(f"a frame of {len(frame)} bytes is shorter than a request header")
             key, version, correlation_id, size = _HEADER.unpack_from(frame)
@@ -109,7 +119,7 @@ class Dispatcher:
                 if size > 0:
                     connection.client_id = str(frame[10 : 10 + size], "utf-8", "replace")
                 self._run(api, connection, Call(connection, form, correlation_id, form.read(frame, at)))
-            api.seconds += time.perf_counter() - began
+            api.seconds += _clock() - began
         except BAD_FRAME as error:
             self.malformed += 1
             connection.close(f"request cannot be served: {error}")

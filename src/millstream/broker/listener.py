@@ -9,7 +9,8 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from millstream.broker.connection import BufferBudget, Connection, Outbox
+from millstream.broker.connection import BufferBudget, Connection
+from millstream.broker.poller import Poller
 from millstream.wire.sockets import send_unpaced
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Admission:
 class ListenerContext:
     """What every connection of one listener shares."""
 
-    __slots__ = ("admission", "budget", "max_frame", "name", "outbox", "protocol")
+    __slots__ = ("admission", "budget", "max_frame", "name", "poller", "protocol")
 
     def __init__(
         self,
@@ -59,14 +60,14 @@ class ListenerContext:
         max_frame: int,
         budget: BufferBudget,
         admission: Admission,
-        outbox: Outbox,
+        poller: Poller,
     ) -> None:
         self.name = name
         self.protocol = protocol
         self.max_frame = max_frame
         self.budget = budget
         self.admission = admission
-        self.outbox = outbox
+        self.poller = poller
 
     def closed(self, connection: Connection) -> None:
         admission = self.admission

@@ -105,7 +105,7 @@ class Partition:
     def advance(self, now_ms: int) -> None:
         """Raise the high watermark to what every in-sync replica holds. In a cluster of one that is this log's end."""
         log = self.log
-        if self._flush is not None or log.flush_due(now_ms):
+        if self._flush is not None or (log.flushes and log.flush_due(now_ms)):
             self.flush_soon()
             return
         log.set_high_watermark(log.end_offset)

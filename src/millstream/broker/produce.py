@@ -4,7 +4,7 @@ The hot path: a frame comes in, each batch is checked and appended by its header
 The answer waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
 until the fsync is done. acks=0 has no answer; if such a write fails the connection is closed, which is the only way
 to tell. A request with a transactional id takes one more step: `TransactionalWrites` says which partitions it may begin
-a transaction in.
+a transaction in. Requests that are like the one before them do not come here at all: see `usual.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from millstream.broker.usual import UsualProduces
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -41,7 +42,6 @@ logger = logging.getLogger("millstream.produce")
 FIRST_WITH_ZSTD = 7
 MAGIC_AT = 16
 SHORTEST_OLD = 14  # length of an empty message before format v2
-MAX_KINDS = 64  # requests remembered per connection
 ZSTD = 4
 
 _time_ns = time.time_ns
@@ -65,11 +65,6 @@ class ProduceHandler:
         correlation_id: int,
         verdict: ErrorCode | None = None,
     ) -> None:
-        usual = connection.usual_produce
-        if usual is not None:
-            known = usual.kinds.get(bytes(frame[8 : usual.prefix_end]))
-            if known is not None and self._handle_usual(known, connection, frame, version, correlation_id):
-                return
         request = read_produce(frame, body_start(frame, client_id_size, version >= FIRST_FLEXIBLE), version)
         acks = request.acks
         now_ms = _time_ns() // 1_000_000
@@ -173,51 +168,36 @@ class ProduceHandler:
     ) -> None:
         repeated = Repeated.of(request, frame, version)
         if repeated is not None:
-            if connection.usual_produce is None:
-                connection.usual_produce = UsualProduces()
-            connection.usual_produce.remember(UsualProduce(repeated, partition))
+            if connection.usual_produces is None:
+                connection.usual_produces = UsualProduces(self)
+            connection.usual_produces.remember(repeated, partition)
 
-    def _handle_usual(
+    def refuse(
         self,
-        usual: UsualProduce,
         connection: Connection,
-        frame: memoryview,
-        version: int,
+        request: Repeated,
         correlation_id: int,
-    ) -> bool:
-        """The short way for a request like the one before it; false if it is not, or needs more than the short way."""
-        repeated, partition = usual
-        if repeated.version != version or not (partition.open_to_clients and partition.enough_in_sync):
-            return False
-        records = repeated.records_of(frame)
-        if records is None or not _is_one_batch(records) or records[22] & TRANSACTIONAL:
-            return False
-        now_ms = _time_ns() // 1_000_000
-        log = partition.log
-        index = repeated.index
-        try:
-            base, last, append_time, size, duplicate = log.append_leader(
-                records, partition.leader_epoch, now_ms
-            )
-        except KafkaError as error:
-            self.failed += 1
-            answer = [(repeated.topic, [self._refused(partition, index, error)])]
-            connection.send(pack_produce_response(correlation_id, version, answer))
-            return True
-        if not duplicate:
-            partition.bytes_in += size
-            partition.messages_in += last - base + 1
-            partition.advance(now_ms)
-        if log.high_watermark > last or not (repeated.acks == -1 or partition.flushing):
-            connection.send(repeated.pack(correlation_id, base, append_time, log.start_offset))
-        else:
-            result = PartitionResult(index, 0, base, append_time, log.start_offset)
-            answer = [(repeated.topic, [result])]
-            waiting = [(partition, last + 1, 0, result)]
-            PendingProduce(self, connection, version, correlation_id, repeated.timeout_ms, answer, waiting)
-        if partition.fetch_waiters:
-            partition.wake_fetches()
-        return True
+        partition: Partition,
+        error: KafkaError,
+    ) -> None:
+        """Tell that the only write of this request failed."""
+        self.failed += 1
+        answer = [(request.topic, [self._refused(partition, request.index, error)])]
+        connection.send(pack_produce_response(correlation_id, request.version, answer))
+
+    def answer_later(
+        self,
+        connection: Connection,
+        request: Repeated,
+        correlation_id: int,
+        partition: Partition,
+        offset: int,
+        result: PartitionResult,
+    ) -> None:
+        """Answer when the high watermark has reached `offset`."""
+        answer = [(request.topic, [result])]
+        waiting = [(partition, offset, 0, result)]
+        PendingProduce(self, connection, request.version, correlation_id, request.timeout_ms, answer, waiting)
 
     def _append(
         self,
@@ -287,32 +267,6 @@ def _not_one_batch(records: memoryview | None) -> KafkaError:
     return KafkaError(
         ErrorCode.invalid_record, "a produce request must have one whole record batch per partition"
     )
-
-
-class UsualProduce(NamedTuple):
-    """A kind of request, and the partition it is for."""
-
-    request: Repeated
-    partition: Partition
-
-
-class UsualProduces:
-    """The kinds of request that a connection has sent of late, by their prefix.
-
-    Requests for the partitions of one topic have prefixes of one length, so one slice finds the kind.
-    """
-
-    __slots__ = ("kinds", "prefix_end")
-
-    def __init__(self) -> None:
-        self.prefix_end = 0
-        self.kinds: dict[bytes, UsualProduce] = {}
-
-    def remember(self, usual: UsualProduce) -> None:
-        if len(self.kinds) >= MAX_KINDS:
-            self.kinds.clear()
-        self.kinds[usual.request.prefix] = usual
-        self.prefix_end = usual.request.prefix_end
 
 
 def _is_one_batch(records: memoryview) -> bool:

@@ -28,7 +28,7 @@ from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
 from millstream.broker.apis.versions import SUPPORTED_FEATURES, VersionsApi
 from millstream.broker.cleaning import Cleaning
-from millstream.broker.connection import BufferBudget, Outbox
+from millstream.broker.connection import BufferBudget
 from millstream.broker.dispatch import Api, Dispatcher
 from millstream.broker.fetch import FetchHandler
 from millstream.broker.fetch_sessions import FetchSessions
@@ -37,6 +37,7 @@ from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.listener import Acceptor, Admission, ListenerContext
 from millstream.broker.partitions import Partitions
+from millstream.broker.poller import Poller
 from millstream.broker.produce import ProduceHandler
 from millstream.broker.transactions.coordinator import TransactionCoordinator
 from millstream.broker.transactions.writes import TransactionalWrites
@@ -162,7 +163,7 @@ class Broker:
         def chosen(name: str, otherwise: int) -> int:
             return number(name) if self.settings.is_set(name) else otherwise
 
-        outbox = Outbox(loop)
+        self.poller = Poller(loop)
         for listener in self.listeners.bound:
             if listener.protocol != "PLAINTEXT":
                 raise OSError(
@@ -174,7 +175,7 @@ class Broker:
                 number("socket.request.max.bytes"),
                 self.budget,
                 self.admission,
-                outbox,
+                self.poller,
             )
             self.acceptors.append(
                 Acceptor(
@@ -191,7 +192,8 @@ class Broker:
             )
 
     def _serve_apis(self) -> None:
-        self.dispatcher.serve(Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0))
+        self.dispatcher.produce = Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0)
+        self.dispatcher.serve(self.dispatcher.produce)
         self.dispatcher.serve(Api(1, "Fetch", 4, 18, raw=self.fetch.handle))
         for family in (
             VersionsApi,
@@ -359,6 +361,7 @@ class Broker:
         self.transactions.close()
         for connection in list(self.admission.open):
             connection.close()
+        self.poller.close()
         if self._http is not None:
             self._http.close()
         await self.controller.close()

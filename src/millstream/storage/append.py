@@ -1,6 +1,6 @@
 """The writing half of a partition's log: state, appending, rolling.
 
-Appending is the hot path. A produced record set is nearly always one batch that needs no change; `append_leader`
+Appending is the hot path. A produced record set is nearly always one batch that needs no change; `append_plain`
 judges it by one unpack, one checksum and one chain of comparisons, stamps offset and epoch into its first 16 bytes and
 writes it with one pwrite at the position where the log ends. Everything else (several batches, recompression, log
 append time, compacted topics, retries, errors) takes `_append_slowly`, which judges all, then writes all.
@@ -64,9 +64,6 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-_appended = tuple.__new__
-
-
 class WritableLog:
     """State of a log, and everything that makes it longer. Use `PartitionLog`."""
 
@@ -88,7 +85,6 @@ class WritableLog:
         "_roll_offset",
         "_roll_size",
         "_roll_time",
-        "_stamps_time",
         "_tail_is_dirty",
         "active",
         "bases",
@@ -97,6 +93,7 @@ class WritableLog:
         "closed_size",
         "end_offset",
         "epochs",
+        "flushes",
         "folder",
         "generation",
         "high_watermark",
@@ -111,6 +108,7 @@ class WritableLog:
         "segments",
         "snapshot_position",
         "snapshots",
+        "stamps_time",
         "start_offset",
         "sync_failed",
         "topic",
@@ -192,15 +190,16 @@ class WritableLog:
         """Takes effect with the next append."""
         self._config = config
         self._max_bytes = config.max_message_bytes
-        self._stamps_time = (
+        self.stamps_time = (
             config.message_timestamp_type == "LogAppendTime"
         )  # then the client's time is nothing to us
-        self._after_ms = NEVER if self._stamps_time else config.message_timestamp_after_max_ms
-        self._before_ms = NEVER if self._stamps_time else config.message_timestamp_before_max_ms
+        self._after_ms = NEVER if self.stamps_time else config.message_timestamp_after_max_ms
+        self._before_ms = NEVER if self.stamps_time else config.message_timestamp_before_max_ms
         self._interval = config.index_interval_bytes
         self._max_index_entries = config.segment_index_bytes // 8
         self._max_time_entries = config.segment_index_bytes // 12 - 1
         self._opens = validate.opens(config)
+        self.flushes = config.flush_messages < NEVER or config.flush_ms < NEVER
         self._jitter_ms = int(random.random() * min(config.segment_jitter_ms, config.segment_ms))
         self._ask_before_next_append()
 
@@ -260,9 +259,19 @@ class WritableLog:
 
         Nothing is written when this raises KafkaError.
         """
-        size = len(batches)
-        if size < HEADER_SIZE:
-            return self._append_slowly(batches, epoch, now_ms)
+        if len(batches) >= HEADER_SIZE and not batches.readonly:
+            first = self.append_plain(batches, _unpack_header(batches), epoch, now_ms)
+            if first >= 0:
+                append_time = now_ms if self.stamps_time else -1
+                return Appended(first, self.end_offset - 1, append_time, len(batches), False)
+        return self._append_slowly(batches, epoch, now_ms)
+
+    def append_plain(self, batch: memoryview, header: tuple[int, ...], epoch: int, now_ms: int) -> int:
+        """Append one batch that needs no change, from a producer that is known here; returns its first offset.
+
+        `header` is what `wire.batch.HEADER` finds in it. -1 says that nothing was done, because the batch is not plain or
+        not right: `append_leader` knows which.
+        """
         (
             zero,
             length,
@@ -277,7 +286,10 @@ class WritableLog:
             producer_epoch,
             sequence,
             count,
-        ) = _unpack_header(batches)
+        ) = (  # fmt: skip
+            header
+        )
+        size = len(batch)
         if (
             length != size - LENGTH_END
             or magic != MAGIC
@@ -291,9 +303,9 @@ class WritableLog:
             or timestamp > now_ms + self._after_ms
             or base_timestamp < now_ms - self._before_ms
             or not 0 <= (attributes & ~TRANSACTIONAL) <= validate.MAX_CODEC
-            or crc32c(batches[CRC_START:]) != crc
+            or crc32c(batch[CRC_START:]) != crc
         ):
-            return self._append_slowly(batches, epoch, now_ms)
+            return -1
         if producer_id >= 0:
             producer = self._by_id.get(producer_id)
             if (
@@ -303,10 +315,9 @@ class WritableLog:
                 or sequence < 0
                 or (producer.txn_first_offset < 0) is (attributes >= TRANSACTIONAL)
             ):
-                return self._append_slowly(batches, epoch, now_ms)
-        append_time = -1
-        if self._stamps_time:
-            append_time = timestamp = now_ms
+                return -1
+        if self.stamps_time:
+            timestamp = now_ms
         active = self.active
         position = active.size
         base_offset = self.end_offset
@@ -320,21 +331,19 @@ class WritableLog:
             self._prepare(size, last_offset, timestamp, now_ms)
             active = self.active
             position = active.size
+        if self.stamps_time:
+            validate.stamp_time(batch, attributes, now_ms)
+        _stamp(batch, 0, base_offset, length, epoch)
         try:
-            if append_time >= 0:
-                validate.stamp_time(batches, attributes, now_ms)
-            _stamp(batches, 0, base_offset, length, epoch)
             fd = active.fd
             if fd < 0:
                 fd = active.open_file()
             active.used = True
-            written = _pwrite(fd, batches, position)
+            written = _pwrite(fd, batch, position)
             if written != size:
-                write_all(fd, batches[written:], position + written)
+                write_all(fd, batch[written:], position + written)
         except OSError as error:
             raise self._undo_write(error) from error
-        except TypeError:  # the caller's buffer is read-only
-            return self._append_slowly(memoryview(bytearray(batches)), epoch, now_ms)
         active.size = position + size
         self.end_offset = last_offset + 1
         if timestamp > active.max_timestamp:
@@ -356,7 +365,7 @@ class WritableLog:
             producer.seen_ms = now_ms  # type: ignore[union-attr]
         if epoch != self._epoch:
             self._new_epoch(epoch, base_offset)
-        return _appended(Appended, (base_offset, last_offset, append_time, size, False))
+        return base_offset
 
     def _append_slowly(self, batches: memoryview, epoch: int, now_ms: int) -> Appended:
         """The same, for whatever is not one plain batch of a known producer: judge all batches, then write all."""
@@ -366,14 +375,14 @@ class WritableLog:
         parts = validate.split(batches)
         for number, part in enumerate(parts):
             validate.refuse(part, config)
-            if not self._stamps_time:
+            if not self.stamps_time:
                 parts[number] = validate.check_times(part, config, now_ms)
         headers = [read_header(part) for part in parts]
         sent = self.producers.check_all(headers)
         if sent is not None:
-            when = sent.timestamp if self._stamps_time else -1
+            when = sent.timestamp if self.stamps_time else -1
             return Appended(sent.first_offset, sent.last_offset, when, len(batches), True)
-        if self._opens or self._stamps_time:
+        if self._opens or self.stamps_time:
             parts = [validate.rewrite(part, config, now_ms) for part in parts]
             headers = [read_header(part) for part in parts]
         total = sum(len(part) for part in parts)
@@ -390,7 +399,7 @@ class WritableLog:
             offset += header.last_offset_delta + 1
         self._write(parts)
         self._note(headers, now_ms)
-        return Appended(first, last, now_ms if self._stamps_time else -1, total, False)
+        return Appended(first, last, now_ms if self.stamps_time else -1, total, False)
 
     def append_trusted(self, batch: memoryview, epoch: int, now_ms: int) -> Appended:
         """Write one batch that the broker itself made. If it is part of a producer's transaction it has an epoch, which
@@ -438,7 +447,7 @@ class WritableLog:
         _stamp(marker, 0, self.end_offset, header.length, epoch)
         self._write([marker])
         self._note([header], now_ms, [marker])
-        when = now_ms if self._stamps_time else -1
+        when = now_ms if self.stamps_time else -1
         return Appended(header.base_offset, header.base_offset, when, len(marker), False)
 
     def _note(self, headers: list[BatchHeader], now_ms: int, parts: list[memoryview] | None = None) -> None:
@@ -518,7 +527,7 @@ class WritableLog:
         self._roll_time = self._roll_clock = self._roll_offset = NEVER
 
     def _make_room(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> None:
-        """What `append_leader` does inline: ask only when a limit is reached."""
+        """What `append_plain` does inline: ask only when a limit is reached."""
         if (
             self.active.size + size > self._roll_size
             or timestamp > self._roll_time

@@ -22,6 +22,7 @@ from millstream.wire.primitives import (
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_ID = 13
+BEHIND_RECORDS = 3  # bytes of a flexible request with one partition: the empty tag sections that end it
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_SIZE = struct.Struct(">ii")
@@ -85,8 +86,8 @@ class Repeated:
     """A producer sends the same request again and again, but for correlation id and records; so does the broker answer.
 
     Made from a request (flexible version, one topic, one partition, not transactional). `prefix` are the bytes between
-    correlation id and records (`prefix_end`): a frame that has them there is of the same kind. Its records are then found,
-    and its answer is packed, without decoding anything.
+    correlation id and the length of the records (which begins at `prefix_end`): a frame that has them there is of the same kind,
+    and its answer is packed from what is known.
     """
 
     __slots__ = (
@@ -109,8 +110,7 @@ class Repeated:
         self.timeout_ms = request.timeout_ms
         self.topic = topic = request.topics[0][0]
         self.index = request.topics[0][1][0][0]
-        # The records end three empty tag sections before the frame does; their size stands before them.
-        self.prefix_end = len(frame) - 3 - len(records) - len(uvarint(len(records) + 1))
+        self.prefix_end = len(frame) - BEHIND_RECORDS - len(records) - len(uvarint(len(records) + 1))
         self.prefix = bytes(frame[8 : self.prefix_end])
         name = topic if version >= FIRST_WITH_TOPIC_ID else uvarint(len(topic) + 1) + topic
         self._head = b"\0\x02" + name + b"\x02"  # no header tags, one topic, one partition
@@ -128,14 +128,6 @@ class Repeated:
             return None
         records = partitions[0][1]
         return None if records is None else cls(request, frame, version, records)
-
-    def records_of(self, frame: memoryview) -> memoryview | None:
-        """The records of a frame with the same prefix; None if what follows them is not as usual."""
-        length, at = read_uvarint(frame, self.prefix_end)
-        stop = at + length - 1
-        if stop + 3 != len(frame) or not length or frame[stop] or frame[stop + 1] or frame[stop + 2]:
-            return None
-        return frame[at:stop]
 
     def pack(self, correlation_id: int, base_offset: int, append_time: int, log_start: int) -> bytes:
         """The answer to a write that succeeded."""
