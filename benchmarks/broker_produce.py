@@ -7,6 +7,7 @@ remember of the last request of a connection helps there.
 """
 
 import itertools
+import os
 import sys
 
 import brokers
@@ -35,6 +36,7 @@ def workload(
 
     def prepare(broker: brokers.Broker) -> str:
         brokers.require_room(broker.log_dir, BYTES_PER_RUN / 1e9)
+        os.sync()  # else this run would be slowed down by what the one before has left to write
         topic = f"produce-{next(_numbers)}"
         brokers.create_topic(broker, topic, partitions)
         return topic

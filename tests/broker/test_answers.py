@@ -46,12 +46,12 @@ class Echo:
 class Clients:
     """Connections of a broker that echoes, on a loop that runs when it is told to."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, budget: int = 1 << 20) -> None:
         self.loop = asyncio.new_event_loop()
         self.echo = Echo()
         self.poller = Poller(self.loop)
         context: Any = SimpleNamespace(
-            budget=BufferBudget(1 << 20), max_frame=1 << 20, poller=self.poller, closed=lambda _: None
+            budget=BufferBudget(budget), max_frame=1 << 20, poller=self.poller, closed=lambda _: None
         )
         self.sockets: list[socket.socket] = []
         self.connections: list[Connection] = []

@@ -3,7 +3,8 @@
 Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so an idle
 connection owns no memory. Only an unfinished frame gets a buffer of its own, which grows with the bytes that have really
 arrived, never with the length that was claimed, under one budget for the whole broker. A connection that has grown a
-buffer larger than the scratch receives its next frames there, which saves copying their beginnings.
+buffer larger than the scratch receives its next frames there, which saves copying their beginnings; where several do, a
+thread helps (`receiver.py`).
 
 One request at a time. Until the answer to a request has been handed to the kernel, the next frame is not looked at; a
 client that does not read its answers therefore stops itself. A handler that cannot answer at once (long poll, waiting
@@ -12,7 +13,7 @@ for a write to be durable) parks the connection and resumes it later.
 Writing. An answer is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache to the
 socket by sendfile. `MSG_MORE` keeps header and records in one segment on the network.
 
-The three methods that touch the socket (`_receive`, `_send`, `_send_file`) are all that TLS has to replace.
+The three methods that touch the socket (`receive`, `_send`, `_send_file`) are all that TLS has to replace.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class Connection:
         "_muted",
         "_out",
         "_poller",
+        "_receiving",
         "_writing",
         "bytes_in",
         "bytes_out",
@@ -150,6 +152,7 @@ class Connection:
         self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
         self._filled = 0
         self._muted = False
+        self._receiving = False  # the receiving thread has the socket and the buffer
         self._hold = False  # another whole request is waiting right behind the one in work
         self._held: list[bytes] = []  # answers that leave with the next one
         self._out: deque[Part] = deque()
@@ -159,8 +162,8 @@ class Connection:
 
     # ------------------------------------------------------------------ reading
 
-    def _receive(self, into: memoryview) -> int:
-        """Bytes received; 0 when the peer has closed, -1 when there is nothing now."""
+    def receive(self, into: memoryview) -> int:
+        """Bytes received; 0 when the peer has closed, -1 when there is nothing now. Also called by the receiving thread."""
         try:
             return self.sock.recv_into(into)
         except (BlockingIOError, InterruptedError):
@@ -182,20 +185,39 @@ class Connection:
             room = free
         elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
             room = memoryview(self._buffer)  # frames are large here: they are received where they can stay
-        count = self._receive(room)
-        if count <= 0:
-            if count == 0:
-                self.close()
-            return
         self.last_active = self._poller.now
-        self.bytes_in += count
-        if room is not _scratch_view:
-            self._filled = filled + count
-            self._drain()
+        if room is _scratch_view:
+            count = self.receive(room)
+            if count > 0:
+                self.bytes_in += count
+                done = self._frames(_scratch_view, count)
+                if done < count and not self.closed:
+                    self._keep(_scratch_view[done:count])
+            elif count == 0:
+                self.close()
+        elif len(self.context.budget.holders) > 1 and self._poller.receiver.take(self, room):
+            self._receiving = True
+            self._poller.forget(self)
         else:
-            done = self._frames(_scratch_view, count)
-            if done < count and not self.closed:
-                self._keep(_scratch_view[done:count])
+            self._arrived(self.receive(room))
+
+    def received(self, count: int) -> None:
+        """The receiving thread is done."""
+        self._receiving = False
+        if self.closed:
+            self.sock.close()
+            return
+        self._poller.watch(self)
+        self._arrived(count)
+
+    def _arrived(self, count: int) -> None:
+        """So many bytes have come into our own buffer."""
+        if count > 0:
+            self.bytes_in += count
+            self._filled += count
+            self._drain()
+        elif count == 0:
+            self.close()
 
     def _notice_hangup(self) -> None:
         """Something happened on a connection whose request is still being answered: gone, or sending ahead?"""
@@ -434,7 +456,7 @@ class Connection:
 
     def shed(self) -> bool:
         """Give back a buffer that is only kept for later frames; false if there is an unfinished one in it."""
-        if self._filled:
+        if self._filled or self._receiving:
             return False
         self._drop_buffer()
         return True
@@ -462,5 +484,8 @@ class Connection:
         cancel = getattr(pending, "cancel", None)
         if cancel is not None:
             cancel()
-        self.sock.close()
+        if (
+            not self._receiving
+        ):  # else the number of the socket must not be given to another before the thread is done
+            self.sock.close()
         self.context.closed(self)

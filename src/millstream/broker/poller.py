@@ -12,6 +12,8 @@ import asyncio
 import select
 from typing import TYPE_CHECKING
 
+from millstream.broker.receiver import Receiver
+
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
 
@@ -19,7 +21,7 @@ CONNECTIONS_PER_TURN = 64  # the first answer of a turn waits for the handling o
 
 
 class Poller:
-    __slots__ = ("_connections", "_epoll", "_leaving", "_loop", "_turning", "now")
+    __slots__ = ("_connections", "_epoll", "_leaving", "_loop", "_turning", "now", "receiver")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,6 +30,7 @@ class Poller:
         self._leaving: list[Connection] = []  # those with answers that leave at the end of the turn
         self._turning = False
         self.now = loop.time()  # when the turn began
+        self.receiver = Receiver(loop)
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, connection: Connection) -> None:
@@ -40,7 +43,7 @@ class Poller:
             self._epoll.unregister(connection.fd)
 
     def _turn(self) -> None:
-        connections = self._connections
+        connections, receiver = self._connections, self.receiver
         self.now = self._loop.time()
         self._turning = True
         try:
@@ -48,6 +51,8 @@ class Poller:
                 connection = connections.get(fd)
                 if connection is not None:  # else another one's request has ended it
                     connection.readable()
+                    if receiver.done:  # in the meantime: it was before those that follow
+                        receiver.deliver()
         finally:
             self._turning = False
             if self._leaving:
@@ -68,3 +73,4 @@ class Poller:
     def close(self) -> None:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
+        self.receiver.close()
