@@ -26,13 +26,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.storage.segment import Segment
+from millstream.broker.file_range import FileRange
 from millstream.wire.primitives import INT32
 
 if TYPE_CHECKING:
-    from millstream.broker.dispatch import Dispatcher
+    from millstream.broker.dispatch import Dispatcher, Usual
     from millstream.broker.listener import ListenerContext
-    from millstream.broker.usual import UsualProduces
 
 logger = logging.getLogger("millstream.network")
 
@@ -46,22 +45,6 @@ KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next l
 
 _scratch = bytearray(SCRATCH_SIZE)
 _scratch_view = memoryview(_scratch)
-
-
-class FileRange:
-    """Bytes of a segment file on their way to a socket. Holds the file open until `release`."""
-
-    __slots__ = ("newest", "position", "segment", "size")
-
-    def __init__(self, segment: Segment, position: int, size: int, newest: bool) -> None:
-        segment.acquire()
-        self.segment = segment
-        self.position = position
-        self.size = size
-        self.newest = newest  # in the segment that is being written, so in memory for certain
-
-    def release(self) -> None:
-        self.segment.release()
 
 
 Part = bytes | bytearray | memoryview | FileRange
@@ -124,7 +107,7 @@ class Connection:
         "requests",
         "sock",
         "software",
-        "usual_produces",
+        "usual",
     )
 
     def __init__(
@@ -148,7 +131,7 @@ class Connection:
         self.bytes_in = self.bytes_out = self.requests = 0
         self.client_id = ""
         self.software = ""
-        self.usual_produces: UsualProduces | None = None  # kept for ProduceHandler
+        self.usual: Usual | None = None  # set by the handlers of Produce and Fetch
         self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
         self._filled = 0
         self._muted = False

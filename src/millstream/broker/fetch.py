@@ -14,8 +14,10 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from millstream.broker.connection import FileRange
 from millstream.broker.fetch_sessions import Cached, FetchSessions, Key, Session
+from millstream.broker.file_range import COPY_BELOW, FileRange, not_in_memory, read_through
+from millstream.broker.usual_fetch import UsualFetch
+from millstream.broker.usual_produce import UsualProduces
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
     FIRST_FLEXIBLE,
@@ -30,16 +32,17 @@ from millstream.wire.messages import body_start
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection, Part
+    from millstream.broker.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
 
 logger = logging.getLogger("millstream.fetch")
 
 READ_COMMITTED = 1
-COPY_BELOW = 16 * 1024  # reading a small slice is cheaper than a sendfile call of its own
-COLD_STEP = 512 * 1024  # how far apart a slice is probed for pages that are not in memory
 
 
 class FetchHandler:
+    api: Api  # set before the first request comes
+
     def __init__(
         self, partitions: Partitions, sessions: FetchSessions, max_bytes: int, max_parked: int
     ) -> None:
@@ -69,6 +72,7 @@ class FetchHandler:
             return
         fetch.session = session
         if fetch.try_answer(patient=request.max_wait_ms > 0):
+            self._remember(fetch, frame)
             return
         if len(self.parked) >= self.max_parked:
             logger.warning(
@@ -78,15 +82,25 @@ class FetchHandler:
             return
         ParkedFetch(self, fetch)
 
-    def send_warm(self, fetch: Fetch, parts: list[Part], cold: list[FileRange]) -> None:
+    def _remember(self, fetch: Fetch, frame: memoryview) -> None:
+        """The next request of this connection is probably like this one."""
+        connection = fetch.connection
+        if (
+            fetch.found >= COPY_BELOW
+            and UsualFetch.fits(fetch.request, frame, fetch.version)
+            and not isinstance(connection.usual, UsualProduces)
+        ):
+            for partition in fetch.hosted():
+                connection.usual = UsualFetch(self, fetch.request, frame, fetch.version, partition)
+
+    def send_warm(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
         """Bring cold slices into the page cache in a thread, then send."""
         self.cold_reads += len(cold)
-        connection = fetch.connection
         connection.park(None)
 
         async def warm_then_send() -> None:
             try:
-                await asyncio.get_running_loop().run_in_executor(None, _read_through, cold)
+                await asyncio.get_running_loop().run_in_executor(None, read_through, cold)
             finally:
                 if connection.closed:
                     release(parts)
@@ -107,6 +121,7 @@ class Fetch:
         "by_id",
         "connection",
         "correlation_id",
+        "found",
         "full",
         "handler",
         "request",
@@ -130,6 +145,7 @@ class Fetch:
         self.by_id = version >= FIRST_WITH_TOPIC_ID
         self.session: Session | None = None
         self.full = True
+        self.found = 0  # bytes of records
         self.behind = False  # a partition gives an older segment, and there is more to read after it
 
     def wanted(self) -> Iterator[tuple[bytes, FetchPartition, Cached | None]]:
@@ -174,6 +190,7 @@ class Fetch:
                 if result.size:
                     result.source.release()  # type: ignore[attr-defined]
             return False
+        self.found = found
         self._answer(results)
         return True
 
@@ -308,7 +325,7 @@ class Fetch:
         if small:
             out.append(small)
         if cold:
-            self.handler.send_warm(self, out, cold)
+            self.handler.send_warm(self.connection, out, cold)
         elif len(out) == 1:
             self.connection.send(bytes(out[0]))  # type: ignore[arg-type]
         else:
@@ -355,38 +372,6 @@ class ParkedFetch:
         self._handler.parked.discard(self)
         for partition in self._partitions:
             partition.fetch_waiters.discard(self)
-
-
-def not_in_memory(part: FileRange) -> bool:
-    """Whether a page of this slice would have to be read from the disk. Asks the kernel, at a few places."""
-    if part.newest:
-        return False
-    fd = part.segment.fd
-    last = part.position + part.size - 1
-    probe = [bytearray(1)]
-    try:
-        for position in (*range(part.position, last, COLD_STEP), last):
-            os.preadv(fd, probe, position, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without RWF_NOWAIT
-        return False
-    return False
-
-
-def _read_through(slices: Iterable[FileRange]) -> None:
-    """Read every page of the slices once (releases the interpreter lock while it waits for the disk)."""
-    buffer = bytearray(1024 * 1024)
-    for part in slices:
-        position, end = part.position, part.position + part.size
-        os.posix_fadvise(part.segment.fd, position, part.size, os.POSIX_FADV_WILLNEED)
-        while position < end:
-            got = os.preadv(
-                part.segment.fd, [memoryview(buffer)[: min(len(buffer), end - position)]], position
-            )
-            if not got:
-                break
-            position += got
 
 
 def release(parts: Iterable[Part]) -> None:

@@ -4,7 +4,7 @@ The hot path: a frame comes in, each batch is checked and appended by its header
 The answer waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
 until the fsync is done. acks=0 has no answer; if such a write fails the connection is closed, which is the only way
 to tell. A request with a transactional id takes one more step: `TransactionalWrites` says which partitions it may begin
-a transaction in. Requests that are like the one before them do not come here at all: see `usual.py`.
+a transaction in. Requests that are like the one before them do not come here at all: see `usual_produce.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.broker.usual import UsualProduces
+from millstream.broker.usual_produce import UsualProduces
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -33,6 +33,7 @@ from millstream.wire.produce import (
 
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
+    from millstream.broker.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
     from millstream.broker.transactions.machine import Outcome
     from millstream.broker.transactions.writes import Refused, TransactionalWrites
@@ -49,6 +50,7 @@ _time_ns = time.time_ns
 
 class ProduceHandler:
     transactions: TransactionalWrites  # set before the first request comes
+    api: Api  # set with it
 
     def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
         self.partitions = partitions
@@ -168,9 +170,9 @@ class ProduceHandler:
     ) -> None:
         repeated = Repeated.of(request, frame, version)
         if repeated is not None:
-            if connection.usual_produces is None:
-                connection.usual_produces = UsualProduces(self)
-            connection.usual_produces.remember(repeated, partition)
+            if not isinstance(connection.usual, UsualProduces):
+                connection.usual = UsualProduces(self)
+            connection.usual.remember(repeated, partition)
 
     def refuse(
         self,

@@ -192,9 +192,10 @@ class Broker:
             )
 
     def _serve_apis(self) -> None:
-        self.dispatcher.produce = Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0)
-        self.dispatcher.serve(self.dispatcher.produce)
-        self.dispatcher.serve(Api(1, "Fetch", 4, 18, raw=self.fetch.handle))
+        self.produce.api = Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0)
+        self.fetch.api = Api(1, "Fetch", 4, 18, raw=self.fetch.handle)
+        self.dispatcher.serve(self.produce.api)
+        self.dispatcher.serve(self.fetch.api)
         for family in (
             VersionsApi,
             MetadataApi,

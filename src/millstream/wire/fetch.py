@@ -23,9 +23,11 @@ from millstream.wire.primitives import (
 FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_ID = 13
+FIRST_WITHOUT_REPLICA = 15
 
-_LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
-_SESSION = struct.Struct(">ii")
+_START_V4 = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation level
+_START_V7 = struct.Struct(">iiiibii")  # ... and session id and epoch
+_START_V15 = struct.Struct(">iiibii")  # the same without the replica
 _PARTITION_V4 = struct.Struct(">iqi")  # index, offset, max bytes
 _PARTITION_V5 = struct.Struct(">iqqi")  # index, offset, log start, max bytes
 _PARTITION_V9 = struct.Struct(">iiqqi")  # index, leader epoch, offset, log start, max bytes
@@ -34,8 +36,13 @@ _PARTITION_V12 = struct.Struct(
 )  # index, leader epoch, offset, last fetched epoch, log start, max bytes
 _RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... and log start
+NOTHING_FORGOTTEN_NO_RACK = b"\x01\x01"
 _EPOCH_END = struct.Struct(">iq")
 _ABORTED = struct.Struct(">qq")
+_HEAD = struct.Struct(">iiBihi")  # size, correlation id, no tags, throttle time, error, session id
+_OLD_HEAD = struct.Struct(">iii")  # size, correlation id, throttle time
+_RESULT_WITHOUT_ABORTED = struct.Struct(">ihqqqBi")  # ... log start, how many aborted, preferred replica
+NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
 
 
 class FetchPartition(NamedTuple):
@@ -101,16 +108,20 @@ class FetchResult:
 def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
     """Decode the body of a Fetch request that begins at `at` and ends with the frame."""
     flexible = version >= FIRST_FLEXIBLE
-    replica_id = -1
-    if version <= 14:
-        replica_id = INT32.unpack_from(frame, at)[0]
-        at += 4
-    max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, at)
-    at += 13
-    session_id, session_epoch = 0, -1
-    if version >= FIRST_WITH_SESSIONS:
-        session_id, session_epoch = _SESSION.unpack_from(frame, at)
-        at += 8
+    replica_id, session_id, session_epoch = -1, 0, -1
+    if version >= FIRST_WITHOUT_REPLICA:
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = _START_V15.unpack_from(
+            frame, at
+        )
+        at += 21
+    elif version >= FIRST_WITH_SESSIONS:
+        replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = (
+            _START_V7.unpack_from(frame, at)
+        )
+        at += 25
+    else:
+        replica_id, max_wait, min_bytes, max_bytes, isolation = _START_V4.unpack_from(frame, at)
+        at += 17
     topic_count, at = read_count(frame, at, flexible)
     topics = []
     for _ in range(topic_count):
@@ -137,12 +148,15 @@ def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
         topics.append((topic, partitions))
         if flexible:
             at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
-    forgotten, at = _read_forgotten(frame, at, version)
-    rack = b""
-    if version >= 11:
-        text, at = read_compact_string(frame, at) if flexible else read_string(frame, at)
-        rack = text or b""
-    if version >= 15:
+    rack: bytes | None = b""
+    if flexible and frame[at : at + 2] == NOTHING_FORGOTTEN_NO_RACK:  # nearly always
+        forgotten: list[tuple[bytes, list[int]]] = []
+        at += 2
+    else:
+        forgotten, at = _read_forgotten(frame, at, version)
+        if version >= 11:
+            rack, at = read_compact_string(frame, at) if flexible else read_string(frame, at)
+    if version >= FIRST_WITHOUT_REPLICA and frame[at]:
         replica_id = _read_replica_state(frame, at)
     return FetchRequest(
         replica_id,
@@ -154,7 +168,7 @@ def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
         session_epoch,
         topics,
         forgotten,
-        rack,
+        rack or b"",
     )
 
 
@@ -208,73 +222,89 @@ def pack_fetch_response(
 
     Whoever sends it treats every part that is not bytes as a range of a file (or more bytes) of the size stated.
     """
-    flexible = version >= FIRST_FLEXIBLE
-    head = bytearray(4)  # the frame's size, filled in at the end
-    head += INT32.pack(correlation_id)
-    if flexible:
-        head.append(0)
-    head += b"\0\0\0\0"  # throttle time
-    if version >= FIRST_WITH_SESSIONS:
-        head += INT16.pack(error) + INT32.pack(session_id)
-    head += uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))
+    if version < FIRST_FLEXIBLE:
+        return _pack_old(correlation_id, version, error, session_id, topics)
+    current = head = bytearray(_HEAD.pack(0, correlation_id, 0, 0, error, session_id))
+    _append_uvarint(current, len(topics) + 1)
     parts: list[object] = []
-    current = head
     total = 0
     for topic, results in topics:
-        if version >= FIRST_WITH_TOPIC_ID:
-            current += topic
-        elif flexible:
-            current += uvarint(len(topic) + 1) + topic
-        else:
-            current += INT16.pack(len(topic)) + topic
-        current += uvarint(len(results) + 1) if flexible else INT32.pack(len(results))
+        if version < FIRST_WITH_TOPIC_ID:
+            _append_uvarint(current, len(topic) + 1)
+        current += topic
+        _append_uvarint(current, len(results) + 1)
         for result in results:
-            if version >= 5:
-                current += _RESULT_V5.pack(
-                    result.index, result.error, result.high_watermark, result.last_stable, result.log_start
-                )
+            aborted = result.aborted
+            told = (result.index, result.error, result.high_watermark, result.last_stable, result.log_start)
+            if not aborted:
+                current += _RESULT_WITHOUT_ABORTED.pack(*told, 0 if aborted is None else 1, -1)
             else:
-                current += _RESULT_V4.pack(
-                    result.index, result.error, result.high_watermark, result.last_stable
-                )
-            _pack_aborted(current, result.aborted, flexible)
-            if version >= 11:
-                current += b"\xff\xff\xff\xff"  # preferred read replica: none
+                current += _RESULT_V5.pack(*told)
+                _append_uvarint(current, len(aborted) + 1)
+                for transaction in aborted:
+                    current += _ABORTED.pack(*transaction)
+                    current.append(0)
+                current += NO_PREFERRED_REPLICA
             size = result.size
-            if flexible:
-                current += uvarint(size + 1)
-            else:
-                current += INT32.pack(size)
+            _append_uvarint(current, size + 1)
             if size:
                 parts.append(current)
                 parts.append(result.source)
                 total += len(current) + size
                 current = bytearray()
-            if flexible:
-                if result.diverging is None and result.leader is None:
-                    current.append(0)
-                else:
-                    current += _partition_tags(result)
-        if flexible:
-            current.append(0)
-    if flexible:
+            if result.diverging is None and result.leader is None:
+                current.append(0)
+            else:
+                current += _partition_tags(result)
         current.append(0)
-    if current:
-        parts.append(current)
-        total += len(current)
-    INT32.pack_into(head, 0, total - 4)
+    current.append(0)
+    parts.append(current)
+    INT32.pack_into(head, 0, total + len(current) - 4)
     return parts
 
 
-def _pack_aborted(out: bytearray, aborted: list[tuple[int, int]] | None, flexible: bool) -> None:
-    if aborted is None:
-        out += b"\0" if flexible else b"\xff\xff\xff\xff"
-        return
-    out += uvarint(len(aborted) + 1) if flexible else INT32.pack(len(aborted))
-    for producer_id, first_offset in aborted:
-        out += _ABORTED.pack(producer_id, first_offset)
-        if flexible:
-            out.append(0)
+def _pack_old(
+    correlation_id: int,
+    version: int,
+    error: int,
+    session_id: int,
+    topics: list[tuple[bytes, list[FetchResult]]],
+) -> list[object]:
+    """Versions before 12."""
+    current = head = bytearray(_OLD_HEAD.pack(0, correlation_id, 0))
+    if version >= FIRST_WITH_SESSIONS:
+        current += INT16.pack(error) + INT32.pack(session_id)
+    current += INT32.pack(len(topics))
+    parts: list[object] = []
+    total = 0
+    for topic, results in topics:
+        current += INT16.pack(len(topic)) + topic + INT32.pack(len(results))
+        for result in results:
+            told = (result.index, result.error, result.high_watermark, result.last_stable)
+            current += _RESULT_V5.pack(*told, result.log_start) if version >= 5 else _RESULT_V4.pack(*told)
+            aborted = result.aborted
+            current += INT32.pack(-1 if aborted is None else len(aborted))
+            for transaction in aborted or ():
+                current += _ABORTED.pack(*transaction)
+            if version >= 11:
+                current += NO_PREFERRED_REPLICA
+            current += INT32.pack(result.size)
+            if result.size:
+                parts.append(current)
+                parts.append(result.source)
+                total += len(current) + result.size
+                current = bytearray()
+    if current:
+        parts.append(current)
+    INT32.pack_into(head, 0, total + len(current) - 4)
+    return parts
+
+
+def _append_uvarint(out: bytearray, value: int) -> None:
+    if value < 0x80:
+        out.append(value)
+    else:
+        out += uvarint(value)
 
 
 def _partition_tags(result: FetchResult) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.broker.partitions import Partition
-from millstream.broker.usual import MAX_KINDS, UsualProduces
+from millstream.broker.usual_produce import MAX_KINDS, UsualProduces
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import HEADER_SIZE, TRANSACTIONAL
@@ -42,6 +42,7 @@ class Client:
         self.partition.become_leader(3, (1,), (1,))
         self.version = version
         self.answers: list[bytes] = []
+        self.api = None  # it is its own handler
         self.usual = UsualProduces(self)  # type: ignore[arg-type]
         self.remember(self.batch(100))
 

@@ -42,10 +42,11 @@ class UsualProduces:
     Requests for the partitions of one topic have prefixes of one length, so one look finds the kind.
     """
 
-    __slots__ = ("_handler", "_kinds", "_layouts", "_prefix_end")
+    __slots__ = ("_handler", "_kinds", "_layouts", "_prefix_end", "api")
 
     def __init__(self, handler: ProduceHandler) -> None:
         self._handler = handler
+        self.api = handler.api
         self._prefix_end = 0
         self._kinds: dict[bytes, Kind] = {}
 
