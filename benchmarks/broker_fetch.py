@@ -1,9 +1,10 @@
-"""Fetch: 1 MB at a time from a log of 1 GB, against Kafka; and ours from a log of 10 GB against one of 100 MB.
+"""Fetch: 1 MB at a time from a log of 1 GB, against Kafka; and from a log of 10 GB against one of 100 MB, ours and Kafka's.
 
 The logs hold batches of 64 KB and lie in the page cache, as the tail of a log does that consumers keep up with. Four
 connections read four partitions: on one partition they would march in step and measure the CPU's cache. For the
-second question both logs are ours: whatever grows with the log (index search, segments, open files) shows as a ratio
-below 1. Once in order, once at random offsets, where every fetch searches the index anew.
+second question both logs lie on one broker: whatever grows with the log (index search, segments, open files) shows as a
+ratio below 1. Once in order, once at random offsets, where every fetch searches the index anew. The kernel's own tables of
+10 GB of pages do not fit into the processor's caches either, so Kafka's figures tell how much of the loss is the machine's.
 """
 
 import sys
@@ -60,52 +61,54 @@ def against_kafka(report: Report, used: list[brokers.Broker]) -> None:
             brokers.delete_topic(broker, topic)
 
 
-def large_against_small(report: Report, ours: brokers.Broker) -> None:
-    """Pairs of (10 GB, 100 MB) on our broker; the columns ours and kafka hold large and small."""
+def large_against_small(report: Report, broker: brokers.Broker) -> None:
+    """Pairs of (10 GB, 100 MB) on one broker; the columns ours and kafka hold large and small."""
     large = LARGE_BYTES // 5 if report.options.quick else LARGE_BYTES
     names = {
         random: f"fetch 1 MB {'at random offsets' if random else 'in order'}" for random in (False, True)
     }
-    label = f"{large / 1e9:g} GB log against 100 MB"
+    whose = "both ours" if broker.name == OURS else "both Kafka's"
+    label = f"{large / 1e9:g} GB log against 100 MB ({whose})"
     if not any(report.options.only in f"{name}, {label}" for name in names.values()):
         return
     sizes = {"large": large, "small": SMALL_BYTES}
     for topic, size in sizes.items():
-        fill(ours, topic, size)
+        fill(broker, topic, size)
+    load.fetch(broker, "small", fetch_bytes=1 << 20, seconds=report.options.warm_seconds)
     for random, name in names.items():
         samples: dict[str, list[common.Result]] = {topic: [] for topic in sizes}
         for pair in range(report.options.pairs):
             for topic in list(sizes)[:: 1 if pair % 2 == 0 else -1]:
                 result = load.fetch(
-                    ours, topic, fetch_bytes=1 << 20, random=random, seconds=report.options.seconds
+                    broker, topic, fetch_bytes=1 << 20, random=random, seconds=report.options.seconds
                 )
                 samples[topic].append(result)
-        rates = {topic: [result["mb_per_s"] for result in results] for topic, results in samples.items()}
-        ratios = [a / b for a, b in zip(rates["large"], rates["small"], strict=True)]
-        middle = {topic: median(values) for topic, values in rates.items()}
         report.samples[f"{name}, {label}"] = samples
-        report.rows.append(
-            common.Row(
-                workload=f"{name}, {label} (both ours)",
-                unit="MB/s",
-                ours=middle["large"],
-                kafka=middle["small"],
-                ratios=ratios,
-                cpu_ratio=None,
-                aim=">= 0.95",
-                met=median(ratios) >= 0.95,
+        for key, unit, aim in (("mb_per_s", "MB/s", ">= 0.95"), ("p50_us", "us", "")):
+            values = {topic: [result[key] for result in results] for topic, results in samples.items()}
+            ratios = [a / b for a, b in zip(values["large"], values["small"], strict=True)]
+            aim = aim if broker.name == OURS else ""
+            report.rows.append(
+                common.Row(
+                    workload=f"{name}, {label}" + ("" if key == "mb_per_s" else ", p50"),
+                    unit=unit,
+                    ours=median(values["large"]),
+                    kafka=median(values["small"]),
+                    ratios=ratios,
+                    cpu_ratio=None,
+                    aim=aim,
+                    met=median(ratios) >= 0.95 if aim else None,
+                )
             )
-        )
     for topic in sizes:
-        brokers.delete_topic(ours, topic)
+        brokers.delete_topic(broker, topic)
 
 
 def measure(report: Report) -> None:
     with common.both(report.options, report) as used:
         against_kafka(report, used)
         for broker in used:
-            if broker.name == OURS:
-                large_against_small(report, broker)
+            large_against_small(report, broker)
 
 
 if __name__ == "__main__":
