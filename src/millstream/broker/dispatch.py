@@ -78,7 +78,7 @@ class Api:
 
 
 class Usual(Protocol):
-    """What a connection is used to: requests like those before go a short way, at whose end nothing is decoded."""
+    """What a connection has sent of late: a request like one of those takes a short way, without being decoded."""
 
     @property
     def api(self) -> Api: ...
