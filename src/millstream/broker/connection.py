@@ -46,7 +46,6 @@ KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next l
 _scratch = bytearray(SCRATCH_SIZE)
 _scratch_view = memoryview(_scratch)
 
-
 Part = bytes | bytearray | memoryview | FileRange
 
 

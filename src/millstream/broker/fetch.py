@@ -22,6 +22,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
     FIRST_FLEXIBLE,
     FIRST_WITH_TOPIC_ID,
+    READ_COMMITTED,
     FetchPartition,
     FetchRequest,
     FetchResult,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from millstream.broker.partitions import Partition, Partitions
 
 logger = logging.getLogger("millstream.fetch")
-
-READ_COMMITTED = 1
 
 
 class FetchHandler:

@@ -1,6 +1,6 @@
 """A thread that receives large frames, so that copying them out of the socket does not wait for the loop, nor the loop for it.
 
-Half of what a produce request of a megabyte costs is the kernel's copy out of the socket. Where several connections send
+A third of what a produce request of a megabyte costs is the kernel's copy out of the socket. Where several connections send
 such requests, the loop hands the next copy to this thread and meanwhile checks and writes what has come before; the
 interpreter lock is free during all of them. The thread does one `recv_into` at a time, which never waits, and knows nothing
 of frames. Until it is done the connection is nobody else's.
@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millstream.broker.connection import Connection
 
-WORTH_IT = (
-    128 * 1024
-)  # bytes that wait in the socket: handing over costs as much as copying a few dozen kilobytes
+WORTH_IT = 128 * 1024  # bytes that wait in the socket; handing over costs as much as copying some 50 KB
 IN_QUEUE = 2  # with more waiting, the loop is faster itself
 
 _INT = struct.Struct("i")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.file_range import COPY_BELOW, FileRange, not_in_memory
 from millstream.wire.errors import KafkaError
-from millstream.wire.fetch import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_ID, FetchRequest
+from millstream.wire.fetch import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_ID, READ_COMMITTED, FetchRequest
 from millstream.wire.primitives import uvarint
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
     from millstream.storage.log import Upto
 
-FETCH, READ_COMMITTED = 1, 1
+FETCH = 1  # the API
 _REST = b"\0\0\1\1\0"  # behind a partition: its tags, those of its topic, nothing to forget, no rack, tags
 _TAIL = b"\0\0\0"  # behind the records: tags of partition, topic and answer
 _BEHIND_OFFSET = 16 + len(_REST)  # last fetched epoch, log start, max bytes

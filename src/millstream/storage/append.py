@@ -31,12 +31,10 @@ from millstream.storage.producers import REMEMBERED, ProducerTable, encode_marke
 from millstream.storage.segment import OPEN_END, SNAPSHOT, Segment, file_stem
 from millstream.wire.batch import (
     CODEC_MASK,
-    CONTROL,
     CRC_START,
     HEADER,
     HEADER_SIZE,
     LENGTH_END,
-    LOG_APPEND_TIME,
     MAGIC,
     MAX_SEQUENCE,
     SMALLEST_RECORD,
@@ -48,7 +46,6 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 NEVER = (1 << 63) - 1
 MAX_RELATIVE = 0x7FFFFFFF
-_REFUSED_BITS = CONTROL | LOG_APPEND_TIME
 _STAMP = Struct(">qii")  # base offset, length, leader epoch
 
 _unpack_header = HEADER.unpack_from

@@ -24,6 +24,7 @@ FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITHOUT_REPLICA = 15
+READ_COMMITTED = 1  # the isolation level
 
 _START_V4 = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation level
 _START_V7 = struct.Struct(">iiiibii")  # ... and session id and epoch
@@ -36,13 +37,13 @@ _PARTITION_V12 = struct.Struct(
 )  # index, leader epoch, offset, last fetched epoch, log start, max bytes
 _RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... and log start
-NOTHING_FORGOTTEN_NO_RACK = b"\x01\x01"
+_NOTHING_FORGOTTEN_NO_RACK = b"\x01\x01"
 _EPOCH_END = struct.Struct(">iq")
 _ABORTED = struct.Struct(">qq")
 _HEAD = struct.Struct(">iiBihi")  # size, correlation id, no tags, throttle time, error, session id
 _OLD_HEAD = struct.Struct(">iii")  # size, correlation id, throttle time
 _RESULT_WITHOUT_ABORTED = struct.Struct(">ihqqqBi")  # ... log start, how many aborted, preferred replica
-NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
+_NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
 
 
 class FetchPartition(NamedTuple):
@@ -149,7 +150,7 @@ def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
         if flexible:
             at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
     rack: bytes | None = b""
-    if flexible and frame[at : at + 2] == NOTHING_FORGOTTEN_NO_RACK:  # nearly always
+    if flexible and frame[at : at + 2] == _NOTHING_FORGOTTEN_NO_RACK:  # nearly always
         forgotten: list[tuple[bytes, list[int]]] = []
         at += 2
     else:
@@ -244,7 +245,7 @@ def pack_fetch_response(
                 for transaction in aborted:
                     current += _ABORTED.pack(*transaction)
                     current.append(0)
-                current += NO_PREFERRED_REPLICA
+                current += _NO_PREFERRED_REPLICA
             size = result.size
             _append_uvarint(current, size + 1)
             if size:
@@ -287,7 +288,7 @@ def _pack_old(
             for transaction in aborted or ():
                 current += _ABORTED.pack(*transaction)
             if version >= 11:
-                current += NO_PREFERRED_REPLICA
+                current += _NO_PREFERRED_REPLICA
             current += INT32.pack(result.size)
             if result.size:
                 parts.append(current)

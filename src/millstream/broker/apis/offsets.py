@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS, Partition
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.fetch import READ_COMMITTED
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -20,7 +21,6 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 # The version that knows it.
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 NEVER = 1000
-READ_COMMITTED = 1
 NOTHING = (-1, -1, -1)
 
 
