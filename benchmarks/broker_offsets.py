@@ -23,7 +23,7 @@ import members
 from brokers import Broker
 from common import Measure, Report, Workload
 from members import Line
-from millstream.broker.shards import places
+from millstream.broker.coordinators.runtime import places
 
 MILLION = 1_000_000
 SHARDS = 50

@@ -19,9 +19,9 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from millstream.pipeline.columns.decoding import Reader, decoder_of
 from millstream.serdes import RegisteredSchema
 from millstream.serdes.bodies import ProtobufBody
+from millstream.spark.columns.decoding import Reader, decoder_of
 
 AVRO = {
     "type": "record",

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from connector import available, jars
 from millstream.client import Admin, ClientConfig, Cluster, Fetcher, NewTopic, Producer, visible_batches
 from millstream.client.fetch import next_offset
-from millstream.pipeline.session import spark as start_spark
+from millstream.spark.session import spark as start_spark
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch, iter_records
 

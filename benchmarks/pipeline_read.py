@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from apache_kafka import ApacheKafka
 from connector import jars
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
-from millstream.pipeline.session import spark as start_spark
+from millstream.spark.session import spark as start_spark
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch
 
@@ -72,7 +72,7 @@ def cpu_seconds() -> float:
     for child in psutil.Process().children(recursive=True):
         try:
             line = " ".join(child.cmdline())
-            if "pyspark" in line or "millstream.pipeline.daemon" in line or "org.apache.spark" in line:
+            if "pyspark" in line or "millstream.spark.daemon" in line or "org.apache.spark" in line:
                 times = child.cpu_times()
                 total += times.user + times.system
         except psutil.Error:

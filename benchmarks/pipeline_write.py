@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import available, jars
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
-from millstream.pipeline.session import spark as start_spark
+from millstream.spark.session import spark as start_spark
 from millstream.testing import Broker
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 import psutil
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
-from millstream.registry.records import Content, Version, schema_key
+from millstream.registry.schema_records import Content, Version, schema_key
 from millstream.testing import Broker
 from millstream.wire.records import Record
 

@@ -30,7 +30,7 @@ from apache_kafka import Unavailable, cache_folder, java_program
 from connector import class_path
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.client.groups import Groups
-from millstream.pipeline.streams import StreamsBuilder, TimeWindows, col, minutes
+from millstream.streams import StreamsBuilder, TimeWindows, col, minutes
 from millstream.wire.records import Record
 
 HERE = Path(__file__).resolve().parent
@@ -104,8 +104,8 @@ def fill(cluster: Cluster, topic: str, size: int, records: int, keys: int) -> No
 
 def serve(name: str, bootstrap: str, application: str, source: str, out: str, state: str) -> None:
     """Our application, in a process of its own until it is told to end."""
-    from millstream.pipeline.session import spark
-    from millstream.pipeline.streams.runtime import Streams
+    from millstream.spark.session import spark
+    from millstream.streams.runtime import Streams
 
     builder = StreamsBuilder()
     OURS[name](builder, source, out)

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millstream.pipeline.streams import StreamsBuilder, TimeWindows, minutes
-from millstream.pipeline.streams.serdes import JSON, LONG, STRING
-from millstream.pipeline.streams.task import Task
+from millstream.streams import StreamsBuilder, TimeWindows, minutes
+from millstream.streams.serdes import JSON, LONG, STRING
+from millstream.streams.task import Task
 
 TABLE_ROWS = 1_000_000
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
-from millstream.pipeline.daemon import keep_freed_memory
-from millstream.pipeline.streams import StreamsBuilder, TimeWindows, col, minutes
-from millstream.pipeline.streams.runtime import Streams, worker
-from millstream.pipeline.streams.runtime.work import Work
-from millstream.pipeline.streams.serdes import JSON
+from millstream.spark.daemon import keep_freed_memory
+from millstream.streams import StreamsBuilder, TimeWindows, col, minutes
+from millstream.streams.runtime import Streams, worker
+from millstream.streams.runtime.work import Work
+from millstream.streams.serdes import JSON
 from millstream.testing import Broker
 from millstream.wire.records import Record
 

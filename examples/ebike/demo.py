@@ -33,10 +33,10 @@ from stages import application  # noqa: E402
 
 from millstream.client import ClientConfig, Cluster, Fetcher, visible_batches  # noqa: E402
 from millstream.client.fetch import next_offset  # noqa: E402
-from millstream.pipeline.runner.book import Book  # noqa: E402
-from millstream.pipeline.runner.java import java_problem  # noqa: E402
-from millstream.pipeline.runner.records import ENDED, FAILED, RUNNING, Status  # noqa: E402
-from millstream.pipeline.streams.runtime import Streams  # noqa: E402
+from millstream.spark.runner.java import java_problem  # noqa: E402
+from millstream.spark.runner.status_records import ENDED, FAILED, RUNNING, Status  # noqa: E402
+from millstream.spark.runner.status_topic import Book  # noqa: E402
+from millstream.streams.runtime import Streams  # noqa: E402
 from millstream.testing import Broker  # noqa: E402
 from millstream.wire.errors import KafkaError  # noqa: E402
 from millstream.wire.records import iter_records  # noqa: E402

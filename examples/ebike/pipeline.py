@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from stages import application
 
-from millstream.pipeline.columns import from_registry
+from millstream.spark.columns import from_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millstream.pipeline.runner.app import Settings
+    from millstream.spark.runner.pipeline_file import Settings
 
 NAME = "ebike"  # what `millstream pipeline` calls it
 EVENTS, AUDIT, ALERTS, TRENDS, DEAD = (

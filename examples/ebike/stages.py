@@ -14,7 +14,8 @@ from typing import Any
 
 from plant import BY_STAGE, EVENTS, PARTITIONS, STAGE_TABLE
 
-from millstream.pipeline.streams import (
+from millstream.serdes import SchemaRegistry
+from millstream.streams import (
     Errors,
     StreamsBuilder,
     TimeWindows,
@@ -24,8 +25,7 @@ from millstream.pipeline.streams import (
     seconds,
     serdes,
 )
-from millstream.pipeline.streams.runtime import Streams
-from millstream.serdes import SchemaRegistry
+from millstream.streams.runtime import Streams
 
 APPLICATION = "ebike-stages"
 

@@ -3,7 +3,7 @@
 python examples/streams/clicks_and_users.py     feeds some records through the test driver and prints what comes out
 """
 
-from millstream.pipeline.streams import JoinWindows, StreamsBuilder, Topology, seconds
+from millstream.streams import JoinWindows, StreamsBuilder, Topology, seconds
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [

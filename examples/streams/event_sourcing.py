@@ -14,15 +14,7 @@ python examples/streams/run.py event_sourcing --serve 7070     on Spark; asks th
 
 from typing import Any
 
-from millstream.pipeline.streams import (
-    Context,
-    Processor,
-    Record,
-    StreamsBuilder,
-    Topology,
-    key_value_store,
-    serdes,
-)
+from millstream.streams import Context, Processor, Record, StreamsBuilder, Topology, key_value_store, serdes
 from millstream.testing.topology import TopologyTestDriver
 
 ALLOWED = {("place", None): "placed", ("pay", "placed"): "paid", ("cancel", "placed"): "cancelled"}

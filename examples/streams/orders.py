@@ -16,15 +16,7 @@ python examples/streams/run.py orders --serve 7070     on Spark; asks for the st
 
 from typing import Any
 
-from millstream.pipeline.streams import (
-    Context,
-    Processor,
-    Record,
-    StreamsBuilder,
-    Topology,
-    key_value_store,
-    serdes,
-)
+from millstream.streams import Context, Processor, Record, StreamsBuilder, Topology, key_value_store, serdes
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [

@@ -3,15 +3,7 @@
 python examples/streams/pageviews_by_region.py     feeds some views through the test driver and prints what comes out
 """
 
-from millstream.pipeline.streams import (
-    StreamsBuilder,
-    Suppressed,
-    TimeWindows,
-    Topology,
-    minutes,
-    seconds,
-    serdes,
-)
+from millstream.streams import StreamsBuilder, Suppressed, TimeWindows, Topology, minutes, seconds, serdes
 from millstream.testing.topology import TopologyTestDriver
 
 VIEWS = [(1, "alice"), (20, "bob"), (59, "alice"), (70, "alice"), (140, "carol")]  # second, user

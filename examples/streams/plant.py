@@ -11,15 +11,7 @@ python examples/streams/plant.py     feeds a minute of the plant through the tes
 
 from typing import Any
 
-from millstream.pipeline.streams import (
-    StreamsBuilder,
-    Suppressed,
-    TimeWindows,
-    Topology,
-    minutes,
-    seconds,
-    serdes,
-)
+from millstream.streams import StreamsBuilder, Suppressed, TimeWindows, Topology, minutes, seconds, serdes
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [

@@ -38,9 +38,9 @@ from millstream.client import (
     visible_batches,
 )
 from millstream.client.fetch import next_offset
-from millstream.pipeline.streams import Topology
-from millstream.pipeline.streams.operators.joins import EMIT_EVERY
-from millstream.pipeline.streams.runtime import Streams
+from millstream.streams import Topology
+from millstream.streams.operators.joins import EMIT_EVERY
+from millstream.streams.runtime import Streams
 from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.murmur2 import partition_for

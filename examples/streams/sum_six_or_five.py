@@ -6,7 +6,7 @@ record of a key takes the place of the old one, so only 2 and 3 count.
 python examples/streams/sum_six_or_five.py     feeds the records through the test driver and prints both sums
 """
 
-from millstream.pipeline.streams import Materialized, StreamsBuilder, Topology, serdes
+from millstream.streams import Materialized, StreamsBuilder, Topology, serdes
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [("numbers", "a", 1, 0), ("numbers", "b", 2, 1), ("numbers", "a", 3, 2)]

@@ -3,7 +3,7 @@
 python examples/streams/upper_case.py     feeds two records through the test driver and prints what comes out
 """
 
-from millstream.pipeline.streams import StreamsBuilder, Topology
+from millstream.streams import StreamsBuilder, Topology
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [("text", "1", "hello", 0), ("text", "2", "mill", 1)]

@@ -3,7 +3,7 @@
 python examples/streams/word_count.py     feeds a few lines through the test driver and prints what comes out
 """
 
-from millstream.pipeline.streams import StreamsBuilder, Topology
+from millstream.streams import StreamsBuilder, Topology
 from millstream.testing.topology import TopologyTestDriver
 
 RECORDS = [("lines", None, "all streams lead to Kafka", 0), ("lines", None, "join all streams", 1)]

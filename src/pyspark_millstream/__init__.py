@@ -3,6 +3,6 @@
 So `spark.read.format("millstream")` works in any session, with nothing to register and no jar.
 """
 
-from millstream.pipeline.datasource import MillstreamDataSource as DefaultSource
+from millstream.spark.datasource import MillstreamDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

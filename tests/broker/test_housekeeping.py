@@ -10,8 +10,8 @@ import pytest
 
 from millstream.broker.housekeeping import Housekeeping
 from millstream.storage import flush
-from millstream.storage.folder import LogFolders
 from millstream.storage.log import PartitionLog
+from millstream.storage.log_dirs import LogFolders
 from millstream.storage.segment import Segment
 from millstream.wire.errors import ErrorCode, KafkaError
 

@@ -21,9 +21,9 @@ from millstream.client import (
 )
 from millstream.client.admin import BROKER, DELETE, SET, TOPIC
 from millstream.client.fetch import next_offset
-from millstream.client.hot import Fetched
 from millstream.testing import Broker
 from millstream.wire.batch import read_header
+from millstream.wire.client_messages import Fetched
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, encode_marker, iter_records
 

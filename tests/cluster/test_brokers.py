@@ -16,7 +16,7 @@ from millstream.cluster.commands import (
     UpdateFeatures,
     UpgradeType,
 )
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     BrokerDown,
     BrokerUp,
     Controller,

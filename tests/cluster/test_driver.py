@@ -28,7 +28,7 @@ from millstream.cluster.controller import Context
 from millstream.cluster.driver import KEEP_ENTRIES, Controller
 from millstream.cluster.image import Delta, Image
 from millstream.cluster.local_store import LocalStore
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     BrokerDown,
     BrokerUp,
     Endpoint,

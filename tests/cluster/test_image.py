@@ -18,7 +18,7 @@ from millstream.cluster.commands import (
 )
 from millstream.cluster.commands import CreatePartitions as More
 from millstream.cluster.image import Image, PartitionChange, difference
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     BrokerDown,
     BrokerUp,
     Config,

@@ -40,7 +40,7 @@ from millstream.cluster.commands import (
 from millstream.cluster.commands import BrokerLost as Lost
 from millstream.cluster.configs import rules_for
 from millstream.cluster.image import Image, PartitionKey
-from millstream.cluster.records import NO_LEADER, Partition, Record, decode, encode
+from millstream.cluster.metadata_records import NO_LEADER, Partition, Record, decode, encode
 from millstream.wire.errors import KafkaError
 
 from .world import World

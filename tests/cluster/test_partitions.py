@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from millstream.cluster.metadata_records import Partition
 from millstream.cluster.partitions import (
     Election,
     Rules,
@@ -20,7 +21,6 @@ from millstream.cluster.partitions import (
     reelect,
     settle,
 )
-from millstream.cluster.records import Partition
 
 from .world import shape, topic_id
 

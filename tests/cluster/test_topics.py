@@ -17,8 +17,8 @@ from millstream.cluster.commands import (
     TopicDeleted,
 )
 from millstream.cluster.context import random_topic_id
-from millstream.cluster.names import name_problem
-from millstream.cluster.records import Config, Partition, Topic
+from millstream.cluster.metadata_records import Config, Partition, Topic
+from millstream.cluster.topic_names import name_problem
 from millstream.settings.values import InvalidSetting
 from millstream.wire.errors import ErrorCode, KafkaError
 

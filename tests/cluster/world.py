@@ -10,7 +10,7 @@ from uuid import UUID
 from millstream.cluster.commands import BrokerLost, Command, CreateTopics, NewTopic, RegisterBroker
 from millstream.cluster.controller import Context, Decision, decide
 from millstream.cluster.image import Delta, Image
-from millstream.cluster.records import Endpoint, Partition, Record
+from millstream.cluster.metadata_records import Endpoint, Partition, Record
 from millstream.wire.errors import KafkaError
 
 R = TypeVar("R")

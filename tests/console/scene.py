@@ -7,9 +7,9 @@ import time
 
 from millstream.client import LATEST, Admin, ClientConfig, Cluster, NewTopic, Producer, list_offsets
 from millstream.client.groups import Groups
-from millstream.pipeline.runner.records import TOPIC as PIPELINES
-from millstream.pipeline.runner.records import QueryStatus, Status, status_key, write_status
 from millstream.serdes import Encoder, SchemaRegistry
+from millstream.spark.runner.status_records import TOPIC as PIPELINES
+from millstream.spark.runner.status_records import QueryStatus, Status, status_key, write_status
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record
 

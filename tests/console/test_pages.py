@@ -8,8 +8,8 @@ from collections.abc import Callable
 from millstream.client import Admin, Cluster
 from millstream.client.admin import TOPIC
 from millstream.client.groups import Groups
-from millstream.pipeline.runner.records import QueryStatus, Status, status_key, write_status
 from millstream.serdes import Encoder, SchemaRegistry
+from millstream.spark.runner.status_records import QueryStatus, Status, status_key, write_status
 from millstream.wire.records import Record
 from tests.registry.running import RunningRegistry
 

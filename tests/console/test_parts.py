@@ -8,15 +8,15 @@ import pytest
 from hypothesis import strategies as st
 
 from millstream.client import Fetched
+from millstream.console.batch_search import Damaged
+from millstream.console.console_config import ConsoleSettings
+from millstream.console.formatting import Paging, number, size
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
-from millstream.console.scanning import Damaged
+from millstream.console.record_display import Shower, when
 from millstream.console.search import Search
 from millstream.console.search_worker import PARTS, Searcher, TextTest
-from millstream.console.series import Series, SeriesTable
-from millstream.console.settings import ConsoleSettings
-from millstream.console.showing import Shower, when
-from millstream.console.words import Paging, number, size
+from millstream.console.time_series import Series, SeriesTable
 from millstream.settings.values import InvalidSetting
 from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.compression import CODEC_IDS

@@ -88,7 +88,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 )
 def test_produce_and_read_through_spark(secured: Secured, protocol: str, mechanism: str) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
-    from tests.pipeline.source.reading import read, values
+    from tests.spark.source.reading import read, values
 
     properties = secured.properties(protocol, mechanism)
     topic = f"{protocol}-{mechanism}".lower()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from millstream.registry.codegen import generate
-from millstream.registry.formats import parse
 from millstream.registry.main import main
+from millstream.schemas import parse
 from millstream.serdes import Decoder, Encoder, SchemaRegistry
 
 from .client import Api, record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.registry.levels import LEVELS
+from millstream.registry.compatibility_levels import LEVELS
 
 from .client import Api, body, field, record
 from .test_subjects import AB, A, refused

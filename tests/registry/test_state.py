@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from millstream.registry import contexts, records
-from millstream.registry.formats import Reference
-from millstream.registry.records import Content, Version
+from millstream.registry import contexts, schema_records
+from millstream.registry.schema_records import Content, Version
 from millstream.registry.state import State
+from millstream.schemas import Reference
 
 
 def entry(key: dict[str, Any], value: dict[str, Any] | None) -> tuple[bytes, bytes | None, int]:
@@ -92,11 +92,11 @@ def test_tombstones_and_ids_that_stay_used() -> None:
 
 
 def test_what_is_written_is_what_confluents_registry_writes() -> None:
-    assert records.schema_key("a", 1) == b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
-    assert records.config_key(None) == b'{"keytype":"CONFIG","magic":0}'
-    assert records.config_key("a") == b'{"keytype":"CONFIG","subject":"a","magic":0}'
-    assert records.noop_key() == b'{"keytype":"NOOP","magic":0}'
-    assert records.delete_subject_key("a") == b'{"keytype":"DELETE_SUBJECT","subject":"a","magic":0}'
+    assert schema_records.schema_key("a", 1) == b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
+    assert schema_records.config_key(None) == b'{"keytype":"CONFIG","magic":0}'
+    assert schema_records.config_key("a") == b'{"keytype":"CONFIG","subject":"a","magic":0}'
+    assert schema_records.noop_key() == b'{"keytype":"NOOP","magic":0}'
+    assert schema_records.delete_subject_key("a") == b'{"keytype":"DELETE_SUBJECT","subject":"a","magic":0}'
     content = Content("JSON", "{}", (Reference("n", "s", 2),))
     value = json.loads(Version("a", 1, 3, content).value())
     assert value == {

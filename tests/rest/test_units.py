@@ -11,13 +11,13 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from millstream.http.settings import HttpSettings
-from millstream.rest.api.around import ranked
-from millstream.rest.instances import matching
+from millstream.http.service_config import HttpSettings
+from millstream.rest.api.middleware import ranked
+from millstream.rest.consumer_instances import matching
 from millstream.rest.json_stream import BadStream, JsonStream
-from millstream.rest.kafka_settings import known, translated
+from millstream.rest.librdkafka_config import known, translated
 from millstream.rest.main import main
-from millstream.rest.settings import SETTINGS, RestSettings
+from millstream.rest.rest_config import SETTINGS, RestSettings
 from millstream.serdes.avro_json import AvroJson, Mismatch
 from millstream.settings.values import InvalidSetting
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.registry.formats import Reference
+from millstream.schemas import Reference
 from millstream.serdes import (
     Decoder,
     Encoder,

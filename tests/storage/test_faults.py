@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millstream.storage import append
-from millstream.storage.folder import LogFolders
 from millstream.storage.log import PartitionLog
+from millstream.storage.log_dirs import LogFolders
 from millstream.wire.batch import TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
 

@@ -19,7 +19,7 @@ import pytest
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage.dump import dump
-from millstream.storage.folder import LogFolders
+from millstream.storage.log_dirs import LogFolders
 from millstream.wire.batch import LOG_APPEND_TIME
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import iter_records

@@ -62,9 +62,9 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, ValueError, InvalidSetting) as error:
         print(f"millstream broker: {error}", file=sys.stderr)
         return 2
-    from millstream.broker import logs
+    from millstream.broker import log_format
 
-    logs.configure(settings.string("millstream.log.format"), settings.string("millstream.log.level"))
+    log_format.configure(settings.string("millstream.log.format"), settings.string("millstream.log.level"))
     for warning in settings.warnings():
         logging.getLogger("millstream.settings").warning("%s", warning)
     from millstream.broker.server import Broker, CannotStart

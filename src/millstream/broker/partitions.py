@@ -18,13 +18,13 @@ from uuid import UUID
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.fetch import ParkedFetch
-    from millstream.broker.shards import ShardedTopic
+    from millstream.broker.apis.fetch import ParkedFetch
+    from millstream.broker.coordinators.runtime import ShardedTopic
     from millstream.cluster.image import Delta, Image
-    from millstream.cluster.records import Partition as PartitionRecord
+    from millstream.cluster.metadata_records import Partition as PartitionRecord
     from millstream.settings.log_config import LogConfig
-    from millstream.storage.folder import LogFolders
     from millstream.storage.log import PartitionLog
+    from millstream.storage.log_dirs import LogFolders
 
 logger = logging.getLogger("millstream.partitions")
 

@@ -15,38 +15,38 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from millstream.broker.apis.acls import AclsApi
+from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, VersionsApi
 from millstream.broker.apis.cluster import ClusterApi
 from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
-from millstream.broker.apis.coordinators import GROUP, TRANSACTION, CoordinatorsApi
+from millstream.broker.apis.fetch import FetchHandler
+from millstream.broker.apis.fetch_sessions import FetchSessions
+from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, CoordinatorsApi
 from millstream.broker.apis.group_offsets import GroupOffsetsApi
 from millstream.broker.apis.groups import GroupsApi
+from millstream.broker.apis.log_dirs import ProducersApi
 from millstream.broker.apis.metadata import MetadataApi
-from millstream.broker.apis.offsets import OffsetsApi
-from millstream.broker.apis.producers import ProducersApi
+from millstream.broker.apis.partition_offsets import OffsetsApi
+from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
-from millstream.broker.apis.versions import SUPPORTED_FEATURES, VersionsApi
-from millstream.broker.cleaning import Cleaning
-from millstream.broker.connection import BufferBudget
-from millstream.broker.dispatch import Api, Dispatcher
-from millstream.broker.fetch import FetchHandler
-from millstream.broker.fetch_sessions import FetchSessions
-from millstream.broker.groups import group_settings
-from millstream.broker.groups.coordinator import GroupCoordinator
+from millstream.broker.coordinators.groups import group_settings
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
+from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
+from millstream.broker.coordinators.transactions.verification import TransactionalWrites
 from millstream.broker.housekeeping import Housekeeping
-from millstream.broker.listener import Acceptor, Admission, ListenerContext
+from millstream.broker.log_cleaner import Cleaning
+from millstream.broker.network.connection import BufferBudget
+from millstream.broker.network.dispatch import Api, Dispatcher
+from millstream.broker.network.listener import Acceptor, Admission, ListenerContext
+from millstream.broker.network.poller import Poller
 from millstream.broker.partitions import Partitions
-from millstream.broker.poller import Poller
-from millstream.broker.produce import ProduceHandler
-from millstream.broker.transactions.coordinator import TransactionCoordinator
-from millstream.broker.transactions.writes import TransactionalWrites
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
 from millstream.cluster.image import Delta, Image
 from millstream.cluster.local_store import LocalStore
-from millstream.cluster.records import Endpoint, UnknownMetadata
+from millstream.cluster.metadata_records import Endpoint, UnknownMetadata
 from millstream.cluster.registration import Registration
 from millstream.cluster.store import StoreError
 from millstream.settings.listeners import parse_address, parse_listeners
@@ -56,7 +56,7 @@ from millstream.settings.table import BROKER, TOPIC
 from millstream.settings.validate import validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, host_limits
 from millstream.storage.checkpoints import FormatError
-from millstream.storage.folder import FolderError, LogFolders
+from millstream.storage.log_dirs import FolderError, LogFolders
 from millstream.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("millstream.broker")
@@ -247,11 +247,11 @@ class Broker:
         )
         if where is None:
             return
-        from millstream.broker import http, metrics
+        from millstream.broker import http_endpoint, metrics
 
         host, port = where
         try:
-            self._http = await http.serve(
+            self._http = await http_endpoint.serve(
                 host,
                 port,
                 {

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli import common, profiles, schema_formats
-from millstream.cli.console_reading import BY_DURATION, Reading, whole_number
+from millstream.cli.console_positions import BY_DURATION, Reading, whole_number
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.lines_out import LineFormatter, Shown, as_data, deserializer
+from millstream.cli.message_formatter import LineFormatter, Shown, as_data, deserializer
 from millstream.cli.output import check_style, print_json, print_table, print_yaml
 
 if TYPE_CHECKING:

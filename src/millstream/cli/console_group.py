@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli import common
-from millstream.cli.console_reading import Reading, whole_number
+from millstream.cli.console_positions import Reading, whole_number
 from millstream.cli.errors import CommandFailed
 
 if TYPE_CHECKING:

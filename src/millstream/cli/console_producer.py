@@ -17,8 +17,8 @@ import typer
 
 from millstream.cli import common, profiles, schema_formats
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.lines_in import LineReader, Parsed
 from millstream.cli.output import Report, check_style, emit
+from millstream.cli.record_reader import LineReader, Parsed
 
 if TYPE_CHECKING:
     from millstream.client import Cluster, Producer

@@ -9,7 +9,7 @@ import typer
 
 from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.lines_out import readable
+from millstream.cli.message_formatter import readable
 from millstream.cli.output import Report, check_style, emit
 
 DECODERS: dict[str, Callable[[bytes], str]] = {

@@ -17,8 +17,8 @@ from millstream.cli.output import print_json, print_table, print_yaml
 
 if TYPE_CHECKING:
     from millstream.client import ClientConfig
-    from millstream.pipeline.runner.book import Book
-    from millstream.pipeline.runner.records import Status
+    from millstream.spark.runner.status_records import Status
+    from millstream.spark.runner.status_topic import Book
 
 STYLES = ("table", "json", "yaml")
 DEFAULT_SERVERS = "127.0.0.1:9092"
@@ -153,7 +153,7 @@ def _cluster(servers: str, command_config: str) -> "tuple[str, ClientConfig, str
 
 
 def _book(servers: str, command_config: str) -> "Book":
-    from millstream.pipeline.runner.book import Book
+    from millstream.spark.runner.status_topic import Book
 
     return Book(_cluster(servers, command_config)[1])
 
@@ -178,8 +178,8 @@ def _run(**given: Any) -> int:
         raise CommandFailed(
             f"pipelines need Spark ({error.name} is missing): pip install 'millstream[pipelines]'"
         ) from None
-    from millstream.pipeline.errors import PipelineError
-    from millstream.pipeline.runner.run import Options, run
+    from millstream.spark.errors import PipelineError
+    from millstream.spark.runner.run import Options, run
 
     try:
         return run(Options(**given))
@@ -190,7 +190,7 @@ def _run(**given: Any) -> int:
 def _list(book: "Book", output: str) -> int:
     from dataclasses import asdict
 
-    from millstream.pipeline.runner.screen import COLUMNS, rows
+    from millstream.spark.runner.screen import COLUMNS, rows
 
     found = sorted(book.read_all().values(), key=lambda status: status.pipeline)
     now = _now()
@@ -205,7 +205,7 @@ def _list(book: "Book", output: str) -> int:
 def _describe(status: "Status", output: str) -> int:
     from dataclasses import asdict
 
-    from millstream.pipeline.runner.screen import COLUMNS, rows
+    from millstream.spark.runner.screen import COLUMNS, rows
 
     now = _now()
     data = {**asdict(status), "state": status.shown_state(now)}
@@ -238,7 +238,7 @@ def _describe(status: "Status", output: str) -> int:
 
 
 def _stop(book: "Book", status: "Status", timeout: float) -> int:
-    from millstream.pipeline.runner.records import ENDED, Command, Status
+    from millstream.spark.runner.status_records import ENDED, Command, Status
 
     state = status.shown_state(_now())
     if state in ENDED:
@@ -260,7 +260,7 @@ def _stop(book: "Book", status: "Status", timeout: float) -> int:
 
 
 def _forget(book: "Book", status: "Status") -> int:
-    from millstream.pipeline.runner.records import ENDED
+    from millstream.spark.runner.status_records import ENDED
 
     if status.shown_state(_now()) not in (*ENDED, "lost"):
         raise CommandFailed(f"pipeline {status.pipeline} is {status.state}; stop it first")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.lines_in import LineReader, Parsed
-from millstream.cli.lines_out import Shown
+from millstream.cli.message_formatter import Shown
+from millstream.cli.record_reader import LineReader, Parsed
 
 if TYPE_CHECKING:
     from millstream.serdes import SchemaRegistry
@@ -125,7 +125,7 @@ class SchemaLineReader(LineReader):
         return parsed._replace(key=key, value=value)
 
     def _encoder(self, topic: str, part: str, form: str, properties: Mapping[str, str]) -> Any:
-        from millstream.registry.formats import parse
+        from millstream.schemas import parse
         from millstream.serdes import RegisteredSchema, RegistryRefused, RegistryUnreachable
         from millstream.serdes.bodies import body_of
         from millstream.serdes.frame import with_id

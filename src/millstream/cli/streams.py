@@ -247,8 +247,8 @@ def _internal(
     """The topics to delete: those that are named as the application's own, and do not belong to another one whose name begins
     like this one's."""
     try:
-        from millstream.pipeline.streams.runtime.topics import internal_topics
-        from millstream.pipeline.streams.topology import Topology
+        from millstream.streams.runtime.topics import internal_topics
+        from millstream.streams.topology import Topology
     except ImportError as error:
         raise CommandFailed(
             f"Streams applications need {error.name}, which is missing: pip install 'millstream[pipelines]'"

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from millstream.client.cluster import MOVED, Cluster, Retry
 from millstream.client.connection import Connection
 from millstream.client.errors import describe
-from millstream.client.hot import (
+from millstream.client.messages import NO_ID
+from millstream.wire.batch import BatchHeader
+from millstream.wire.client_messages import (
     FETCH,
     FETCH_FLEXIBLE,
     FETCH_NEWEST,
@@ -19,9 +21,7 @@ from millstream.client.hot import (
     pack_fetch,
     read_fetch,
 )
-from millstream.client.hot import Fetched as Fetched
-from millstream.client.messages import NO_ID
-from millstream.wire.batch import BatchHeader
+from millstream.wire.client_messages import Fetched as Fetched
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import ABORT_MARKER, control_type, iter_batches, iter_records
 

@@ -25,7 +25,7 @@ from millstream.wire._kio import (
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import skip_tags
-from millstream.wire.skim import skimmer
+from millstream.wire.request_check import skimmer
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 API_VERSIONS = API_KEYS["api_versions"]

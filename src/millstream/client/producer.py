@@ -18,9 +18,15 @@ from typing import Any, ClassVar, NamedTuple
 from millstream.client.cluster import MOVED, Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
-from millstream.client.hot import PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_NEWEST, PRODUCE_TOPIC_IDS, pack_produce
 from millstream.client.messages import NO_ID, exchange
 from millstream.wire.batch import CRC_START, crc_of, next_sequence, read_header
+from millstream.wire.client_messages import (
+    PRODUCE,
+    PRODUCE_FLEXIBLE,
+    PRODUCE_NEWEST,
+    PRODUCE_TOPIC_IDS,
+    pack_produce,
+)
 from millstream.wire.compression import NONE
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch

@@ -16,8 +16,7 @@ from millstream.cluster.commands import (
 from millstream.cluster.configs import rules_for
 from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
-from millstream.cluster.partitions import broker_down, broker_up, drain, reelect
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     BrokerDown,
     BrokerUp,
     Controller,
@@ -26,6 +25,7 @@ from millstream.cluster.records import (
     ProducerIds,
     Record,
 )
+from millstream.cluster.partitions import broker_down, broker_up, drain, reelect
 from millstream.wire.errors import ErrorCode, KafkaError
 
 METADATA_VERSION = "metadata.version"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from millstream.cluster.records import Endpoint
+from millstream.cluster.metadata_records import Endpoint
 from millstream.wire.errors import ErrorCode
 
 TopicRef = str | UUID

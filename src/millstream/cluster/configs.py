@@ -13,9 +13,7 @@ from uuid import UUID
 from millstream.cluster.commands import OK, AlterConfigs, ConfigChange, ConfigOp, Resource, Result, SetConfigs
 from millstream.cluster.context import Context, Decision
 from millstream.cluster.image import Image
-from millstream.cluster.names import name_problem
-from millstream.cluster.partitions import Rules, reelect
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     SCOPE_BROKER,
     SCOPE_CLIENT_METRICS,
     SCOPE_GROUP,
@@ -23,6 +21,8 @@ from millstream.cluster.records import (
     Config,
     Record,
 )
+from millstream.cluster.partitions import Rules, reelect
+from millstream.cluster.topic_names import name_problem
 from millstream.settings.values import InvalidSetting
 from millstream.wire.errors import ErrorCode, KafkaError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.cluster.records import Record
+from millstream.cluster.metadata_records import Record
 from millstream.wire.errors import ErrorCode, KafkaError
 
 Validator = Callable[[str, str, Mapping[str, str]], None]

@@ -34,7 +34,7 @@ from millstream.cluster.commands import (
 from millstream.cluster.configs import alter_configs, set_configs
 from millstream.cluster.context import Context, Decision
 from millstream.cluster.image import Image
-from millstream.cluster.moves import alter_partition, alter_reassignments, elect_leaders
+from millstream.cluster.replication_control import alter_partition, alter_reassignments, elect_leaders
 from millstream.cluster.topics import create_partitions, create_topics, delete_topics
 from millstream.wire.errors import KafkaError
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from millstream.cluster.commands import BrokerLost, ClaimController, Command
 from millstream.cluster.controller import Context, decide
 from millstream.cluster.image import Delta, Image, difference
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     MAX_ENTRY_BYTES,
     MAX_ENTRY_RECORDS,
     Decoder,
@@ -32,9 +32,7 @@ from millstream.cluster.records import (
     encode,
     encode_chunks,
 )
-from millstream.cluster.records import (
-    Controller as Claim,
-)
+from millstream.cluster.metadata_records import Controller as Claim
 from millstream.cluster.registration import Registration, command_for
 from millstream.cluster.store import Compacted, Conflict, MetadataStore, NotWritten, StoreError, Unavailable
 from millstream.wire.errors import ErrorCode, KafkaError

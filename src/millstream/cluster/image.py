@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.cluster.records import (
+from millstream.cluster.metadata_records import (
     NO_LEADER,
     SCOPE_BROKER,
     SCOPE_TOPIC,

@@ -12,7 +12,7 @@ The leader epoch grows when the leader changes, when the leader's process is a n
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from millstream.cluster.records import NO_LEADER, Partition
+from millstream.cluster.metadata_records import NO_LEADER, Partition
 
 
 class Rules(NamedTuple):

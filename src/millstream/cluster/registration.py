@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from millstream.cluster.commands import RegisterBroker
-from millstream.cluster.records import Endpoint, UnknownMetadata
+from millstream.cluster.metadata_records import Endpoint, UnknownMetadata
 from millstream.cluster.store import Member
 
 _FORMAT = 1

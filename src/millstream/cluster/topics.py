@@ -19,9 +19,9 @@ from millstream.cluster.commands import (
 from millstream.cluster.configs import check_settings
 from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
-from millstream.cluster.names import name_problem
-from millstream.cluster.placement import place
-from millstream.cluster.records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
+from millstream.cluster.metadata_records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
+from millstream.cluster.replica_placement import place
+from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 
 MAX_PARTITIONS_PER_REQUEST = 10_000

@@ -14,8 +14,8 @@ from millstream.console.context import HERE, Console, draw
 from millstream.console.pages import (
     groups,
     login,
-    machines,
     messages,
+    monitoring,
     overview,
     pipelines,
     schemas,
@@ -44,7 +44,7 @@ def make_app(console: Console) -> ASGIApp:
         title="Millstream console", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.state.console = console
-    for module in (machines, overview, login, messages, searches, topics, schemas, groups, pipelines):
+    for module in (monitoring, overview, login, messages, searches, topics, schemas, groups, pipelines):
         app.include_router(module.router)
     app.mount("/static", _Static(directory=HERE / "static"))
     app.add_exception_handler(KafkaError, _kafka)

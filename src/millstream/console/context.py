@@ -11,16 +11,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.responses import HTMLResponse
 
 from millstream import __version__
-from millstream.console import words
+from millstream.console import formatting
+from millstream.console.console_config import ConsoleSettings, readable
 from millstream.console.masking import Masks
 from millstream.console.metrics import add_own
 from millstream.console.pipeline_reports import PipelineReports
 from millstream.console.pool import ClusterPool
+from millstream.console.record_display import Shower
 from millstream.console.registry import Registry
 from millstream.console.sampling import Sampler
 from millstream.console.security import Sessions, session_of
-from millstream.console.settings import ConsoleSettings, readable
-from millstream.console.showing import Shower
 from millstream.console.users import Logins, User, read_users
 from millstream.http.metrics import Metrics
 
@@ -149,6 +149,6 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(words.FILTERS)
-    made.globals.update(now=time.time, asset=words.asset(HERE / "static"))
+    made.filters.update(formatting.FILTERS)
+    made.globals.update(now=time.time, asset=formatting.asset(HERE / "static"))
     return made

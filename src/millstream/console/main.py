@@ -5,13 +5,13 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.console.settings import ConsoleSettings
+    from millstream.console.console_config import ConsoleSettings
 
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["hash-password"]:
         return _hash_password(argv[1:])
-    from millstream.console.settings import SETTINGS, ConsoleSettings
+    from millstream.console.console_config import SETTINGS, ConsoleSettings
     from millstream.http import serving
 
     try:

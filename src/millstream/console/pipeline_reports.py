@@ -8,9 +8,9 @@ import time
 
 from millstream.client import EARLIEST, LATEST, Cluster, Fetcher, Producer, visible_batches
 from millstream.client.fetch import next_offset
-from millstream.console import asking
-from millstream.console.reading import topic_of
-from millstream.pipeline.runner.records import (
+from millstream.console import cluster_queries
+from millstream.console.message_pages import topic_of
+from millstream.spark.runner.status_records import (
     Command,
     Status,
     command_key,
@@ -49,10 +49,10 @@ class PipelineReports:
     def _catch_up(self, cluster: Cluster) -> None:
         topic = topic_of(cluster, self.topic)
         place = (self.topic, 0)
-        end = asking.offsets(cluster, LATEST, [self.topic]).get(place, 0)
+        end = cluster_queries.offsets(cluster, LATEST, [self.topic]).get(place, 0)
         if topic.id != self._id or end < self._position:  # made anew
             self._id, self._found = topic.id, {}
-            self._position = asking.offsets(cluster, EARLIEST, [self.topic]).get(place, 0)
+            self._position = cluster_queries.offsets(cluster, EARLIEST, [self.topic]).get(place, 0)
         fetcher = Fetcher(cluster, partition_max_bytes=8 << 20)
         deadline = time.monotonic() + 5
         while self._position < end and time.monotonic() < deadline:

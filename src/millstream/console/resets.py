@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from millstream.client import EARLIEST, LATEST, Cluster
 from millstream.client.groups import Groups, Place
-from millstream.console import asking
+from millstream.console import cluster_queries
 from millstream.console.security import Refused
 from millstream.filters import BadTime, parse_time
 from millstream.wire.errors import KafkaError
@@ -34,11 +34,14 @@ def planned(cluster: Cluster, group: str, form: dict[str, str]) -> list[Step]:
     found = Groups(cluster).describe([group])[group]
     if not isinstance(found, KafkaError) and found.state not in ("Empty", "Dead"):
         raise Refused(400, f"Only a group without members can be reset; this one is {found.state.lower()}.")
-    current = asking.committed(cluster, [group]).get(group, {})
+    current = cluster_queries.committed(cluster, [group]).get(group, {})
     places = _places(cluster, current, form.get("topic", "").strip())
     topics = {topic for topic, _ in places}
     cluster.refresh(topics)
-    first, last = asking.offsets(cluster, EARLIEST, topics), asking.offsets(cluster, LATEST, topics)
+    first, last = (
+        cluster_queries.offsets(cluster, EARLIEST, topics),
+        cluster_queries.offsets(cluster, LATEST, topics),
+    )
     wanted = _wanted(cluster, mode, value, places, current, topics)
     plan = []
     for place in sorted(places):
@@ -73,7 +76,7 @@ def _wanted(
             moment = max(0, parse_time(value, round(time.time() * 1000)))
         except BadTime as error:
             raise Refused(400, f"{error}.") from None
-        return asking.offsets(cluster, moment, topics)
+        return cluster_queries.offsets(cluster, moment, topics)
     if mode in ("offset", "shift"):
         try:
             number = int(value)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster
 from millstream.client.cluster import Node, Topic
 from millstream.client.groups import GroupListing, Groups, Place
-from millstream.console import asking
-from millstream.console.series import Series, SeriesTable
+from millstream.console import cluster_queries
+from millstream.console.time_series import Series, SeriesTable
 from millstream.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -194,9 +194,9 @@ class Sampler:
         cluster.refresh()
         slow = self.rounds % SLOW_ROUNDS == 0 or before.taken == 0 or self._all_again
         self._all_again = False
-        ends = asking.offsets(cluster, LATEST)
+        ends = cluster_queries.offsets(cluster, LATEST)
         now = time.time()
-        starts = asking.offsets(cluster, EARLIEST) if slow else before.starts
+        starts = cluster_queries.offsets(cluster, EARLIEST) if slow else before.starts
         disks, sizes = self._disks(cluster) if slow else (before.disks, before.sizes)
         groups = self._groups(cluster) if slow else before.groups
         self.snapshot = Snapshot(
@@ -275,12 +275,12 @@ class Sampler:
             self._turn = (start + GROUPS_A_ROUND) % len(names) if len(names) > GROUPS_A_ROUND else 0
         if wanted:
             try:
-                answers = asking.committed(cluster, sorted(wanted))
+                answers = cluster_queries.committed(cluster, sorted(wanted))
             except KafkaError as error:
                 log.debug("offsets of groups cannot be read: %s", error.message)
                 answers = {}
             for name, positions in answers.items():
-                found = GroupPosition(now, positions, asking.lags(positions, ends))
+                found = GroupPosition(now, positions, cluster_queries.lags(positions, ends))
                 self.positions[name] = found
                 self.group_lags.add(name, now, found.lag)
         self.lag.add(now, sum(position.lag for position in self.positions.values()))

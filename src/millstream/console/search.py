@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from millstream.console.reading import Found
+from millstream.console.message_pages import Found
 from millstream.wire.records import Record
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from millstream.client import ClientConfig, Cluster, Fetched, Fetcher, visible_batches
 from millstream.client.fetch import next_offset
-from millstream.console import asking, reading
+from millstream.console import cluster_queries, message_pages
+from millstream.console.batch_search import Damaged, matching
 from millstream.console.masking import Masks
-from millstream.console.scanning import Damaged, matching
-from millstream.console.showing import Shower
+from millstream.console.record_display import Shower
 from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError, to_json
 from millstream.serdes.codec import Decoder
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
@@ -223,15 +223,15 @@ def _scan(
     cluster: Cluster, task: dict[str, Any], searcher: Searcher, say: Callable[[dict[str, Any]], None]
 ) -> None:
     topic, partition = task["topic"], task.get("partition")
-    limits = reading.bounds(cluster, topic, partition)
+    limits = message_pages.bounds(cluster, topic, partition)
     positions = dict(limits.starts)
     if task.get("positions"):
         positions.update({int(p): max(o, positions.get(int(p), 0)) for p, o in task["positions"].items()})
     elif task.get("since") is not None:
-        positions = reading.at_time(cluster, topic, partition, task["since"])
+        positions = message_pages.at_time(cluster, topic, partition, task["since"])
     stops = limits.ends
     if task.get("until") is not None:
-        later = asking.offsets(cluster, task["until"], [topic])
+        later = cluster_queries.offsets(cluster, task["until"], [topic])
         stops = {
             p: min(end, later[topic, p]) if later.get((topic, p), -1) >= 0 else end
             for p, end in stops.items()

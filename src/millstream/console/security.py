@@ -19,7 +19,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millstream.console.settings import ConsoleSettings
+from millstream.console.console_config import ConsoleSettings
 from millstream.console.users import User
 
 COOKIE = "millstream_console"

@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from millstream.console.settings import readable
+from millstream.console.console_config import readable
 
 ROLES = ("viewer", "editor", "unmasked")
 COST, BLOCK, PARALLEL = 1 << 14, 8, 1

@@ -21,7 +21,7 @@ from millstream import __version__
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from millstream.http.settings import HttpSettings, Setting
+    from millstream.http.service_config import HttpSettings, Setting
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from millstream.http.settings import HttpSettings
+from millstream.http.service_config import HttpSettings
 
 
 def server_context(settings: HttpSettings) -> ssl.SSLContext:

@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.http.bodies import refuse
-from millstream.http.settings import HttpSettings
+from millstream.http.service_config import HttpSettings
 
 
 @dataclass(frozen=True, slots=True)

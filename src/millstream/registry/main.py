@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.registry.settings import RegistrySettings
+    from millstream.registry.registry_config import RegistrySettings
 
 DEEPEST = 4000  # calls within calls: schemas may be nested and recursive
 
@@ -16,8 +16,8 @@ def main(argv: list[str]) -> int:
 
         return generate(argv[1:])
     from millstream.http.serving import properties, start_logging
-    from millstream.registry.settings import SETTINGS, RegistrySettings
-    from millstream.registry.topic import TopicUnusable
+    from millstream.registry.registry_config import SETTINGS, RegistrySettings
+    from millstream.registry.schemas_topic import TopicUnusable
     from millstream.wire.errors import KafkaError
 
     try:
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 async def _serve(settings: "RegistrySettings") -> int:
     from millstream.http.serving import bind, ports, serve
     from millstream.registry.api.app import make_app
-    from millstream.registry.api.leading import LeaderClient
+    from millstream.registry.api.forwarding import LeaderClient
     from millstream.registry.service import RegistryService
     from millstream.registry.tls import client_context
 

@@ -6,10 +6,10 @@ Unknown fields are ignored, as newer clients may send them.
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.registry.compatibility_levels import LEVELS
 from millstream.registry.errors import RegistryError, http_error, invalid_level, invalid_mode, invalid_rules
-from millstream.registry.formats import Reference
-from millstream.registry.levels import LEVELS
-from millstream.registry.records import Json
+from millstream.registry.schema_records import Json
+from millstream.schemas import Reference
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 POLICIES = ("STRICT", "LENIENT")

@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from millstream.client import ClientConfig
 from millstream.registry import contexts, errors
-from millstream.registry.deciding import Change, Deciding
+from millstream.registry.commands import Change, Deciding
 from millstream.registry.election import Election, ElectionSettings, Identity
-from millstream.registry.reading import Reading
+from millstream.registry.queries import Reading
+from millstream.registry.schemas_topic import Entry, Fenced, SchemaTopic, TooLarge, TopicSettings
 from millstream.registry.state import State
-from millstream.registry.topic import Entry, Fenced, SchemaTopic, TooLarge, TopicSettings
 from millstream.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from bisect import insort
 from collections.abc import Iterator
 
 from millstream.registry import contexts
-from millstream.registry.formats import TYPES
-from millstream.registry.records import Content, Json, Version
+from millstream.registry.schema_records import Content, Json, Version
+from millstream.schemas import TYPES
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 import ssl
 
-from millstream.registry.settings import RegistrySettings
+from millstream.registry.registry_config import RegistrySettings
 
 
 def client_context(settings: RegistrySettings) -> ssl.SSLContext:

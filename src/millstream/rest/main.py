@@ -5,14 +5,14 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.rest.settings import RestSettings
+    from millstream.rest.rest_config import RestSettings
 
 DEEPEST = 4000  # calls within calls: schemas may be nested and recursive
 
 
 def main(argv: list[str]) -> int:
     from millstream.http.serving import properties, start_logging
-    from millstream.rest.settings import SETTINGS, RestSettings
+    from millstream.rest.rest_config import SETTINGS, RestSettings
 
     try:
         given = properties(

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from millstream.registry.formats import InvalidSchema
 from millstream.rest import errors
+from millstream.schemas import InvalidSchema
 from millstream.serdes.client import RegisteredSchema, RegistryRefused, RegistryUnreachable, SchemaRegistry
 from millstream.serdes.frame import split, with_id
 from millstream.serdes.json_codecs import Codec, codec_of
@@ -110,7 +110,7 @@ class Schemas:
             raise errors.invalid_schema(_first_line(error)) from None
 
     def _register(self, wish: Wish) -> Chosen:
-        from millstream.registry.formats import parse
+        from millstream.schemas import parse
 
         assert wish.text is not None and wish.form is not None
         kind = FORMATS[wish.form]

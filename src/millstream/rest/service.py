@@ -5,13 +5,13 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from millstream.http.metrics import Page
-from millstream.rest import producing
-from millstream.rest.instances import Instances
-from millstream.rest.kafka import Kafka
-from millstream.rest.kafka_settings import known, translated
-from millstream.rest.producing import Producing
+from millstream.rest import producer
+from millstream.rest.cluster_queries import Kafka
+from millstream.rest.consumer_instances import Instances
+from millstream.rest.librdkafka_config import known, translated
+from millstream.rest.producer import Producing
+from millstream.rest.rest_config import RestSettings
 from millstream.rest.schemas import Schemas
-from millstream.rest.settings import RestSettings
 from millstream.serdes.client import SchemaRegistry
 
 # librdkafka's names
@@ -30,7 +30,7 @@ class RestService:
         self.kafka = Kafka(settings.client())
         client = {"bootstrap.servers": settings.bootstrap, "client.id": "rest-proxy"}
         chosen = translated(settings.for_clients("producer."))
-        config = known(Producer, {**client, **producing.DEFAULTS, **chosen})
+        config = known(Producer, {**client, **producer.DEFAULTS, **chosen})
         self.producing = Producing(config, patience=3.0)
         self.schemas = Schemas(_registry(settings))
         self.instances = Instances(settings, self.kafka, _consumer(settings, client))

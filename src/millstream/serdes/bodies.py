@@ -92,7 +92,7 @@ class ProtobufBody:
     def __init__(self, schema: RegisteredSchema) -> None:
         from google.protobuf import descriptor_pool, message_factory
 
-        from millstream.registry.formats.protobuf import ProtobufSchema
+        from millstream.schemas.protobuf import ProtobufSchema
 
         parsed = schema.parsed
         assert isinstance(parsed, ProtobufSchema)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from millstream.registry.formats import ParsedSchema, Reference, parse
+from millstream.schemas import ParsedSchema, Reference, parse
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 

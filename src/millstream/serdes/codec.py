@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from millstream.registry.formats import Reference, parse
+from millstream.schemas import Reference, parse
 from millstream.serdes.bodies import Body, ProtobufBody, body_of
 from millstream.serdes.client import RegisteredSchema, SchemaRegistry
 from millstream.serdes.frame import NotFramed, split, with_id

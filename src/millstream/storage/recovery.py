@@ -19,12 +19,12 @@ from itertools import pairwise
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage import epochs as epoch_files
-from millstream.storage.cleaning.handover import CLEANED, KINDS
-from millstream.storage.cleaning.leftovers import finish_swaps
+from millstream.storage.cleaning.cleaned_segment import CLEANED, KINDS
+from millstream.storage.cleaning.swap_recovery import finish_swaps
 from millstream.storage.epochs import EpochCache
 from millstream.storage.files import DELETED, FilePool, remove_quietly
+from millstream.storage.producer_replay import aborted_in, load_newest_snapshot, replay, restore_producers
 from millstream.storage.producers import ProducerTable
-from millstream.storage.replay import aborted_in, load_newest_snapshot, replay, restore_producers
 from millstream.storage.scan import scan
 from millstream.storage.segment import (
     INDEX,

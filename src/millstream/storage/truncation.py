@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.storage.files import remove_quietly, storage_error
-from millstream.storage.replay import restore_producers
+from millstream.storage.producer_replay import restore_producers
 from millstream.storage.segment import OPEN_END, Segment
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from millstream.pipeline.streams.errors import StreamsError
-from millstream.pipeline.streams.operators.aggregates import EMIT_EVERY as AGGREGATION_EVERY
-from millstream.pipeline.streams.operators.base import Headers
-from millstream.pipeline.streams.operators.facades import for_application
-from millstream.pipeline.streams.operators.joins import EMIT_EVERY as JOIN_EVERY
-from millstream.pipeline.streams.serdes import Serde
-from millstream.pipeline.streams.task import Errors, OpenStore, Task, in_memory
-from millstream.pipeline.streams.topology import Topology
-from millstream.pipeline.streams.windows import Span, milliseconds
+from millstream.streams.errors import StreamsError
+from millstream.streams.operators.aggregates import EMIT_EVERY as AGGREGATION_EVERY
+from millstream.streams.operators.base import Headers
+from millstream.streams.operators.facades import for_application
+from millstream.streams.operators.joins import EMIT_EVERY as JOIN_EVERY
+from millstream.streams.serdes import Serde
+from millstream.streams.task import Errors, OpenStore, Task, in_memory
+from millstream.streams.topology import Topology
+from millstream.streams.windows import Span, milliseconds
 
 
 class OutputRecord(NamedTuple):

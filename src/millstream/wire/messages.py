@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
 from millstream.wire.primitives import Malformed, skip_tags
-from millstream.wire.skim import skimmer
+from millstream.wire.request_check import skimmer
 
 API_VERSIONS = 18
 _PLAIN_HEADER = struct.Struct(">ii")  # size, correlation id

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import StringType
 
-from millstream.pipeline.errors import explain
-from millstream.pipeline.session import spark
+from millstream.spark.errors import explain
+from millstream.spark.session import spark
 
 SETTINGS = {
     "spark.driver.memory": "700m",

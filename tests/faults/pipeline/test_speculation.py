@@ -15,7 +15,7 @@ import pytest
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.testing import Broker
-from tests.pipeline.sink.reading import values_of
+from tests.spark.sink.reading import values_of
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
 
@@ -26,7 +26,7 @@ APP = """
 import sys, time
 from pyspark import TaskContext
 from pyspark.sql.functions import udf
-from millstream.pipeline.session import spark
+from millstream.spark.session import spark
 
 servers, topic, folder, notes, master = sys.argv[1:6]
 session = spark("speculation", {

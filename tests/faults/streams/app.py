@@ -12,10 +12,10 @@ import time
 
 from pyspark.errors import PySparkException
 
-from millstream.pipeline.errors import explain
-from millstream.pipeline.session import spark
-from millstream.pipeline.streams import StreamsBuilder, Topology, serdes
-from millstream.pipeline.streams.runtime import Streams
+from millstream.spark.errors import explain
+from millstream.spark.session import spark
+from millstream.streams import StreamsBuilder, Topology, serdes
+from millstream.streams.runtime import Streams
 from millstream.wire.errors import KafkaError
 from tests.faults.pipeline.app import SETTINGS
 from tests.faults.streams.slow import key_of

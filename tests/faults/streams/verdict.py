@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
-from millstream.pipeline.streams.runtime import Streams
+from millstream.streams.runtime import Streams
 from tests.faults.streams.app import APPLICATION, STORE, build
 
 CHANGELOG = f"{APPLICATION}-{STORE}-changelog"

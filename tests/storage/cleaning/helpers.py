@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage.cleaning import planning, swap
+from millstream.storage.cleaning.cleaned_segment import Replacement
 from millstream.storage.cleaning.compacting import Compaction
-from millstream.storage.cleaning.handover import Replacement
-from millstream.storage.cleaning.messages import Job, Summary
+from millstream.storage.cleaning.worker_protocol import Job, Summary
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import CONTROL, DELETE_HORIZON, BatchHeader
 from millstream.wire.records import Record, encode_batch, iter_records

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from millstream.storage.checkpoints import CLEANED_OFFSETS, read_offsets
-from millstream.storage.folder import LogFolders
 from millstream.storage.log import PartitionLog
+from millstream.storage.log_dirs import LogFolders
 
 from ..batches import NOW
 from .helpers import clean, compacted, put

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.storage.cleaning import filtering, planning
-from millstream.storage.cleaning.opening import Damaged
+from millstream.storage.cleaning.batch_records import Damaged
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.producers import parse_marker
 from millstream.wire.batch import CONTROL, BatchHeader

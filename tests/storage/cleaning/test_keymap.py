@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.storage.cleaning.batch_records import Place
 from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, Marks, largest_prime
-from millstream.storage.cleaning.opening import Place
 
 
 def places(keys: list[bytes | None], has_value: bool = True) -> list[Place]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.storage.cleaning import swap
-from millstream.storage.cleaning.handover import NewSegment, Replacement
+from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
 from millstream.storage.log import PartitionLog
 
 from ..batches import NOW, files

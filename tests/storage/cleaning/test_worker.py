@@ -14,8 +14,8 @@ import pytest
 
 from millstream.storage.cleaning import planning, swap
 from millstream.storage.cleaning.child import COMMAND, Child, ChildFailed
-from millstream.storage.cleaning.handover import Replacement
-from millstream.storage.cleaning.messages import Job
+from millstream.storage.cleaning.cleaned_segment import Replacement
+from millstream.storage.cleaning.worker_protocol import Job
 
 from ..batches import NOW, files
 from ..conftest import OpenLog

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.dispatch import Api, Call
+from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

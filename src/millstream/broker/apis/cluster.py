@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.dispatch import Api, Call
+from millstream.broker.network.dispatch import Api, Call
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.wire.errors import ErrorCode, KafkaError
 

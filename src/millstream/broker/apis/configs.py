@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker import loggers
-from millstream.broker.dispatch import Api, Call
-from millstream.broker.groups import group_settings
+from millstream.broker import log_levels
+from millstream.broker.coordinators.groups import group_settings
+from millstream.broker.network.dispatch import Api, Call
 from millstream.cluster.commands import (
     OK,
     AlterConfigs,
@@ -22,7 +22,7 @@ from millstream.cluster.commands import (
     Result,
     SetConfigs,
 )
-from millstream.cluster.names import name_problem
+from millstream.cluster.topic_names import name_problem
 from millstream.settings.resolve import ConfigEntry, ConfigSource
 from millstream.settings.values import Type
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -90,7 +90,7 @@ class ConfigsApi:
             self._check_own_id(name)
             return [
                 ConfigEntry(logger, level, ConfigSource.BROKER_LOGGER, False, False, Type.UNKNOWN, "", ())
-                for logger, level in loggers.levels().items()
+                for logger, level in log_levels.levels().items()
             ]
         if kind == GROUP:
             if not name:
@@ -192,7 +192,7 @@ class ConfigsApi:
     def _change_levels(self, name: str, configs: Any, validate_only: bool) -> None:
         """Levels of loggers: all of them or none."""
         self._check_own_id(name)
-        known = loggers.levels()
+        known = log_levels.levels()
         for config in configs:
             operation = ConfigOp(config.config_operation)
             if operation not in (ConfigOp.SET, ConfigOp.DELETE):
@@ -202,20 +202,20 @@ class ConfigsApi:
                 )
             if config.name not in known:
                 raise KafkaError(ErrorCode.invalid_config, f"Logger {config.name} does not exist!")
-            if operation == ConfigOp.SET and config.value not in loggers.LEVELS:
+            if operation == ConfigOp.SET and config.value not in log_levels.LEVELS:
                 raise KafkaError(
                     ErrorCode.invalid_config,
                     f"The level of {config.name} cannot be {config.value}. Valid log levels are "
-                    + ", ".join(sorted(loggers.LEVELS)),
+                    + ", ".join(sorted(log_levels.LEVELS)),
                 )
-            if operation == ConfigOp.DELETE and config.name == loggers.ROOT:
+            if operation == ConfigOp.DELETE and config.name == log_levels.ROOT:
                 raise KafkaError(
                     ErrorCode.invalid_request, "Removing the log level of the root logger is not allowed"
                 )
         if not validate_only:
             for config in configs:
                 delete = config.config_operation == ConfigOp.DELETE
-                loggers.set_level(config.name, None if delete else config.value)
+                log_levels.set_level(config.name, None if delete else config.value)
 
     async def _altered(
         self,

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.apis.groups import ALL_GROUP_OPERATIONS, NOT_ASKED, client_host, milliseconds
-from millstream.broker.dispatch import Api, Call
-from millstream.broker.groups import responses
-from millstream.broker.groups.assignors import ASSIGNORS
-from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.consumer_types import (
+from millstream.broker.coordinators.groups import responses
+from millstream.broker.coordinators.groups.assignors import ASSIGNORS
+from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
+from millstream.broker.coordinators.groups.consumer_types import (
     JOIN,
     LEAVE,
     LEAVE_STATIC,
@@ -24,7 +23,8 @@ from millstream.broker.groups.consumer_types import (
     HeartbeatRequest,
     Member,
 )
-from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 

@@ -13,14 +13,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from millstream.broker.dispatch import Api, Call
-from millstream.broker.groups import records, responses
-from millstream.broker.groups.classic_types import State
-from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
-from millstream.broker.groups.part import Part, Row, wall_ms
-from millstream.broker.groups.responses import FetchedGroup, FetchedOffset, FetchedTopic, TopicErrors
-from millstream.broker.groups.subscription import CONSUMER
+from millstream.broker.coordinators.groups import offset_records, responses
+from millstream.broker.coordinators.groups.classic_types import State
+from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.coordinators.groups.group_shard import Part, Row, wall_ms
+from millstream.broker.coordinators.groups.responses import (
+    FetchedGroup,
+    FetchedOffset,
+    FetchedTopic,
+    TopicErrors,
+)
+from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT32
 
@@ -59,7 +64,7 @@ class GroupOffsetsApi:
         request = call.request
         group_id = request.group_id
         now_ms = wall_ms()
-        expire_ms = records.NO_TIME
+        expire_ms = offset_records.NO_TIME
         if call.version <= 4 and request.retention_time != DEFAULT_RETENTION:
             expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
@@ -81,7 +86,7 @@ class GroupOffsetsApi:
             )
             if error is not ErrorCode.none:
                 continue
-            prefix = records.offset_key_prefix(group_id, name)
+            prefix = offset_records.offset_key_prefix(group_id, name)
             for at, each in enumerate(partitions):
                 metadata = each.committed_metadata or ""
                 index = each.partition_index
@@ -92,8 +97,8 @@ class GroupOffsetsApi:
                 if len(metadata) > limit:
                     errors[at] = ErrorCode.offset_metadata_too_large
                     continue
-                epoch = each.committed_leader_epoch if with_epoch else records.NO_EPOCH
-                value = records.offset_value(
+                epoch = each.committed_leader_epoch if with_epoch else offset_records.NO_EPOCH
+                value = offset_records.offset_value(
                     each.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id
                 )
                 commits.append((name, index, value))
@@ -273,7 +278,7 @@ class GroupOffsetsApi:
             return FetchedOffset(index, error=ErrorCode.unstable_offset_commit)
         if value is None:
             return FetchedOffset(index)
-        found = records.parse_offset_value(value)
+        found = offset_records.parse_offset_value(value)
         if topic_id is not None and found.topic_id is not None and found.topic_id != topic_id:
             return FetchedOffset(index)  # of an earlier topic of this name
         return FetchedOffset(index, found.offset, found.leader_epoch, found.metadata)
@@ -327,7 +332,7 @@ class GroupOffsetsApi:
                     known = part.offsets.get(group_id, topic.name, index) is not None
                     if not in_use and (known or part.offsets.is_unstable(group_id, topic.name, index)):
                         places.append((topic.name, index))
-                        rows.append((records.offset_key(group_id, topic.name, index), None))
+                        rows.append((offset_records.offset_key(group_id, topic.name, index), None))
                 answers.append((topic, errors))
 
             def apply() -> None:
@@ -454,9 +459,9 @@ class GroupOffsetsApi:
                 if len(metadata) > limit:
                     errors[place] = ErrorCode.offset_metadata_too_large
                 else:
-                    epoch = each.committed_leader_epoch if version >= 2 else records.NO_EPOCH
-                    value = records.offset_value(each.committed_offset, epoch, metadata, now_ms)
-                    rows.append((records.offset_key(request.group_id, *place), value))
+                    epoch = each.committed_leader_epoch if version >= 2 else offset_records.NO_EPOCH
+                    value = offset_records.offset_value(each.committed_offset, epoch, metadata, now_ms)
+                    rows.append((offset_records.offset_key(request.group_id, *place), value))
                     commits.append((*place, value))
         return rows, commits, any_known
 

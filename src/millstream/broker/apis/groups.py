@@ -12,14 +12,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.dispatch import Api, Call
-from millstream.broker.groups import responses
-from millstream.broker.groups.classic import ClassicGroup
-from millstream.broker.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
-from millstream.broker.groups.consumer_group import ConsumerGroup
-from millstream.broker.groups.coordinator import GroupCoordinator, coordinator_error
-from millstream.broker.groups.part import Part
-from millstream.broker.groups.subscription import CONSUMER
+from millstream.broker.coordinators.groups import responses
+from millstream.broker.coordinators.groups.classic_group import ClassicGroup
+from millstream.broker.coordinators.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
+from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.coordinators.groups.group_shard import Part
+from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from millstream.broker.dispatch import Api, Call
+from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.cluster.commands import CreateTopics, NewTopic
-from millstream.cluster.names import name_problem
-from millstream.cluster.records import NO_LEADER, Topic
-from millstream.cluster.records import Partition as PartitionRecord
+from millstream.cluster.metadata_records import NO_LEADER, Topic
+from millstream.cluster.metadata_records import Partition as PartitionRecord
+from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadata_response, pack_topic

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.broker.dispatch import Api, Call
+from millstream.broker.network.dispatch import Api, Call
 from millstream.cluster.commands import (
     AlterReassignments,
     Command,

@@ -14,20 +14,24 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.dispatch import Api, Call
+from millstream.broker.coordinators.transactions.coordinator import wall_ms
+from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
+from millstream.broker.coordinators.transactions.transaction_records import (
+    STATE_OF_LABEL,
+    TopicPartition,
+    Transaction,
+)
+from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
+from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
-from millstream.broker.transactions.coordinator import wall_ms
-from millstream.broker.transactions.machine import Marker, Outcome
-from millstream.broker.transactions.markers import OFFSETS_TOPIC
-from millstream.broker.transactions.records import STATE_OF_LABEL, TopicPartition, Transaction
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import body_start, codec
 from millstream.wire.primitives import uvarint
 
 if TYPE_CHECKING:
-    from millstream.broker.connection import Connection
+    from millstream.broker.coordinators.transactions.coordinator import Answer, Verdicts
+    from millstream.broker.network.connection import Connection
     from millstream.broker.server import Broker
-    from millstream.broker.transactions.coordinator import Answer, Verdicts
 
 DESCRIBE = 65
 FIRST_FROM_BROKERS = 4  # AddPartitionsToTxn

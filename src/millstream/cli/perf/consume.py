@@ -18,7 +18,7 @@ from millstream.cli.perf.statistics import MEGABYTE
 from millstream.cli.progress import progress
 
 if TYPE_CHECKING:
-    from millstream.cli.console_reading import Reading
+    from millstream.cli.console_positions import Reading
 
 TITLES = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "

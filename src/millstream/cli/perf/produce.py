@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli import common
-from millstream.cli.console_reading import whole_number
+from millstream.cli.console_positions import whole_number
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.perf.statistics import ProducerStatistics

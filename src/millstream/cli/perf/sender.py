@@ -15,9 +15,15 @@ from millstream.cli.perf.payloads import BatchMaker, Wrapped
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
-from millstream.client.hot import PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_NEWEST, PRODUCE_TOPIC_IDS, pack_produce
 from millstream.client.messages import NO_ID, exchange
 from millstream.wire.batch import next_sequence
+from millstream.wire.client_messages import (
+    PRODUCE,
+    PRODUCE_FLEXIBLE,
+    PRODUCE_NEWEST,
+    PRODUCE_TOPIC_IDS,
+    pack_produce,
+)
 from millstream.wire.errors import ErrorCode
 
 Answered = Callable[[float, int, int], None]  # seconds, records, bytes of values

@@ -24,9 +24,9 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
     round: Spark finds its data sources by the session of the thread.)"""
     from pyspark.sql import SparkSession
 
-    from millstream.pipeline.datasource import MillstreamDataSource
-    from millstream.pipeline.errors import PipelineError, explain
-    from millstream.pipeline.session import spark
+    from millstream.spark.datasource import MillstreamDataSource
+    from millstream.spark.errors import PipelineError, explain
+    from millstream.spark.session import spark
 
     ours = SparkSession.getActiveSession() is None  # else it belongs to whoever started it
     session = spark(f"millstream-{what}", {}, master or None)

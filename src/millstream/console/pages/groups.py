@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 
 from millstream.client import EARLIEST, LATEST, Cluster
 from millstream.client.groups import GroupDescription, Groups, Place
-from millstream.console import asking, words
+from millstream.console import cluster_queries, formatting
 from millstream.console.context import Console, console_of, draw, tell
 from millstream.console.resets import MODES, planned
 from millstream.console.security import Refused, changing
@@ -34,14 +34,14 @@ async def group_list(
     ]
     if sort == "lag":
         matching.sort(key=lambda g: -positions[g.group_id].lag if g.group_id in positions else 1)
-    paging = words.Paging(len(matching), page)
+    paging = formatting.Paging(len(matching), page)
     visible = matching[paging.first : paging.last]
     names = [group.group_id for group in visible]
 
-    def ask(cluster: Cluster) -> tuple[dict[str, asking.GroupSummary], dict[str, dict[Place, int]]]:
-        return asking.summaries(cluster, names), asking.committed(cluster, names)
+    def ask(cluster: Cluster) -> tuple[dict[str, cluster_queries.GroupSummary], dict[str, dict[Place, int]]]:
+        return cluster_queries.summaries(cluster, names), cluster_queries.committed(cluster, names)
 
-    summaries: dict[str, asking.GroupSummary] = {}
+    summaries: dict[str, cluster_queries.GroupSummary] = {}
     committed: dict[str, dict[Place, int]] = {}
     if names:
         try:
@@ -60,7 +60,7 @@ async def group_list(
                 "type": group.type if group.type != "Unknown" or not summary else summary.kind,
                 "members": summary.members if summary else None,
                 "topics": len({topic for topic, _ in offsets}) if offsets is not None else None,
-                "lag": sum(asking.lags(offsets, ends).values()) if offsets is not None else None,
+                "lag": sum(cluster_queries.lags(offsets, ends).values()) if offsets is not None else None,
             }
         )
     part = request.headers.get("hx-target") == "rows"
@@ -73,7 +73,9 @@ async def group_list(
         sort=sort,
         state=state,
         states=sorted({group.state for group in listed}),
-        link=lambda **change: "/groups?" + words.query(**{"q": q, "sort": sort, "state": state, **change}),
+        link=lambda **change: (
+            "/groups?" + formatting.query(**{"q": q, "sort": sort, "state": state, **change})
+        ),
     )
 
 
@@ -85,7 +87,7 @@ class _Details:
         if isinstance(found, KafkaError):
             raise found
         self.group: GroupDescription = found
-        self.committed = asking.committed(cluster, [name]).get(name, {})
+        self.committed = cluster_queries.committed(cluster, [name]).get(name, {})
         if found.state == "Dead" and not self.committed:
             raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {name}")
         owners: dict[Place, str] = {}
@@ -96,8 +98,8 @@ class _Details:
         topics = {topic for topic, _ in places}
         if topics:
             cluster.refresh(topics)
-        ends = asking.offsets(cluster, LATEST, topics)
-        starts = asking.offsets(cluster, EARLIEST, topics)
+        ends = cluster_queries.offsets(cluster, LATEST, topics)
+        starts = cluster_queries.offsets(cluster, EARLIEST, topics)
         self.rows: list[dict[str, Any]] = []
         for place in places:
             offset, end = self.committed.get(place), ends.get(place)
@@ -174,7 +176,7 @@ async def apply(request: Request) -> Response:
         return await _group_page(request, name, 400, wrong=f"Not reset: {error.message}")
     tell(request, f"Offsets of {len(offsets)} partitions were set.")
     await console.sampler.changed()
-    return RedirectResponse("/groups/view?" + words.query(name=name), 303)
+    return RedirectResponse("/groups/view?" + formatting.query(name=name), 303)
 
 
 def _unpacked(text: str) -> dict[Place, int]:

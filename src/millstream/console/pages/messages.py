@@ -13,11 +13,11 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import PlainTextResponse, RedirectResponse
 
 from millstream.client import Cluster, Producer
-from millstream.console import reading, words
+from millstream.console import formatting, message_pages
 from millstream.console.context import Console, console_of, draw, render, tell
 from millstream.console.pages.streams import event, stream
+from millstream.console.record_display import Message
 from millstream.console.security import Refused, changing, session_of
-from millstream.console.showing import Message
 from millstream.filters import BadTime, parse_time
 from millstream.serdes import Encoder, RegistryRefused, RegistryUnreachable, SerdeError
 from millstream.wire.errors import KafkaError
@@ -29,7 +29,7 @@ LIMITS = (25, 50, 100, 250)
 MOST_EXPORTED = 10_000
 
 
-def shown(request: Request, topic: str, found: list[reading.Found]) -> list[Message]:
+def shown(request: Request, topic: str, found: list[message_pages.Found]) -> list[Message]:
     """Decoded and masked for whoever asks. Blocks: the registry may be asked."""
     shower = console_of(request).shower
     masks = shower.masks(topic, session_of(request).unmasked)
@@ -40,7 +40,7 @@ def partition_of(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
-def _positions(text: str) -> reading.Positions:
+def _positions(text: str) -> message_pages.Positions:
     """`0:15,1:22`; what is not of that form is left out."""
     found = {}
     for item in text.split(","):
@@ -50,37 +50,37 @@ def _positions(text: str) -> reading.Positions:
     return found
 
 
-def _packed(positions: reading.Positions) -> str:
+def _packed(positions: message_pages.Positions) -> str:
     return ",".join(f"{p}:{o}" for p, o in sorted(positions.items()))
 
 
-def _read(cluster: Cluster, topic: str, ask: dict[str, str], limit: int) -> reading.MessagePage:
+def _read(cluster: Cluster, topic: str, ask: dict[str, str], limit: int) -> message_pages.MessagePage:
     partition, committed = partition_of(ask["partition"]), bool(ask["committed"])
     if ask["after"]:
-        return reading.after(
+        return message_pages.after(
             cluster, topic, _positions(ask["after"]), limit, partition=partition, committed=committed
         )
     if ask["before"]:
-        return reading.before(
+        return message_pages.before(
             cluster, topic, _positions(ask["before"]), limit, partition=partition, committed=committed
         )
     if ask["seek"] == "start":
-        return reading.after(cluster, topic, None, limit, partition=partition, committed=committed)
+        return message_pages.after(cluster, topic, None, limit, partition=partition, committed=committed)
     if ask["seek"] == "offset":
         text = ask["at"].strip().replace(" ", "").replace("\u202f", "")
         if not text.isdecimal() or len(text) > 18:
             raise Refused(400, f"'{ask['at'][:40]}' is not an offset: use a whole number.")
-        ends = reading.bounds(cluster, topic, partition).ends
+        ends = message_pages.bounds(cluster, topic, partition).ends
         start = {p: min(int(text), end) for p, end in ends.items()}
-        return reading.after(cluster, topic, start, limit, partition=partition, committed=committed)
+        return message_pages.after(cluster, topic, start, limit, partition=partition, committed=committed)
     if ask["seek"] == "time":
         try:
             moment = parse_time(ask["at"])
         except BadTime as error:
             raise Refused(400, f"{error}.") from None
-        start = reading.at_time(cluster, topic, partition, max(0, moment))
-        return reading.after(cluster, topic, start, limit, partition=partition, committed=committed)
-    return reading.before(cluster, topic, None, limit, partition=partition, committed=committed)
+        start = message_pages.at_time(cluster, topic, partition, max(0, moment))
+        return message_pages.after(cluster, topic, start, limit, partition=partition, committed=committed)
+    return message_pages.before(cluster, topic, None, limit, partition=partition, committed=committed)
 
 
 def _asked(request: Request) -> dict[str, str]:
@@ -102,7 +102,7 @@ async def message_page(request: Request, name: str) -> Response:
     ask = _asked(request)
     wrong, status = "", 200
 
-    def read(cluster: Cluster) -> tuple[reading.MessagePage, list[Message], list[int]]:
+    def read(cluster: Cluster) -> tuple[message_pages.MessagePage, list[Message], list[int]]:
         page = _read(cluster, name, ask, _limit(ask))
         return page, shown(request, name, page.messages), list(cluster.topics[name].partitions)
 
@@ -110,10 +110,12 @@ async def message_page(request: Request, name: str) -> Response:
         page, messages, partitions = await console.pool.run(read)
     except Refused as error:
         wrong, status = error.message, error.status
-        page, messages = reading.MessagePage([], {}, {}, False, False), []
-        partitions = await console.pool.run(lambda cluster: list(reading.topic_of(cluster, name).partitions))
+        page, messages = message_pages.MessagePage([], {}, {}, False, False), []
+        partitions = await console.pool.run(
+            lambda cluster: list(message_pages.topic_of(cluster, name).partitions)
+        )
     kept = {"partition": ask["partition"], "limit": ask["limit"], "committed": ask["committed"]}
-    base = f"/topics/{words.part(name)}/messages?"
+    base = f"/topics/{formatting.part(name)}/messages?"
     return draw(
         request,
         "messages.html",
@@ -127,9 +129,9 @@ async def message_page(request: Request, name: str) -> Response:
         notes=list(dict.fromkeys(page.notes)),
         limits=LIMITS,
         wrong=wrong,
-        older=base + words.query(before=_packed(page.older), **kept) if page.has_older else "",
-        newer=base + words.query(after=_packed(page.newer), **kept) if page.has_newer else "",
-        export=words.query(**{k: v for k, v in ask.items() if v}),
+        older=base + formatting.query(before=_packed(page.older), **kept) if page.has_older else "",
+        newer=base + formatting.query(after=_packed(page.newer), **kept) if page.has_newer else "",
+        export=formatting.query(**{k: v for k, v in ask.items() if v}),
     )
 
 
@@ -139,7 +141,7 @@ async def export(request: Request, name: str, form: str = "jsonl") -> Response:
     ask = _asked(request)
 
     def read(cluster: Cluster) -> list[Message]:
-        found: list[reading.Found] = []
+        found: list[message_pages.Found] = []
         wanted = _limit(ask, MOST_EXPORTED)
         page = _read(cluster, name, ask, min(wanted, 1000))
         found += page.messages
@@ -148,11 +150,11 @@ async def export(request: Request, name: str, form: str = "jsonl") -> Response:
         while len(found) < wanted and page.messages and (page.has_newer if onward else page.has_older):
             more = min(1000, wanted - len(found))
             if onward:
-                page = reading.after(
+                page = message_pages.after(
                     cluster, name, page.newer, more, partition=partition, committed=committed
                 )
             else:
-                page = reading.before(
+                page = message_pages.before(
                     cluster, name, page.older, more, partition=partition, committed=committed
                 )
             found += page.messages
@@ -191,8 +193,8 @@ def _download(content: str | bytes, filename: str, kind: str) -> Response:
 @router.get("/topics/{name}/messages/{partition}/{offset}")
 async def one_message(request: Request, name: str, partition: int, offset: int) -> Response:
     def read(cluster: Cluster) -> Message:
-        record = reading.one(cluster, name, partition, offset)
-        return shown(request, name, [reading.Found(partition, record)])[0]
+        record = message_pages.one(cluster, name, partition, offset)
+        return shown(request, name, [message_pages.Found(partition, record)])[0]
 
     message = await console_of(request).pool.run(read)
     return draw(request, "message.html", name=name, tab="messages", message=message)
@@ -205,7 +207,7 @@ async def raw(request: Request, name: str, partition: int, offset: int, part: st
     masks = console.shower.masks(name, session_of(request).unmasked)
     if masks.key if part == "key" else masks.value:
         raise Refused(403, "A masking rule applies here, so there is no download.")
-    record = await console.pool.run(lambda cluster: reading.one(cluster, name, partition, offset))
+    record = await console.pool.run(lambda cluster: message_pages.one(cluster, name, partition, offset))
     data = record.key if part == "key" else record.value
     return _download(
         data or b"",
@@ -237,13 +239,13 @@ async def _tail(request: Request, console: Console, name: str, partition: int | 
         except (TimeoutError, RuntimeError):
             waiting.cancel()  # nobody reads any more
 
-    def deliver(found: list[reading.Found], skipped: int) -> None:
+    def deliver(found: list[message_pages.Found], skipped: int) -> None:
         put("rows", shown(request, name, found), skipped)
 
     def follow() -> None:
         cluster = Cluster(console.settings.client("millstream-console-tail"))
         try:
-            reading.follow(
+            message_pages.follow(
                 cluster,
                 name,
                 partition,
@@ -285,8 +287,8 @@ async def produce_page(request: Request, name: str) -> Response:
 
 async def _copied(request: Request, name: str, partition: int, offset: int) -> dict[str, str]:
     def read(cluster: Cluster) -> Message:
-        record = reading.one(cluster, name, partition, offset)
-        return shown(request, name, [reading.Found(partition, record)])[0]
+        record = message_pages.one(cluster, name, partition, offset)
+        return shown(request, name, [message_pages.Found(partition, record)])[0]
 
     message = await console_of(request).pool.run(read)
     schema = message.value.form in ("avro", "json", "protobuf") and message.value.schema_id
@@ -301,7 +303,7 @@ async def _copied(request: Request, name: str, partition: int, offset: int) -> d
 async def _produce_page(
     request: Request, name: str, given: dict[str, str], wrong: str = "", status: int = 200
 ) -> Response:
-    topic = await console_of(request).pool.run(lambda cluster: reading.topic_of(cluster, name))
+    topic = await console_of(request).pool.run(lambda cluster: message_pages.topic_of(cluster, name))
     partitions = list(topic.partitions)
     return draw(
         request,
@@ -324,7 +326,7 @@ async def produce(request: Request, name: str) -> Response:
         key = form.get("key", "").encode() or None
         value = _value_bytes(console, name, form)
         headers = _header_lines(form.get("headers", ""))
-        topic = reading.topic_of(cluster, name)
+        topic = message_pages.topic_of(cluster, name)
         chosen = partition_of(form.get("partition", ""))
         if chosen is None:
             chosen = partition_for(key or str(time.time_ns()).encode(), len(topic.partitions))
@@ -337,7 +339,7 @@ async def produce(request: Request, name: str) -> Response:
         text = getattr(error, "message", None) or str(error)
         return await _produce_page(request, name, form, text, 400)
     tell(request, f"Written to partition {partition} at offset {offset}.")
-    return RedirectResponse(f"/topics/{words.part(name)}/messages", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}/messages", 303)
 
 
 def _value_bytes(console: Console, topic: str, form: dict[str, str]) -> bytes | None:
@@ -385,12 +387,12 @@ async def resend(request: Request, name: str, partition: int, offset: int) -> Re
         )
 
     def act(cluster: Cluster) -> tuple[int, int]:
-        record = reading.one(cluster, name, partition, offset)
-        count = len(reading.topic_of(cluster, target).partitions)
+        record = message_pages.one(cluster, name, partition, offset)
+        count = len(message_pages.topic_of(cluster, target).partitions)
         chosen = partition if partition < count else partition_for(record.key or b"", count)
         copy = Record(0, round(time.time() * 1000), record.key, record.value, record.headers)
         return chosen, Producer(cluster, create_topics=False).send(target, chosen, [copy]).offset
 
     chosen, written = await console.pool.run(act)
     tell(request, f"Sent again: {target}, partition {chosen}, offset {written}.")
-    return RedirectResponse(f"/topics/{words.part(target)}/messages", 303)
+    return RedirectResponse(f"/topics/{formatting.part(target)}/messages", 303)

@@ -5,11 +5,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from millstream.console import words
+from millstream.console import formatting
 from millstream.console.context import Console, console_of, draw
 from millstream.console.pages.streams import event, stream
 from millstream.console.sampling import Snapshot
-from millstream.console.series import Series
+from millstream.console.time_series import Series
 
 router = APIRouter()
 BUSIEST = 6
@@ -59,15 +59,15 @@ def numbers(console: Console) -> dict[str, str]:
     snapshot: Snapshot = console.sampler.snapshot
     used = sum(disk.used for disk in snapshot.disks.values()) if snapshot.disks else None
     return {
-        "brokers": words.number(len(snapshot.nodes)),
-        "topics": words.number(len(snapshot.topics)),
-        "partitions": words.number(snapshot.partitions),
-        "groups": words.number(len(snapshot.groups)),
-        "under": words.number(snapshot.under_replicated),
-        "offline": words.number(snapshot.offline),
-        "rate": words.number(console.sampler.rate.last),
-        "lag": words.number(console.sampler.lag.last),
-        "bytes": words.size(used),
+        "brokers": formatting.number(len(snapshot.nodes)),
+        "topics": formatting.number(len(snapshot.topics)),
+        "partitions": formatting.number(snapshot.partitions),
+        "groups": formatting.number(len(snapshot.groups)),
+        "under": formatting.number(snapshot.under_replicated),
+        "offline": formatting.number(snapshot.offline),
+        "rate": formatting.number(console.sampler.rate.last),
+        "lag": formatting.number(console.sampler.lag.last),
+        "bytes": formatting.size(used),
     }
 
 

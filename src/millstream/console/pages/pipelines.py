@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse
 
 from millstream.console.context import console_of, draw, tell
 from millstream.console.security import changing
-from millstream.pipeline.runner.records import ENDED
+from millstream.spark.runner.status_records import ENDED
 from millstream.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from millstream.console import words
+from millstream.console import formatting
 from millstream.console.context import console_of, draw, tell
 from millstream.console.registry import LEVELS, NO_SUBJECT, NO_VERSION, Registry
 from millstream.console.security import Refused, changing, form_of
@@ -83,7 +83,7 @@ async def subject_list(request: Request, q: str = "", page: str = "1") -> Respon
     subjects = await console.pool.thread(registry.subjects)
     needles = q.lower().split()
     matching = sorted(one for one in subjects if all(needle in one.lower() for needle in needles))
-    paging = words.Paging(len(matching), page)
+    paging = formatting.Paging(len(matching), page)
     visible = matching[paging.first : paging.last]
 
     def describe() -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ async def subject_list(request: Request, q: str = "", page: str = "1") -> Respon
         paging=paging,
         q=q,
         level=await console.pool.thread(registry.default_level) if not part else "",
-        link=lambda **change: "/schemas?" + words.query(**{"q": q, **change}),
+        link=lambda **change: "/schemas?" + formatting.query(**{"q": q, **change}),
     )
 
 
@@ -198,7 +198,7 @@ async def register(request: Request) -> Response:
         given = {"name": name, "kind": kind, "schema": text}
         return draw(request, "schema_new.html", 400, given=given, kinds=KINDS, wrong=str(error), verdict=None)
     tell(request, f"Registered under id {schema_id}.")
-    return RedirectResponse("/schemas/subject?" + words.query(name=name), 303)
+    return RedirectResponse("/schemas/subject?" + formatting.query(name=name), 303)
 
 
 @router.post("/schemas/level")
@@ -214,7 +214,7 @@ async def set_level(request: Request) -> Response:
         if not (error.status == 404 and not level):  # it had none of its own
             raise
     tell(request, f"Compatibility is {level or 'the default'} now.")
-    return RedirectResponse("/schemas/subject?" + words.query(name=name), 303)
+    return RedirectResponse("/schemas/subject?" + formatting.query(name=name), 303)
 
 
 @router.post("/schemas/delete")

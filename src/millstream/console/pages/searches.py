@@ -7,15 +7,15 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from millstream.console import words
+from millstream.console import formatting
+from millstream.console.console_config import CLIENT
 from millstream.console.context import Console, console_of, draw, render
+from millstream.console.message_pages import topic_of
 from millstream.console.pages.messages import partition_of, shown
 from millstream.console.pages.streams import event, stream
-from millstream.console.reading import topic_of
 from millstream.console.search import Search, forget_old
 from millstream.console.search_worker import PARTS
 from millstream.console.security import Refused, form_of, session_of
-from millstream.console.settings import CLIENT
 from millstream.filters import BadTime, FilterError, compile_filter, parse_time
 
 router = APIRouter()
@@ -69,7 +69,7 @@ async def start_search(request: Request, name: str) -> Response:
     search = Search({**task, "given": form}, session_of(request).id)
     console.searches[search.id] = search
     search.start()
-    return RedirectResponse(f"/topics/{words.part(name)}/search/{search.id}", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}/search/{search.id}", 303)
 
 
 def _task(request: Request, console: Console, name: str, form: dict[str, str]) -> dict[str, Any]:
@@ -170,4 +170,4 @@ async def cancel(request: Request, search_id: str) -> Response:
     search.cancel()
     if request.headers.get("hx-request"):
         return Response(status_code=204)
-    return RedirectResponse(f"/topics/{words.part(search.task['topic'])}/search/{search_id}", 303)
+    return RedirectResponse(f"/topics/{formatting.part(search.task['topic'])}/search/{search_id}", 303)

@@ -7,9 +7,9 @@ from starlette.responses import RedirectResponse
 
 from millstream.client import EARLIEST, LATEST, Admin, Cluster, NewTopic
 from millstream.client.admin import DELETE, SET, SOURCES, TOPIC, Setting
-from millstream.console import asking, words
+from millstream.console import cluster_queries, formatting
 from millstream.console.context import Console, console_of, draw, tell
-from millstream.console.reading import topic_of
+from millstream.console.message_pages import topic_of
 from millstream.console.security import Refused, changing
 from millstream.wire.errors import KafkaError
 
@@ -48,7 +48,7 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
     }
     if sort in keys:
         names.sort(key=keys[sort])
-    paging = words.Paging(len(names), page)
+    paging = formatting.Paging(len(names), page)
     rows = []
     for name in names[paging.first : paging.last]:
         topic = snapshot.topics[name]
@@ -75,7 +75,7 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
         if internal
         else sum(t.internal or n.startswith("__") for n, t in snapshot.topics.items()),
         "link": lambda **change: (
-            "/topics?" + words.query(**{"q": q, "sort": sort, "internal": internal, **change})
+            "/topics?" + formatting.query(**{"q": q, "sort": sort, "internal": internal, **change})
         ),
     }
 
@@ -107,7 +107,7 @@ async def create_topic(request: Request) -> Response:
         return draw(request, "topic_new.html", error.status, given=form, wrong=error.message)
     await console.sampler.changed()
     tell(request, f"Topic {name} was created.")
-    return RedirectResponse(f"/topics/{words.part(name)}", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
 
 
 def _count(text: str, what: str) -> int:
@@ -140,7 +140,11 @@ async def topic_page(request: Request, name: str) -> Response:
 
     def ask(cluster: Cluster) -> tuple[Any, dict[Any, int], dict[Any, int]]:
         topic = topic_of(cluster, name)
-        return topic, asking.offsets(cluster, EARLIEST, [name]), asking.offsets(cluster, LATEST, [name])
+        return (
+            topic,
+            cluster_queries.offsets(cluster, EARLIEST, [name]),
+            cluster_queries.offsets(cluster, LATEST, [name]),
+        )
 
     topic, starts, ends = await console.pool.run(ask)
     snapshot = console.sampler.snapshot
@@ -224,7 +228,7 @@ async def change_setting(request: Request, name: str) -> Response:
     if outcome is not None:
         return await _settings_page(request, name, wrong=outcome.message, status=400)
     tell(request, f"{key} was " + ("set back to its default." if form.get("act") == "reset" else "changed."))
-    return RedirectResponse(f"/topics/{words.part(name)}/settings", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}/settings", 303)
 
 
 @router.get("/topics/{name}/manage")
@@ -252,7 +256,7 @@ async def add_partitions(request: Request, name: str) -> Response:
         return await _manage_page(request, name, error.message, 400)
     await console.sampler.changed()
     tell(request, f"Topic {name} has {count} partitions now.")
-    return RedirectResponse(f"/topics/{words.part(name)}", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
 
 
 def _confirmed(form: dict[str, str], name: str) -> None:
@@ -280,7 +284,7 @@ async def empty_topic(request: Request, name: str) -> Response:
         return await _manage_page(request, name, error.message, 400)
     await console.sampler.changed()
     tell(request, f"All records of {name} were deleted.")
-    return RedirectResponse(f"/topics/{words.part(name)}", 303)
+    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
 
 
 @router.post("/topics/{name}/delete")

@@ -12,17 +12,17 @@ from millstream import __version__
 from millstream.http.bodies import TooMuch
 from millstream.http.metrics import Metrics, counted, with_page
 from millstream.http.users import protected
-from millstream.registry.api import compatibility, contexts, schemas, settings, subjects
-from millstream.registry.api.answers import MEDIA_TYPE, answer
-from millstream.registry.api.around import Around
+from millstream.registry.api import compatibility, config_and_mode, contexts, schemas, subjects
 from millstream.registry.api.cache import Cache
-from millstream.registry.api.documents import document
-from millstream.registry.api.leading import LeaderClient
+from millstream.registry.api.forwarding import LeaderClient
+from millstream.registry.api.middleware import Around
+from millstream.registry.api.openapi import document
+from millstream.registry.api.responses import MEDIA_TYPE, answer
 from millstream.registry.api.users import reads_only
 from millstream.registry.errors import RegistryError
 from millstream.registry.metrics import add_own
+from millstream.registry.registry_config import RegistrySettings
 from millstream.registry.service import RegistryService
-from millstream.registry.settings import RegistrySettings
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ def make_app(service: RegistryService, options: RegistrySettings, client: Leader
         subjects.router,
         compatibility.router,
         contexts.about_router,
-        settings.config_router,
-        settings.mode_router,
+        config_and_mode.config_router,
+        config_and_mode.mode_router,
         contexts.router,
     ):
         app.include_router(router)

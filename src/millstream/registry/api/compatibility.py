@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import errors
-from millstream.registry.api.answers import answer, flag, json_body, service_of, version_number
+from millstream.registry.api.responses import answer, flag, json_body, service_of, version_number
 from millstream.registry.errors import RegistryError
-from millstream.registry.records import Version
 from millstream.registry.requests import schema_request
+from millstream.registry.schema_records import Version
 
 router = APIRouter(tags=["Compatibility"])
 

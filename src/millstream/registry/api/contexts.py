@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request, Response
 
 from millstream import __version__
 from millstream.registry import contexts
-from millstream.registry.api.answers import answer, page, service_of
-from millstream.registry.api.leading import at_leader
+from millstream.registry.api.forwarding import at_leader
+from millstream.registry.api.responses import answer, page, service_of
 
 router = APIRouter(tags=["Contexts"])
 about_router = APIRouter(tags=["Server Metadata"])

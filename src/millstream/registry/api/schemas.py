@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import contexts, errors
-from millstream.registry.api.answers import (
+from millstream.registry.api.patterns import subject_filter
+from millstream.registry.api.responses import (
     answer,
     flag,
     formatted,
@@ -16,10 +17,9 @@ from millstream.registry.api.answers import (
     version_body,
     wants_all,
 )
-from millstream.registry.api.patterns import subject_filter
-from millstream.registry.formats import TYPES, Reference
-from millstream.registry.records import Version, references_json
+from millstream.registry.schema_records import Version, references_json
 from millstream.registry.service import RegistryService
+from millstream.schemas import TYPES, Reference
 
 router = APIRouter(tags=["Schemas"])
 

@@ -5,7 +5,9 @@ from typing import Any, cast
 from fastapi import APIRouter, Request, Response
 
 from millstream.registry import contexts, errors
-from millstream.registry.api.answers import (
+from millstream.registry.api.forwarding import at_leader
+from millstream.registry.api.patterns import subject_filter
+from millstream.registry.api.responses import (
     answer,
     flag,
     formatted,
@@ -17,12 +19,10 @@ from millstream.registry.api.answers import (
     version_number,
     wants_all,
 )
-from millstream.registry.api.leading import at_leader
-from millstream.registry.api.patterns import subject_filter
-from millstream.registry.formats import Reference
-from millstream.registry.records import Version, references_json
 from millstream.registry.requests import SchemaRequest, schema_request
+from millstream.registry.schema_records import Version, references_json
 from millstream.registry.service import RegistryService
+from millstream.schemas import Reference
 
 router = APIRouter(tags=["Subjects"])
 

@@ -8,7 +8,7 @@ command    `millstream registry codegen`
 
 from millstream.registry.codegen.readers import read
 from millstream.registry.codegen.writer import write
-from millstream.registry.formats import ParsedSchema
+from millstream.schemas import ParsedSchema
 
 __all__ = ["generate"]
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from millstream.registry.codegen import generate
-from millstream.registry.formats import InvalidSchema, ParsedSchema, Reference, parse
+from millstream.schemas import InvalidSchema, ParsedSchema, Reference, parse
 
 SUFFIXES = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 

@@ -4,13 +4,13 @@ import re
 from typing import Any
 
 from millstream.registry.codegen.model import NO_DEFAULT, EnumClass, FieldClass, Module, RecordClass, optional
-from millstream.registry.formats import ParsedSchema
-from millstream.registry.formats.avro import AvroSchema
-from millstream.registry.formats.avro_model import AvroField, AvroType
-from millstream.registry.formats.json_references import Documents
-from millstream.registry.formats.json_schema import JsonSchema
-from millstream.registry.formats.proto_model import SCALARS, Enum, Field, Message, map_types
-from millstream.registry.formats.protobuf import ProtobufSchema
+from millstream.schemas import ParsedSchema
+from millstream.schemas.avro import AvroSchema
+from millstream.schemas.avro_model import AvroField, AvroType
+from millstream.schemas.json_references import Documents
+from millstream.schemas.json_schema import JsonSchema
+from millstream.schemas.proto_model import SCALARS, Enum, Field, Message, map_types
+from millstream.schemas.protobuf import ProtobufSchema
 
 AVRO_TYPES = {
     "null": "None",
@@ -130,7 +130,7 @@ def _avro_default(module: Module, kind: AvroType, value: Any) -> str:
 
 
 def _fits(kind: AvroType, value: Any) -> bool:
-    from millstream.registry.formats.avro_model import fits
+    from millstream.schemas.avro_model import fits
 
     return fits(kind, value)
 

@@ -14,7 +14,7 @@ from millstream.registry.codegen.model import (
     RecordClass,
     identifier,
 )
-from millstream.registry.formats import ParsedSchema
+from millstream.schemas import ParsedSchema
 
 LINE = 100
 

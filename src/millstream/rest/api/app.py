@@ -23,9 +23,9 @@ from millstream.rest.api import (
     v3_records,
     v3_topics,
 )
-from millstream.rest.api.answers import V2, v2, v3
-from millstream.rest.api.around import Around
-from millstream.rest.api.documents import document
+from millstream.rest.api.middleware import Around
+from millstream.rest.api.openapi import document
+from millstream.rest.api.responses import V2, v2, v3
 from millstream.rest.errors import RestError
 from millstream.rest.service import RestService
 

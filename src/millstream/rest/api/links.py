@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import Request
 
-from millstream.rest.api.answers import base_url, service_of, url
+from millstream.rest.api.responses import base_url, service_of, url
 
 Json = dict[str, Any]
 

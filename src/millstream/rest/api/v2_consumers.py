@@ -9,7 +9,8 @@ from confluent_kafka import Message
 from fastapi import APIRouter, Request, Response
 
 from millstream.rest import errors
-from millstream.rest.api.answers import (
+from millstream.rest.api.middleware import ANY, ranked
+from millstream.rest.api.responses import (
     EMBEDDED,
     JSON,
     V2,
@@ -25,9 +26,8 @@ from millstream.rest.api.answers import (
     url,
     v2,
 )
-from millstream.rest.api.around import ANY, ranked
+from millstream.rest.consumer_instance import Instance, Place
 from millstream.rest.formats import decode_binary, decode_json
-from millstream.rest.instance import Instance, Place
 from millstream.rest.schemas import Schemas
 
 router = APIRouter(prefix="/consumers/{group}", tags=["v2 consumers"])

@@ -5,9 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from millstream.rest import errors
-from millstream.rest.api.answers import EMBEDDED, json_body, path_number, service_of, v2
+from millstream.rest.api.responses import EMBEDDED, json_body, path_number, service_of, v2
 from millstream.rest.formats import PLAIN
-from millstream.rest.producing import Record
+from millstream.rest.producer import Record
 from millstream.rest.schemas import Chosen, Wish
 from millstream.rest.service import RestService
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.client import EARLIEST, LATEST, Admin, Cluster, list_offsets
 from millstream.client.admin import TOPIC, PartitionState, TopicState
 from millstream.rest import errors
-from millstream.rest.api.answers import json_body, path_number, service_of, v2
-from millstream.rest.instances import INTERNAL
+from millstream.rest.api.responses import json_body, path_number, service_of, v2
+from millstream.rest.consumer_instances import INTERNAL
 from millstream.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter(tags=["v2 topics"])

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.client import Cluster
 from millstream.client.errors import describe
 from millstream.rest import errors
-from millstream.rest.api.answers import json_body, service_of, v3
 from millstream.rest.api.links import Json, Links, links
+from millstream.rest.api.responses import json_body, service_of, v3
 from millstream.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 ACLs"])

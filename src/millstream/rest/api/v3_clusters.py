@@ -5,8 +5,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.client import Admin
 from millstream.client.cluster import Node
 from millstream.rest import errors
-from millstream.rest.api.answers import base_url, path_number, service_of, url, v3
 from millstream.rest.api.links import Json, Links, links
+from millstream.rest.api.responses import base_url, path_number, service_of, url, v3
 from millstream.rest.api.v3_topics import replica, topic_states
 
 router = APIRouter(prefix="/v3/clusters", tags=["v3 clusters"])

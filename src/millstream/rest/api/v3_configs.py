@@ -10,7 +10,8 @@ from millstream.client import Admin, Cluster
 from millstream.client.admin import BROKER, DELETE, SET, SOURCES, TOPIC, Setting
 from millstream.client.errors import check
 from millstream.rest import errors
-from millstream.rest.api.answers import (
+from millstream.rest.api.links import Json, Links, links
+from millstream.rest.api.responses import (
     checked_object,
     done,
     flag_of,
@@ -21,7 +22,6 @@ from millstream.rest.api.answers import (
     text_of,
     v3,
 )
-from millstream.rest.api.links import Json, Links, links
 from millstream.rest.api.v3_clusters import node, nodes
 from millstream.wire.errors import KafkaError
 

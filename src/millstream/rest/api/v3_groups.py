@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.client import LATEST, Cluster, list_offsets
 from millstream.client.groups import Committed, GroupDescription, Groups, Member
 from millstream.rest import errors
-from millstream.rest.api.answers import path_number, service_of, v3
 from millstream.rest.api.links import Json, Links, links
+from millstream.rest.api.responses import path_number, service_of, v3
 from millstream.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"])

@@ -15,12 +15,12 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from millstream.rest import errors
-from millstream.rest.api.answers import JSON, json_body, service_of, v3
 from millstream.rest.api.links import links
+from millstream.rest.api.responses import JSON, json_body, service_of, v3
 from millstream.rest.errors import RestError
 from millstream.rest.formats import PLAIN, WITH_SCHEMA, encode_binary
 from millstream.rest.json_stream import BadStream, JsonStream
-from millstream.rest.producing import Header, Record, Sent
+from millstream.rest.producer import Header, Record, Sent
 from millstream.rest.schemas import SUBJECTS, Wish
 from millstream.rest.service import RestService
 

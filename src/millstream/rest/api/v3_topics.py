@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.client import EARLIEST, LATEST, Admin, Cluster, NewTopic, list_offsets
 from millstream.client.admin import CreatedTopic, PartitionState, TopicState
 from millstream.rest import errors
-from millstream.rest.api.answers import (
+from millstream.rest.api.links import Json, Links, links
+from millstream.rest.api.responses import (
     checked_object,
     done,
     flag_of,
@@ -20,7 +21,6 @@ from millstream.rest.api.answers import (
     text_of,
     v3,
 )
-from millstream.rest.api.links import Json, Links, links
 from millstream.wire.errors import KafkaError
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics", tags=["v3 topics"])

@@ -13,9 +13,9 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 
-from millstream.storage.cleaning import messages
-from millstream.storage.cleaning.handover import Replacement
-from millstream.storage.cleaning.messages import Job, Message, Summary
+from millstream.storage.cleaning import worker_protocol
+from millstream.storage.cleaning.cleaned_segment import Replacement
+from millstream.storage.cleaning.worker_protocol import Job, Message, Summary
 
 FACTS_AT_ONCE = 500
 LONGEST_LINE = 1 << 20
@@ -52,14 +52,14 @@ class Child:
         """Have one log cleaned; `put_in_place` is awaited for each new segment before the next is begun."""
         await self._tell_facts("aborted", (list(entry) for entry in job.aborted))
         await self._tell_facts("producers", ([pid, *known] for pid, known in job.producers.items()))
-        await self._send(messages.clean_line(job))
+        await self._send(worker_protocol.clean_line(job))
         while True:
             message = await self._receive()
             if message["say"] == "replace":
-                await put_in_place(messages.read_replacement(message))
-                await self._send(messages.line("next"))
+                await put_in_place(worker_protocol.read_replacement(message))
+                await self._send(worker_protocol.line("next"))
             elif message["say"] == "done":
-                return messages.read_summary(message)
+                return worker_protocol.read_summary(message)
             elif message["say"] == "failed":
                 raise ChildFailed(message["reason"], bool(message["damaged"]))
 
@@ -77,7 +77,7 @@ class Child:
 
     async def _tell_facts(self, name: str, facts: Iterable[list[int]]) -> None:
         for some in _slices(facts):
-            await self._send(messages.line("facts", {name: some}))
+            await self._send(worker_protocol.line("facts", {name: some}))
             await asyncio.sleep(0)
 
     async def _send(self, data: bytes) -> None:

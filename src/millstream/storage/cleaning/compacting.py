@@ -13,15 +13,15 @@ import os
 import time
 from collections.abc import Iterator
 
+from millstream.storage.cleaning.batch_records import places, plain_records
+from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
+from millstream.storage.cleaning.cleaned_transactions import Transactions
 from millstream.storage.cleaning.filtering import Filter
-from millstream.storage.cleaning.handover import NewSegment, Replacement
 from millstream.storage.cleaning.keymap import KeyMap, Marks
-from millstream.storage.cleaning.messages import Job, Summary
-from millstream.storage.cleaning.opening import places, plain_records
 from millstream.storage.cleaning.planning import SegmentSizes, groups
 from millstream.storage.cleaning.reading import Source
 from millstream.storage.cleaning.throttle import Throttle
-from millstream.storage.cleaning.undecided import Transactions
+from millstream.storage.cleaning.worker_protocol import Job, Summary
 from millstream.storage.cleaning.writing import Writer
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, file_stem
 from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader

@@ -19,9 +19,9 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from millstream.storage.cleaning.batch_records import Place, places, plain_records, timestamp_delta
+from millstream.storage.cleaning.cleaned_transactions import Transactions
 from millstream.storage.cleaning.keymap import KeyMap, Marks
-from millstream.storage.cleaning.opening import Place, places, plain_records, timestamp_delta
-from millstream.storage.cleaning.undecided import Transactions
 from millstream.wire.batch import (
     CODEC_MASK,
     CONTROL,

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from math import isqrt
 
-from millstream.storage.cleaning.opening import Place
+from millstream.storage.cleaning.batch_records import Place
 
 SLOT_BYTES = 24
 MARK_BYTES = 8 << 20  # at most, beside the table

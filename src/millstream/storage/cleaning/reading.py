@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from millstream.storage.cleaning.opening import Damaged
+from millstream.storage.cleaning.batch_records import Damaged
 from millstream.wire.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader
 
 Found = tuple[int, int, int, BatchHeader]

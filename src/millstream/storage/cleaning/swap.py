@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from millstream.storage.cleaning.handover import CLEANED, KINDS, SWAP, Replacement, remove_files
+from millstream.storage.cleaning.cleaned_segment import CLEANED, KINDS, SWAP, Replacement, remove_files
 from millstream.storage.files import remove_quietly
 from millstream.storage.segment import LOG, Segment
 

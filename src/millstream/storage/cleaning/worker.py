@@ -16,10 +16,10 @@ import sys
 import threading
 from typing import BinaryIO
 
-from millstream.storage.cleaning import messages
+from millstream.storage.cleaning import worker_protocol
+from millstream.storage.cleaning.batch_records import Damaged
 from millstream.storage.cleaning.compacting import Compaction
-from millstream.storage.cleaning.messages import Job, Message
-from millstream.storage.cleaning.opening import Damaged
+from millstream.storage.cleaning.worker_protocol import Job, Message
 from millstream.storage.transactions import AbortedTransaction
 from millstream.wire.errors import KafkaError
 
@@ -72,7 +72,7 @@ class Worker:
                     (pid, (last, epoch)) for pid, last, epoch in message.get("producers", ())
                 )
             elif message["say"] == "clean":
-                job = messages.read_job(message)
+                job = worker_protocol.read_job(message)
                 job.aborted, self._aborted = self._aborted, []
                 job.producers, self._producers = self._producers, {}
                 self._clean(job)
@@ -81,15 +81,17 @@ class Worker:
         try:
             compaction = Compaction(job)
             for replacement in compaction.replacements():
-                self._send(messages.replace_line(replacement))
+                self._send(worker_protocol.replace_line(replacement))
                 while self._inbox.get()["say"] != "next":
                     pass
-            self._send(messages.done_line(compaction.summary))
+            self._send(worker_protocol.done_line(compaction.summary))
         except (Damaged, KafkaError) as error:
-            self._send(messages.line("failed", {"damaged": True, "reason": str(error)}))
+            self._send(worker_protocol.line("failed", {"damaged": True, "reason": str(error)}))
         except (OSError, MemoryError) as error:
             self._send(
-                messages.line("failed", {"damaged": False, "reason": str(error) or type(error).__name__})
+                worker_protocol.line(
+                    "failed", {"damaged": False, "reason": str(error) or type(error).__name__}
+                )
             )
 
     def _send(self, data: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from millstream.storage.cleaning.handover import CLEANED, NewSegment, remove_files
+from millstream.storage.cleaning.cleaned_segment import CLEANED, NewSegment, remove_files
 from millstream.storage.cleaning.reading import Source
 from millstream.storage.files import sync_path
 from millstream.storage.index import OffsetIndex, TimeIndex

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from millstream.wire.arrow import loops
-from millstream.wire.arrow.loops import (
+from millstream.wire.arrow import decode_loops
+from millstream.wire.arrow.decode_loops import (
     AT,
     ATTRIBUTES,
     BASE,
@@ -52,19 +52,19 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 REASONS = {
-    loops.BAD_LENGTH: "a batch claims a size that cannot be",
-    loops.BAD_MAGIC: "the record format is older than v2",
-    loops.BAD_COUNT: "more records than offsets",
-    loops.BAD_SIZE: "its size cannot be",
-    loops.CUT_OFF: "the data ends inside it",
-    loops.BAD_VARINT: "a number in it is cut off or too long",
-    loops.BAD_DELTA: "its offset does not rise, or is outside of the batch",
-    loops.BAD_KEY: "the key is longer than the record",
-    loops.BAD_VALUE: "the value is longer than the record",
-    loops.BAD_HEADERS: "its headers do not fit",
-    loops.BAD_END: "its size is wrong",
-    loops.LEFT_OVER: "bytes are left after the last record",
-    loops.NO_ROOM: "more data than the batch can hold",
+    decode_loops.BAD_LENGTH: "a batch claims a size that cannot be",
+    decode_loops.BAD_MAGIC: "the record format is older than v2",
+    decode_loops.BAD_COUNT: "more records than offsets",
+    decode_loops.BAD_SIZE: "its size cannot be",
+    decode_loops.CUT_OFF: "the data ends inside it",
+    decode_loops.BAD_VARINT: "a number in it is cut off or too long",
+    decode_loops.BAD_DELTA: "its offset does not rise, or is outside of the batch",
+    decode_loops.BAD_KEY: "the key is longer than the record",
+    decode_loops.BAD_VALUE: "the value is longer than the record",
+    decode_loops.BAD_HEADERS: "its headers do not fit",
+    decode_loops.BAD_END: "its size is wrong",
+    decode_loops.LEFT_OVER: "bytes are left after the last record",
+    decode_loops.NO_ROOM: "more data than the batch can hold",
 }
 
 Table = Any  # np.ndarray[int64], a row per batch
@@ -98,11 +98,11 @@ class Answer:
     def __init__(self, records: Buffer) -> None:
         self.records = memoryview(records)
         self._data = np.frombuffer(self.records, np.uint8)
-        count, problem = loops.count_batches(self._data)
+        count, problem = decode_loops.count_batches(self._data)
         self.batches: Table = np.empty((count, WIDTH), np.int64)
         where = count
         if problem == SOUND:
-            problem, where = loops.list_batches(self._data, self.batches)
+            problem, where = decode_loops.list_batches(self._data, self.batches)
         if problem != SOUND:
             raise KafkaError(ErrorCode.corrupt_message, f"batch {where} of the answer: {REASONS[problem]}")
 
@@ -238,25 +238,27 @@ def _read(
     offsets, times = np.empty(rows, np.int64), np.empty(rows, np.int64)
     keys, values = _Bytes(rows, payload, columns.key), _Bytes(rows, payload, columns.value)
     header_at, header_count = (np.empty(rows if columns.headers else 0, np.int64) for _ in range(2))
-    problem, index, number, found, keys.nulls, values.nulls, keys.size, values.size = loops.read_records(
-        data,
-        np.ascontiguousarray(batches),
-        np.ascontiguousarray(starts),
-        np.ascontiguousarray(stops),
-        first,
-        until,
-        columns.key,
-        columns.value,
-        offsets,
-        times,
-        keys.ends,
-        keys.data,
-        keys.bits,
-        values.ends,
-        values.data,
-        values.bits,
-        header_at,
-        header_count,
+    problem, index, number, found, keys.nulls, values.nulls, keys.size, values.size = (
+        decode_loops.read_records(
+            data,
+            np.ascontiguousarray(batches),
+            np.ascontiguousarray(starts),
+            np.ascontiguousarray(stops),
+            first,
+            until,
+            columns.key,
+            columns.value,
+            offsets,
+            times,
+            keys.ends,
+            keys.data,
+            keys.bits,
+            values.ends,
+            values.data,
+            values.bits,
+            header_at,
+            header_count,
+        )
     )
     if problem != SOUND:
         place = f"record {index} of the batch at offset {batches[number, BASE]}"
@@ -301,11 +303,11 @@ def _numbers(kind: pa.DataType, values: Any, rows: int) -> pa.Array:
 def _headers(data: Any, at: Any, counts: Any) -> pa.Array:
     """A list of (key, value) per row; null where a record has none, as in Spark's Kafka source."""
     rows, total = len(at), int(counts.sum())
-    key_bytes, value_bytes = loops.measure_headers(data, at, counts)
+    key_bytes, value_bytes = decode_loops.measure_headers(data, at, counts)
     keys, values = _Bytes(total, max(key_bytes, 0)), _Bytes(total, max(value_bytes, 0))
     list_ends = np.zeros(rows + 1, np.int32)
     list_bits = np.zeros((rows + 7) // 8, np.uint8)
-    values.nulls, strange = loops.read_headers(
+    values.nulls, strange = decode_loops.read_headers(
         data, at, counts, list_ends, list_bits, keys.ends, keys.data, values.ends, values.data, values.bits
     )
     if key_bytes < 0 or strange < 0:  # cannot be: read_records has been over the same bytes

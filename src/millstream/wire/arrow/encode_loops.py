@@ -15,7 +15,7 @@ import numba as nb
 import numpy as np
 
 from millstream.wire.arrow.copying import copy_bytes
-from millstream.wire.arrow.loops import compiled
+from millstream.wire.arrow.decode_loops import compiled
 
 ROUTED: Final = -1
 FULL, TOO_LARGE = 0, 1

@@ -1,0 +1,379 @@
+"""Fetch, versions 4 to 18: full and incremental, with long poll.
+
+A fetch collects, per partition, a `FileRange` of a segment (no record is read) and answers when `min_bytes` are
+there, when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions; an append wakes it.
+Records go from the file to the socket by sendfile; a slice that is not in the page cache is first read by a helper
+thread, so that a consumer of old data does not stop the loop. Left out: reading from followers, until there are some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from millstream.broker.apis.fetch_fast_path import UsualFetch
+from millstream.broker.apis.fetch_sessions import Cached, FetchSessions, Key, Session
+from millstream.broker.apis.produce_fast_path import UsualProduces
+from millstream.broker.network.file_range import COPY_BELOW, FileRange, not_in_memory, read_through
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.fetch import (
+    FIRST_FLEXIBLE,
+    FIRST_WITH_TOPIC_ID,
+    READ_COMMITTED,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    pack_fetch_response,
+    read_fetch,
+)
+from millstream.wire.messages import body_start
+
+if TYPE_CHECKING:
+    from millstream.broker.network.connection import Connection, Part
+    from millstream.broker.network.dispatch import Api
+    from millstream.broker.partitions import Partition, Partitions
+
+logger = logging.getLogger("millstream.fetch")
+
+
+class FetchHandler:
+    api: Api  # set before the first request comes
+
+    def __init__(
+        self, partitions: Partitions, sessions: FetchSessions, max_bytes: int, max_parked: int
+    ) -> None:
+        self.partitions = partitions
+        self.sessions = sessions
+        self.max_bytes = max_bytes
+        self.max_parked = max_parked
+        self.parked: set[ParkedFetch] = set()
+        self.failed = 0
+        self.cold_reads = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        client_id_size: int,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        request = read_fetch(frame, body_start(frame, client_id_size, version >= FIRST_FLEXIBLE), version)
+        fetch = Fetch(self, connection, request, version, correlation_id)
+        try:
+            session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())
+        except KafkaError as error:
+            connection.send(b"".join(pack_fetch_response(correlation_id, version, error.code, 0, [])))  # type: ignore[arg-type]
+            return
+        fetch.session = session
+        if fetch.try_answer(patient=request.max_wait_ms > 0):
+            self._remember(fetch, frame)
+            return
+        if len(self.parked) >= self.max_parked:
+            logger.warning(
+                "%d fetches are waiting already, %s is answered at once", len(self.parked), connection.peer
+            )
+            fetch.try_answer(patient=False)
+            return
+        ParkedFetch(self, fetch)
+
+    def _remember(self, fetch: Fetch, frame: memoryview) -> None:
+        """The next request of this connection is probably like this one."""
+        connection = fetch.connection
+        if (
+            fetch.found >= COPY_BELOW
+            and UsualFetch.fits(fetch.request, frame, fetch.version)
+            and not isinstance(connection.usual, UsualProduces)
+        ):
+            for partition in fetch.hosted():
+                connection.usual = UsualFetch(self, fetch.request, frame, fetch.version, partition)
+
+    def send_warm(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
+        """Bring cold slices into the page cache in a thread, then send."""
+        self.cold_reads += len(cold)
+        connection.park(None)
+
+        async def warm_then_send() -> None:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, read_through, cold)
+            finally:
+                if connection.closed:
+                    release(parts)
+                else:
+                    connection.send_parts(parts)
+                    connection.resume()
+
+        task = connection.loop.create_task(warm_then_send())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Fetch:
+    """One fetch request on its way to an answer."""
+
+    __slots__ = (
+        "behind",
+        "by_id",
+        "connection",
+        "correlation_id",
+        "found",
+        "full",
+        "handler",
+        "request",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        connection: Connection,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        self.handler = handler
+        self.connection = connection
+        self.request = request
+        self.version = version
+        self.correlation_id = correlation_id
+        self.by_id = version >= FIRST_WITH_TOPIC_ID
+        self.session: Session | None = None
+        self.full = True
+        self.found = 0  # bytes of records
+        self.behind = False  # a partition gives an older segment, and there is more to read after it
+
+    def wanted(self) -> Iterator[tuple[bytes, FetchPartition, Cached | None]]:
+        """The partitions to read, in the order in which they may fill the answer."""
+        if self.session is not None:
+            for (topic, _), cached in self.session.partitions.items():
+                yield topic, cached.want, cached
+        else:
+            for topic, partitions in self.request.topics:
+                for want in partitions:
+                    yield topic, want, None
+
+    def hosted(self) -> Iterator[Partition]:
+        table = self.handler.partitions.by_id if self.by_id else self.handler.partitions.by_name
+        for topic, want, _ in self.wanted():
+            partition = table.get(topic, {}).get(want.partition)
+            if partition is not None:
+                yield partition
+
+    def try_answer(self, patient: bool) -> bool:
+        """Answer if there is enough to say; a patient fetch waits for `min_bytes`, or for as much as it may get.
+
+        What is read ends with its segment: a reader of older ones gets that much and no more, however long it waits.
+        """
+        request, handler = self.request, self.handler
+        left = min(request.max_bytes, handler.max_bytes)
+        enough = min(request.min_bytes, left)
+        found = 0
+        failed = self.behind = False
+        results: list[tuple[bytes, FetchResult, Cached | None]] = []
+        any_wanted = False
+        for topic, want, cached in self.wanted():
+            any_wanted = True
+            result = self._read(topic, want, left, found == 0)
+            results.append((topic, result, cached))
+            left -= result.size
+            found += result.size
+            if result.error or result.diverging is not None:
+                failed = True
+        if patient and any_wanted and found < enough and not failed and not self.behind:
+            for _, result, _ in results:
+                if result.size:
+                    result.source.release()  # type: ignore[attr-defined]
+            return False
+        self.found = found
+        self._answer(results)
+        return True
+
+    def _read(self, topic: bytes, want: FetchPartition, left: int, first: bool) -> FetchResult:
+        handler = self.handler
+        partitions = handler.partitions
+        hosted = (partitions.by_id if self.by_id else partitions.by_name).get(topic)
+        partition = hosted.get(want.partition) if hosted is not None else None
+        if partition is None:
+            unknown_id = self.by_id and hosted is None
+            result = self._fail(
+                want, ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
+            )
+            result.aborted = []  # here Kafka says none, of other errors nothing at all
+            return result
+        if not partition.leads or self.request.replica_id >= 0:
+            result = self._fail(want, ErrorCode.not_leader_or_follower)
+            result.leader = (partition.leader, partition.leader_epoch)
+            return result
+        if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
+            older = want.leader_epoch < partition.leader_epoch
+            result = self._fail(
+                want, ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch
+            )
+            if older:  # a client that is told need not ask for the metadata
+                result.leader = (partition.leader, partition.leader_epoch)
+            return result
+        log = partition.log
+        committed_only = self.request.isolation == READ_COMMITTED
+        high_watermark, start = log.high_watermark, log.start_offset
+        result = FetchResult(want.partition, 0, high_watermark, log.last_stable_offset, start)
+        offset = want.offset
+        if want.last_fetched_epoch >= 0:
+            epoch, end = log.epoch_end(want.last_fetched_epoch)
+            if want.last_fetched_epoch > log.epochs.latest or offset < start:
+                return self._fail(want, ErrorCode.offset_out_of_range)
+            if epoch < want.last_fetched_epoch or end < offset:
+                result.diverging = (epoch, end)
+                return result
+        if committed_only:
+            result.aborted = []
+        if offset >= high_watermark and start <= offset <= log.end_offset:
+            return result  # nothing new: the usual state of a consumer that keeps up
+        try:
+            found = log.read(offset, min(left, want.max_bytes), "lso" if committed_only else "hw", first)
+        except KafkaError as error:
+            return self._fail(want, error.code)
+        except OSError as error:
+            logger.error("%s: cannot read at offset %d: %s", partition, offset, error)
+            return self._fail(want, ErrorCode.kafka_storage_error)
+        segment = found.segment
+        if segment is not None:
+            newest = segment is log.active
+            if not newest and segment.end_offset < (result.last_stable if committed_only else high_watermark):
+                self.behind = True
+            result.source = FileRange(segment, found.position, found.size, newest)
+            result.size = found.size
+            partition.bytes_out += found.size
+            if committed_only:
+                aborted = log.aborted_transactions(offset, found)
+                result.aborted = [
+                    (transaction.producer_id, transaction.first_offset) for transaction in aborted
+                ]
+        return result
+
+    def _fail(self, want: FetchPartition, error: ErrorCode) -> FetchResult:
+        self.handler.failed += 1
+        return FetchResult(want.partition, error)
+
+    def _answer(self, results: list[tuple[bytes, FetchResult, Cached | None]]) -> None:
+        session = self.session
+        topics: list[tuple[bytes, list[FetchResult]]] = []
+        group: list[FetchResult] = []
+        last: bytes | None = None
+        served: list[Key] = []
+        for topic, result, cached in results:
+            if cached is not None:
+                if result.size:
+                    served.append((topic, result.index))
+                if not self._news(result, cached):
+                    continue
+            if topic != last:
+                last, group = topic, []
+                topics.append((topic, group))
+            group.append(result)
+        if session is not None and served:
+            session.to_back(served)
+        session_id = session.id if session is not None else 0
+        parts = pack_fetch_response(self.correlation_id, self.version, 0, session_id, topics)
+        self._send(parts)
+
+    def _news(self, result: FetchResult, cached: Cached) -> bool:
+        """Whether an incremental answer must mention this partition; remembers what it was told."""
+        changed = (
+            self.full
+            or result.size > 0
+            or result.error != 0
+            or result.diverging is not None
+            or result.high_watermark != cached.high_watermark
+            or result.last_stable != cached.last_stable
+            or result.log_start != cached.log_start
+        )
+        # An error is told again until it is gone: forget what was said before.
+        cached.high_watermark = -1 if result.error else result.high_watermark
+        cached.last_stable = result.last_stable
+        cached.log_start = result.log_start
+        return changed
+
+    def _send(self, parts: list[object]) -> None:
+        """Join what is small into one piece, leave what is large to sendfile, warm what is cold."""
+        if len(parts) == 1:
+            self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
+            return
+        out: list[Part] = []
+        small = bytearray()
+        cold: list[FileRange] = []
+        for part in parts:
+            if type(part) is not FileRange:
+                small += part  # type: ignore[arg-type]
+                continue
+            is_cold = not_in_memory(part)
+            if part.size < COPY_BELOW and not is_cold:
+                small += os.pread(part.segment.fd, part.size, part.position)
+                part.release()
+                continue
+            if small:
+                out.append(small)
+                small = bytearray()
+            out.append(part)
+            if is_cold:
+                cold.append(part)
+        if small:
+            out.append(small)
+        if cold:
+            self.handler.send_warm(self.connection, out, cold)
+        elif len(out) == 1:
+            self.connection.send(bytes(out[0]))  # type: ignore[arg-type]
+        else:
+            self.connection.send_parts(out)
+
+
+class ParkedFetch:
+    """A fetch that waits for records, for its time to be over, or for its client to leave."""
+
+    __slots__ = ("_fetch", "_handler", "_partitions", "_timer", "done")
+
+    def __init__(self, handler: FetchHandler, fetch: Fetch) -> None:
+        self._handler = handler
+        self._fetch = fetch
+        self.done = False
+        self._partitions = list(fetch.hosted())
+        for partition in self._partitions:
+            partition.fetch_waiters.add(self)
+        handler.parked.add(self)
+        connection = fetch.connection
+        connection.park(self)
+        self._timer = connection.loop.call_later(fetch.request.max_wait_ms / 1000, self._expire)
+
+    def wake(self) -> None:
+        """A partition has new records (or a new state)."""
+        if not self.done and self._fetch.try_answer(patient=True):
+            self._leave()
+
+    def _expire(self) -> None:
+        if not self.done:
+            self._fetch.try_answer(patient=False)
+            self._leave()
+
+    def _leave(self) -> None:
+        self.cancel()
+        connection = self._fetch.connection
+        if connection.pending is self:  # else the answer is still being warmed up, and resumes by itself
+            connection.resume()
+
+    def cancel(self) -> None:
+        """No longer wait; also when the client has left."""
+        self.done = True
+        self._timer.cancel()
+        self._handler.parked.discard(self)
+        for partition in self._partitions:
+            partition.fetch_waiters.discard(self)
+
+
+def release(parts: Iterable[Part]) -> None:
+    for part in parts:
+        if type(part) is FileRange:
+            part.release()

@@ -1,0 +1,156 @@
+"""What partitions and data folders hold: DescribeProducers 0, DescribeLogDirs 1 to 5, AlterReplicaLogDirs 1 to 2.
+
+Left out: a partition does not move from one data folder of the broker to another (UNSUPPORTED_VERSION)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.network.dispatch import Api, Call
+from millstream.cluster.topic_names import name_problem
+from millstream.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+
+class ProducersApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(34, "AlterReplicaLogDirs", 1, 2, self.alter_replica_log_dirs),
+            Api(35, "DescribeLogDirs", 1, 5, self.describe_log_dirs),
+            Api(61, "DescribeProducers", 0, 0, self.describe_producers),
+        ]
+
+    # ------------------------------------------------------------------ DescribeProducers
+
+    def describe_producers(self, call: Call) -> Any:
+        return call.answer(
+            topics=tuple(
+                call.make(
+                    "TopicResponse",
+                    name=topic.name,
+                    partitions=tuple(
+                        self._producers(call, topic.name, index) for index in topic.partition_indexes
+                    ),
+                )
+                for topic in call.request.topics
+            )
+        )
+
+    def _producers(self, call: Call, topic: str, index: int) -> Any:
+        partition = self.broker.partitions.find(topic, index)
+        if partition is None or not partition.leads:
+            error = ErrorCode.not_leader_or_follower if partition else ErrorCode.unknown_topic_or_partition
+            message = name_problem(topic)
+            if message is not None:
+                error = ErrorCode.invalid_topic_exception
+            elif self.broker.image.topic(topic) is None:
+                message = "This server does not host this topic-partition."
+            return call.make(
+                "PartitionResponse",
+                partition_index=index,
+                error_code=error,
+                error_message=message,
+                active_producers=(),
+            )
+        active = tuple(
+            call.make(
+                "ProducerState",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.txn_start_offset,
+            )
+            for producer in partition.log.describe_producers()
+        )
+        return call.make(
+            "PartitionResponse",
+            partition_index=index,
+            error_code=ErrorCode.none,
+            error_message=None,
+            active_producers=active,
+        )
+
+    # ------------------------------------------------------------------ DescribeLogDirs
+
+    def describe_log_dirs(self, call: Call) -> Any:
+        asked = call.request.topics
+        wanted = (
+            None if asked is None else {(topic.topic, index) for topic in asked for index in topic.partitions}
+        )
+        by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.folders.paths}
+        for partition in self.broker.partitions:
+            if wanted is None or (partition.topic, partition.index) in wanted:
+                topics = by_folder.setdefault(self.broker.folders.folder_of(partition.log), {})
+                topics.setdefault(partition.topic, []).append(
+                    call.make(
+                        "DescribeLogDirsPartition",
+                        partition_index=partition.index,
+                        partition_size=partition.log.size,
+                        offset_lag=0,
+                        is_future_key=False,
+                    )
+                )
+        return call.answer(
+            error_code=ErrorCode.none,
+            results=tuple(self._folder(call, folder, topics) for folder, topics in by_folder.items()),
+        )
+
+    def _folder(self, call: Call, folder: str, topics: dict[str, list[Any]]) -> Any:
+        total = usable = -1
+        error = ErrorCode.none
+        try:
+            disk = os.statvfs(folder)
+            total, usable = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+        except OSError:
+            error = ErrorCode.kafka_storage_error
+        return call.make(
+            "DescribeLogDirsResult",
+            error_code=error,
+            log_dir=folder,
+            topics=tuple(
+                call.make("DescribeLogDirsTopic", name=name, partitions=tuple(parts))
+                for name, parts in topics.items()
+            ),
+            total_bytes=total,
+            usable_bytes=usable,
+            is_cordoned=False,
+        )
+
+    # ------------------------------------------------------------------ AlterReplicaLogDirs
+
+    def alter_replica_log_dirs(self, call: Call) -> Any:
+        results: dict[str, list[Any]] = {}
+        for folder in call.request.dirs:
+            for topic in folder.topics:
+                results.setdefault(topic.name, []).extend(
+                    call.make(
+                        "AlterReplicaLogDirPartitionResult",
+                        partition_index=index,
+                        error_code=self._placed(folder.path, topic.name, index),
+                    )
+                    for index in topic.partitions
+                )
+        return call.answer(
+            results=tuple(
+                call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(parts))
+                for name, parts in results.items()
+            )
+        )
+
+    def _placed(self, folder: str, topic: str, index: int) -> ErrorCode:
+        """Whether the partition is in that folder, as somebody wants it to be."""
+        if folder not in self.broker.folders.paths:
+            return ErrorCode.log_dir_not_found
+        partition = self.broker.partitions.find(topic, index)
+        if partition is None:
+            return ErrorCode.unknown_topic_or_partition
+        here = self.broker.folders.folder_of(partition.log) == folder
+        return ErrorCode.none if here else ErrorCode.unsupported_version

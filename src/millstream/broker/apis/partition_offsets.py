@@ -1,0 +1,180 @@
+"""Where things are in a partition: ListOffsets 1 to 11, OffsetForLeaderEpoch 2 to 4, DeleteRecords 0 to 2.
+
+ListOffsets knows the special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp, -4 earliest
+local, -5 last tiered and -6 earliest not yet tiered (both always unknown: there is no tiered storage).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.partitions import INTERNAL_TOPICS, Partition
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.fetch import READ_COMMITTED
+
+if TYPE_CHECKING:
+    from millstream.broker.server import Broker
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+# The version that knows it.
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+NEVER = 1000
+NOTHING = (-1, -1, -1)
+
+
+class OffsetsApi:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apis(self) -> list[Api]:
+        return [
+            Api(2, "ListOffsets", 1, 11, self.list_offsets),
+            Api(21, "DeleteRecords", 0, 2, self.delete_records),
+            Api(23, "OffsetForLeaderEpoch", 2, 4, self.offset_for_leader_epoch),
+        ]
+
+    def _leader(self, topic: str, index: int, epoch: int = -1) -> Partition:
+        """The partition, if this broker leads it under the epoch that the client knows."""
+        partition = self.broker.partitions.find(topic, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        if not partition.leads:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            older = epoch < partition.leader_epoch
+            raise KafkaError(ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch)
+        return partition
+
+    # ------------------------------------------------------------------ ListOffsets
+
+    def list_offsets(self, call: Call) -> Any:
+        request = call.request
+        committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
+        topics: dict[str, dict[int, Any]] = {}  # each partition is answered once, however often it is named
+        times = Counter(
+            (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+        )
+        for topic in request.topics:
+            partitions = topics.setdefault(topic.name, {})
+            for asked in topic.partitions:
+                epoch = asked.current_leader_epoch if call.version >= 4 else -1
+                error = ErrorCode.none
+                try:
+                    if times[topic.name, asked.partition_index] > 1:
+                        raise KafkaError(ErrorCode.invalid_request)
+                    if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
+                        raise KafkaError(ErrorCode.unsupported_version)
+                    partition = self._leader(topic.name, asked.partition_index, epoch)
+                    found = self._find(partition, asked.timestamp, committed_only)
+                except KafkaError as problem:
+                    error, found = problem.code, NOTHING
+                timestamp, offset, leader_epoch = found
+                partitions[asked.partition_index] = call.make(
+                    "ListOffsetsPartitionResponse",
+                    partition_index=asked.partition_index,
+                    error_code=error,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=leader_epoch,
+                )
+        return call.answer(
+            topics=tuple(
+                call.make("ListOffsetsTopicResponse", name=name, partitions=tuple(partitions.values()))
+                for name, partitions in topics.items()
+            )
+        )
+
+    def _find(self, partition: Partition, timestamp: int, committed_only: bool) -> tuple[int, int, int]:
+        """(timestamp, offset, leader epoch), -1 for what there is not."""
+        log = partition.log
+        if timestamp == LATEST:
+            end = log.last_stable_offset if committed_only else log.high_watermark
+            return -1, end, partition.leader_epoch
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return -1, log.start_offset, log.epochs.at(log.start_offset)
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING):
+            return NOTHING
+        found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        limit = log.last_stable_offset if committed_only else log.high_watermark
+        if found is None or found[1] >= limit:
+            return NOTHING
+        return found
+
+    # ------------------------------------------------------------------ DeleteRecords
+
+    async def delete_records(self, call: Call) -> Any:
+        """Confirmed when the new starts are on disk. Of a partition that is named twice the last word counts."""
+        wanted: dict[str, dict[int, int]] = {}
+        for topic in call.request.topics:
+            wanted.setdefault(topic.name, {}).update(
+                {asked.partition_index: asked.offset for asked in topic.partitions}
+            )
+        topics = tuple(
+            call.make(
+                "DeleteRecordsTopicResult",
+                name=name,
+                partitions=tuple(
+                    self._deleted(call, name, index, offset) for index, offset in partitions.items()
+                ),
+            )
+            for name, partitions in wanted.items()
+        )
+        await self.broker.housekeeping.remember_starts()
+        return call.answer(topics=topics)
+
+    def _deleted(self, call: Call, topic: str, index: int, offset: int) -> Any:
+        low, error = -1, ErrorCode.none
+        try:
+            if topic in INTERNAL_TOPICS and self.broker.partitions.find(topic, index):
+                raise KafkaError(ErrorCode.invalid_topic_exception)
+            low = self._delete_before(self._leader(topic, index), offset)
+        except KafkaError as problem:
+            error = problem.code
+        return call.make(
+            "DeleteRecordsPartitionResult", partition_index=index, low_watermark=low, error_code=error
+        )
+
+    def _delete_before(self, partition: Partition, offset: int) -> int:
+        log = partition.log
+        if log.config.cleanup_policy == {
+            "compact"
+        }:  # a topic that keeps everything may still be shortened by hand
+            raise KafkaError(ErrorCode.policy_violation)
+        if offset == -1:
+            offset = log.high_watermark
+        if offset < 0 or offset > log.high_watermark:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        if offset > log.start_offset:
+            log.advance_start(offset)
+        return log.start_offset
+
+    # ------------------------------------------------------------------ OffsetForLeaderEpoch
+
+    def offset_for_leader_epoch(self, call: Call) -> Any:
+        topics = []
+        for topic in call.request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                error, epoch, end = ErrorCode.none, -1, -1
+                try:
+                    partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)
+                    # The epoch of now counts from its first moment, not from its first batch; a newer one is unknown.
+                    if asked.leader_epoch <= partition.log.epochs.latest:
+                        epoch, end = partition.log.epoch_end(asked.leader_epoch)
+                except KafkaError as problem:
+                    error = problem.code
+                partitions.append(
+                    call.make(
+                        "EpochEndOffset",
+                        error_code=error,
+                        partition=asked.partition,
+                        leader_epoch=epoch,
+                        end_offset=end,
+                    )
+                )
+            topics.append(
+                call.make("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions))
+            )
+        return call.answer(topics=tuple(topics))

@@ -1,0 +1,346 @@
+"""Produce, versions 3 to 13 (listed from 0, as Kafka 4 does for old librdkafka).
+
+The hot path: a frame comes in, each batch is checked and appended by its header alone, and the answer is packed by hand.
+The answer waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
+until the fsync is done. acks=0 has no answer; if such a write fails the connection is closed, which is the only way
+to tell. A request with a transactional id takes one more step: `TransactionalWrites` says which partitions it may begin
+a transaction in. Requests that are like the one before them do not come here at all: see `usual_produce.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millstream.broker.apis.produce_fast_path import UsualProduces
+from millstream.storage.append import Appended
+from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
+from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
+from millstream.wire.messages import body_start
+from millstream.wire.primitives import INT32 as _LENGTH
+from millstream.wire.produce import (
+    FIRST_FLEXIBLE,
+    FIRST_WITH_TOPIC_ID,
+    PartitionResult,
+    ProduceRequest,
+    Repeated,
+    pack_produce_response,
+    read_produce,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.coordinators.transactions.transaction_state import Outcome
+    from millstream.broker.coordinators.transactions.verification import Refused, TransactionalWrites
+    from millstream.broker.network.connection import Connection
+    from millstream.broker.network.dispatch import Api
+    from millstream.broker.partitions import Partition, Partitions
+
+logger = logging.getLogger("millstream.produce")
+
+FIRST_WITH_ZSTD = 7
+MAGIC_AT = 16
+SHORTEST_OLD = 14  # length of an empty message before format v2
+ZSTD = 4
+
+_time_ns = time.time_ns
+
+
+class ProduceHandler:
+    transactions: TransactionalWrites  # set before the first request comes
+    api: Api  # set with it
+
+    def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
+        self.partitions = partitions
+        self.loop = loop
+        self.failed = 0  # partitions refused or failed, for the metrics
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(
+        self,
+        connection: Connection,
+        frame: memoryview,
+        client_id_size: int,
+        version: int,
+        correlation_id: int,
+        verdict: ErrorCode | None = None,
+    ) -> None:
+        request = read_produce(frame, body_start(frame, client_id_size, version >= FIRST_FLEXIBLE), version)
+        acks = request.acks
+        now_ms = _time_ns() // 1_000_000
+        partitions = self.partitions
+        table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
+        refused: Refused | None = None
+        transactional = request.transactional_id is not None
+        if transactional:
+            judged = self.transactions.judge(request, table, version, verdict)
+            if isinstance(judged, asyncio.Future):
+                self._handle_later(judged, connection, frame, client_id_size, version, correlation_id)
+                return
+            refused = judged
+        woken: list[Partition] = []
+        waiting: list[tuple[Partition, int, int, PartitionResult]] | None = None
+        answer: list[tuple[bytes, list[PartitionResult]]] = []
+        for topic, batches in request.topics:
+            hosted = table.get(topic)
+            results = []
+            for index, records in batches:
+                partition = hosted.get(index) if hosted is not None else None
+                if partition is None or not partition.open_to_clients:
+                    results.append(self._not_here(partition, topic, index, version))
+                    continue
+                if refused is not None and partition in refused:
+                    self.failed += 1
+                    results.append(
+                        PartitionResult(
+                            index, refused[partition].code, message=refused[partition].message or None
+                        )
+                    )
+                    continue
+                try:
+                    appended = self._append(partition, records, acks, now_ms, version, transactional)
+                except KafkaError as error:
+                    self.failed += 1
+                    results.append(self._refused(partition, index, error))
+                    continue
+                log = partition.log
+                result = PartitionResult(
+                    index, 0, appended.base_offset, appended.append_time, log.start_offset
+                )
+                results.append(result)
+                if not appended.duplicate:
+                    partition.bytes_in += appended.size
+                    partition.messages_in += appended.last_offset - appended.base_offset + 1
+                    partition.advance(now_ms)
+                    if partition.fetch_waiters:
+                        woken.append(partition)
+                if log.high_watermark <= appended.last_offset and acks and (acks == -1 or partition.flushing):
+                    if waiting is None:
+                        waiting = []
+                    waiting.append((partition, appended.last_offset + 1, len(answer), result))
+                elif acks and not transactional:
+                    self._remember(connection, request, frame, version, partition)
+            answer.append((topic, results))
+        if waiting is not None:
+            PendingProduce(self, connection, version, correlation_id, request.timeout_ms, answer, waiting)
+        elif acks:
+            connection.send(pack_produce_response(correlation_id, version, answer))
+        else:
+            self._check_unacknowledged(connection, answer)
+        for partition in woken:
+            partition.wake_fetches()
+
+    def _handle_later(
+        self,
+        judging: asyncio.Future[Outcome],
+        connection: Connection,
+        frame: memoryview,
+        client_id_size: int,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """The transaction's log has not committed yet what this request needs: start over when it has, or cannot."""
+        kept = memoryview(bytearray(frame))  # the buffer it came in is used for other requests meanwhile
+        connection.park(None)
+
+        async def wait_then_handle() -> None:
+            outcome = await judging
+            if connection.closed:
+                return
+            connection.resume()
+            try:
+                self.handle(connection, kept, client_id_size, version, correlation_id, outcome.error or None)
+            except Exception:
+                logger.exception("produce request from %s failed", connection.peer)
+                connection.close("the request failed with an unexpected error, see above")
+
+        task = self.loop.create_task(wait_then_handle())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _remember(
+        self,
+        connection: Connection,
+        request: ProduceRequest,
+        frame: memoryview,
+        version: int,
+        partition: Partition,
+    ) -> None:
+        repeated = Repeated.of(request, frame, version)
+        if repeated is not None:
+            if not isinstance(connection.usual, UsualProduces):
+                connection.usual = UsualProduces(self)
+            connection.usual.remember(repeated, partition)
+
+    def refuse(
+        self,
+        connection: Connection,
+        request: Repeated,
+        correlation_id: int,
+        partition: Partition,
+        error: KafkaError,
+    ) -> None:
+        """Tell that the only write of this request failed."""
+        self.failed += 1
+        answer = [(request.topic, [self._refused(partition, request.index, error)])]
+        connection.send(pack_produce_response(correlation_id, request.version, answer))
+
+    def answer_later(
+        self,
+        connection: Connection,
+        request: Repeated,
+        correlation_id: int,
+        partition: Partition,
+        offset: int,
+        result: PartitionResult,
+    ) -> None:
+        """Answer when the high watermark has reached `offset`."""
+        answer = [(request.topic, [result])]
+        waiting = [(partition, offset, 0, result)]
+        PendingProduce(self, connection, request.version, correlation_id, request.timeout_ms, answer, waiting)
+
+    def _append(
+        self,
+        partition: Partition,
+        records: memoryview | None,
+        acks: int,
+        now_ms: int,
+        version: int,
+        transactional: bool,
+    ) -> Appended:
+        if records is None or not _is_one_batch(records):
+            raise _not_one_batch(records)
+        if acks == -1:
+            if not partition.enough_in_sync:
+                raise KafkaError(ErrorCode.not_enough_replicas)
+        elif acks not in (0, 1):
+            raise KafkaError(ErrorCode.invalid_required_acks, f"acks={acks}: only -1, 0 and 1 are allowed")
+        if version < FIRST_WITH_ZSTD and records[22] & CODEC_MASK == ZSTD:
+            raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
+        if records[22] & TRANSACTIONAL and not transactional:
+            raise KafkaError(
+                ErrorCode.transactional_id_authorization_failed,
+                "transactional records need the request to name the transactional id",
+            )
+        return partition.log.append_leader(records, partition.leader_epoch, now_ms)
+
+    def _not_here(
+        self, partition: Partition | None, topic: bytes, index: int, version: int
+    ) -> PartitionResult:
+        self.failed += 1
+        if partition is not None and partition.leads:
+            return PartitionResult(index, ErrorCode.invalid_topic_exception)
+        if partition is not None:
+            leader = (partition.leader, partition.leader_epoch)
+            return PartitionResult(index, ErrorCode.not_leader_or_follower, leader=leader)
+        if version >= FIRST_WITH_TOPIC_ID and topic not in self.partitions.by_id:
+            return PartitionResult(index, ErrorCode.unknown_topic_id)
+        return PartitionResult(index, ErrorCode.unknown_topic_or_partition)
+
+    def _refused(self, partition: Partition, index: int, error: KafkaError) -> PartitionResult:
+        if error.code is ErrorCode.kafka_storage_error:
+            logger.error("%s: write failed: %s", partition, error)
+        else:
+            logger.info("%s: write refused with %s: %s", partition, error.code.name, error)
+        start = partition.log.start_offset if error.code is not ErrorCode.kafka_storage_error else -1
+        records = error.records if isinstance(error, RecordsRefused) else ()
+        return PartitionResult(
+            index, error.code, log_start=start, message=error.message or None, records=records
+        )
+
+    def _check_unacknowledged(
+        self, connection: Connection, answer: list[tuple[bytes, list[PartitionResult]]]
+    ) -> None:
+        failed = [result for _, results in answer for result in results if result.error]
+        if failed:
+            code = ErrorCode(failed[0].error).name
+            connection.close(f"a write with acks=0 failed with {code}, which cannot be told otherwise")
+
+
+def _not_one_batch(records: memoryview | None) -> KafkaError:
+    """What Kafka says: a length that cannot be one is corruption, anything else (old formats too) is not one batch."""
+    if records is not None and len(records) >= MAGIC_AT:
+        length = _LENGTH.unpack_from(records, 8)[0]
+        is_old = len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC
+        if length < (SHORTEST_OLD if is_old else HEADER_SIZE - LENGTH_END):
+            return KafkaError(ErrorCode.corrupt_message, f"a record batch cannot have length {length}")
+    return KafkaError(
+        ErrorCode.invalid_record, "a produce request must have one whole record batch per partition"
+    )
+
+
+def _is_one_batch(records: memoryview) -> bool:
+    return len(records) >= HEADER_SIZE and _LENGTH.unpack_from(records, 8)[0] + LENGTH_END == len(records)
+
+
+class PendingProduce:
+    """A produce request whose partitions are not all committed yet."""
+
+    __slots__ = (
+        "_answer",
+        "_connection",
+        "_correlation_id",
+        "_done",
+        "_handler",
+        "_left",
+        "_timer",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        handler: ProduceHandler,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        timeout_ms: int,
+        answer: list[tuple[bytes, list[PartitionResult]]],
+        waiting: list[tuple[Partition, int, int, PartitionResult]],
+    ) -> None:
+        self._handler = handler
+        self._connection = connection
+        self._version = version
+        self._correlation_id = correlation_id
+        self._answer = answer
+        self._left = {(topic, result.partition) for _, _, topic, result in waiting}
+        self._done = False
+        self._timer = connection.loop.call_later(max(timeout_ms, 0) / 1000, self._timed_out)
+        connection.park(self)
+        for partition, offset, topic, result in waiting:
+            told = partial(self._told, (topic, result.partition))
+            partition.ack_waiters.append((offset, partition.leader_epoch, told))
+
+    def _told(self, at: tuple[int, int], error: ErrorCode) -> None:
+        if self._done or at not in self._left:
+            return
+        self._left.discard(at)
+        if error:
+            self._fail(at, error)
+        if not self._left:
+            self._finish()
+
+    def _timed_out(self) -> None:
+        for at in self._left:
+            self._fail(at, ErrorCode.request_timed_out)
+        self._finish()
+
+    def _fail(self, at: tuple[int, int], error: ErrorCode) -> None:
+        topic, index = at
+        results = self._answer[topic][1]
+        for position, result in enumerate(results):
+            if result.partition == index:
+                results[position] = PartitionResult(index, error)
+
+    def _finish(self) -> None:
+        if self._done:
+            return
+        self.cancel()
+        self._connection.send(pack_produce_response(self._correlation_id, self._version, self._answer))
+        self._connection.resume()
+
+    def cancel(self) -> None:
+        """The client has left: the write stands, nobody is told."""
+        self._done = True
+        self._timer.cancel()

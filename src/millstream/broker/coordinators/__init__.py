@@ -1,0 +1,1 @@
+"""Group and transaction coordinators, and the runtime that keeps their state in internal topics."""

@@ -1,0 +1,473 @@
+"""One client's connection: bytes in, frames to the dispatcher, answers out in order.
+
+Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so an idle
+connection owns no memory. Only an unfinished frame gets a buffer of its own, which grows with the bytes that have really
+arrived, never with the length that was claimed, under one budget for the whole broker. A connection that has grown a
+buffer larger than the scratch receives its next frames there, which saves copying their beginnings; where several do, a
+thread helps (`receiver.py`).
+
+One request at a time. Until the answer to a request has been handed to the kernel, the next frame is not looked at; a
+client that does not read its answers therefore stops itself. A handler that cannot answer at once (long poll, waiting
+for a write to be durable) parks the connection and resumes it later.
+
+Writing. An answer is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache to the
+socket by sendfile. `MSG_MORE` keeps header and records in one segment on the network.
+
+The three methods that touch the socket (`receive`, `_send`, `_send_file`) are all that TLS has to replace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millstream.broker.network.file_range import FileRange
+from millstream.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from millstream.broker.network.dispatch import Dispatcher, Usual
+    from millstream.broker.network.listener import ListenerContext
+
+logger = logging.getLogger("millstream.network")
+
+SCRATCH_SIZE = 256 * 1024
+HOLD_BELOW = 4096  # larger answers leave at once
+LARGE_REQUEST = 8 * 1024  # whose answers leave at once
+FRAMES_PER_TURN = 64  # then the other connections have their turn
+BYTES_PER_TURN = 4 * 1024 * 1024
+FIRST_BUFFER = 8 * 1024  # for an unfinished frame; doubled as its bytes arrive
+KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next large frame
+
+_scratch = bytearray(SCRATCH_SIZE)
+_scratch_view = memoryview(_scratch)
+
+Part = bytes | bytearray | memoryview | FileRange
+
+
+class BufferBudget:
+    """How many bytes of unfinished frames the whole broker may hold, and who holds them."""
+
+    __slots__ = ("holders", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.holders: set[Connection] = set()
+
+    def take(self, size: int, wanting: Connection) -> bool:
+        """Account for `size` more bytes; takes from the longest-stalled holders to make room if it must."""
+        while self.used + size > self.limit:
+            stalled = min(
+                (c for c in self.holders if c is not wanting), key=lambda c: c.last_active, default=None
+            )
+            if stalled is None:
+                return False
+            if not stalled.shed():
+                stalled.close(
+                    "the broker's budget for unfinished requests is used up and this one is the slowest"
+                )
+        self.used += size
+        self.holders.add(wanting)
+        return True
+
+    def give_back(self, size: int, holder: Connection) -> None:
+        self.used -= size
+        self.holders.discard(holder)
+
+
+class Connection:
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_held",
+        "_hold",
+        "_muted",
+        "_out",
+        "_poller",
+        "_receiving",
+        "_writing",
+        "bytes_in",
+        "bytes_out",
+        "client_id",
+        "closed",
+        "context",
+        "dispatcher",
+        "fd",
+        "last_active",
+        "loop",
+        "parked",
+        "peer",
+        "pending",
+        "requests",
+        "sock",
+        "software",
+        "usual",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        context: ListenerContext,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.peer = peer
+        self.context = context
+        self.dispatcher = dispatcher
+        self.loop = loop
+        self.closed = False
+        self.parked = False  # a request is being worked on; its answer is still to come
+        self.pending: object = None  # what it waits for, so that closing can cancel it
+        self.last_active = loop.time()
+        self.bytes_in = self.bytes_out = self.requests = 0
+        self.client_id = ""
+        self.software = ""
+        self.usual: Usual | None = None  # set by the handlers of Produce and Fetch
+        self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
+        self._filled = 0
+        self._muted = False
+        self._receiving = False  # the receiving thread has the socket and the buffer
+        self._hold = False  # another whole request is waiting right behind the one in work
+        self._held: list[bytes] = []  # answers that leave with the next one
+        self._out: deque[Part] = deque()
+        self._writing = False
+        self._poller = context.poller
+        self._poller.watch(self)
+
+    # ------------------------------------------------------------------ reading
+
+    def receive(self, into: memoryview) -> int:
+        """Bytes received; 0 when the peer has closed, -1 when there is nothing now. Also called by the receiving thread."""
+        try:
+            return self.sock.recv_into(into)
+        except (BlockingIOError, InterruptedError):
+            return -1
+        except OSError:
+            return 0
+
+    def readable(self) -> None:
+        """There is something to read, or the peer has gone."""
+        if self.parked or self._out:
+            self._notice_hangup()
+            return
+        filled = self._filled
+        room = _scratch_view
+        if filled:
+            free = self._room_for_more()
+            if free is None:
+                return
+            room = free
+        elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
+            room = memoryview(self._buffer)  # frames are large here: they are received where they can stay
+        self.last_active = self._poller.now
+        if room is _scratch_view:
+            count = self.receive(room)
+            if count > 0:
+                self.bytes_in += count
+                done = self._frames(_scratch_view, count)
+                if done < count and not self.closed:
+                    self._keep(_scratch_view[done:count])
+            elif count == 0:
+                self.close()
+        elif len(self.context.budget.holders) > 1 and self._poller.receiver.take(self, room):
+            self._receiving = True
+            self._poller.forget(self)
+        else:
+            self._arrived(self.receive(room))
+
+    def received(self, count: int) -> None:
+        """The receiving thread is done."""
+        self._receiving = False
+        if self.closed:
+            self.sock.close()
+            return
+        self._poller.watch(self)
+        self._arrived(count)
+
+    def _arrived(self, count: int) -> None:
+        """So many bytes have come into our own buffer."""
+        if count > 0:
+            self.bytes_in += count
+            self._filled += count
+            self._drain()
+        elif count == 0:
+            self.close()
+
+    def _notice_hangup(self) -> None:
+        """Something happened on a connection whose request is still being answered: gone, or sending ahead?"""
+        try:
+            ahead = self.sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            ahead = b""
+        if ahead:
+            self._muted = True
+            self._poller.forget(self)
+        else:
+            self.close()
+
+    def _room_for_more(self) -> memoryview | None:
+        """Free space behind what has arrived of the current frame, ending where the frame ends."""
+        buffer, filled = self._buffer, self._filled
+        assert buffer is not None
+        need = INT32.unpack_from(buffer)[0] + 4 if filled >= 4 else 4
+        if need <= filled:  # whole frames wait here for their turn; reading ahead of them helps nobody
+            return None
+        if filled >= len(buffer):
+            bigger = min(need, 2 * len(buffer))
+            budget = self.context.budget
+            if not budget.take(bigger - len(buffer), self):
+                self.close("the broker's budget for unfinished requests is used up")
+                return None
+            grown = bytearray(bigger)
+            grown[:filled] = buffer
+            self._buffer = buffer = grown
+        return memoryview(buffer)[filled:need]
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move what is left in the scratch buffer to a buffer of our own."""
+        size = len(rest)
+        buffer = self._buffer
+        if buffer is None or len(buffer) < size:
+            claimed = INT32.unpack_from(rest)[0] + 4 if size >= 4 else FIRST_BUFFER
+            room = max(size, min(claimed, FIRST_BUFFER))
+            budget = self.context.budget
+            if buffer is not None:
+                budget.give_back(len(buffer), self)
+                self._buffer = None
+            if not budget.take(room, self):
+                self.close("the broker's budget for unfinished requests is used up")
+                return
+            self._buffer = buffer = bytearray(room)
+        buffer[:size] = rest
+        self._filled = size
+
+    def _drain(self) -> None:
+        """Handle the whole frames in our own buffer."""
+        buffer = self._buffer
+        if buffer is None:
+            return
+        filled = self._filled
+        with memoryview(buffer) as view:
+            done = self._frames(view, filled)
+        if self.closed or not done:
+            return
+        rest = filled - done
+        if rest:
+            buffer[:rest] = buffer[done:filled]
+        self._filled = rest
+        if not rest and len(buffer) > KEEP_BUFFER:
+            self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
+        if self._buffer is not None:
+            self.context.budget.give_back(len(self._buffer), self)
+            self._buffer = None
+            self._filled = 0
+
+    def _frames(self, view: memoryview, end: int) -> int:
+        """Handle whole frames until one must wait; returns how many bytes were used up."""
+        at = 0
+        dispatch = self.dispatcher.dispatch
+        turns = FRAMES_PER_TURN
+        while end - at >= 4:
+            size = INT32.unpack_from(view, at)[0]
+            if size < 0 or size > self.context.max_frame:
+                self.close(
+                    f"frame of {size} bytes is outside 0 to {self.context.max_frame} (socket.request.max.bytes)"
+                )
+                return end
+            start = at + 4
+            stop = start + size
+            if stop > end or self.parked or self._out:
+                break
+            if not turns:
+                self.loop.call_soon(self._continue)
+                break
+            turns -= 1
+            at = stop
+            self.requests += 1
+            self._hold = True
+            if size > LARGE_REQUEST:
+                self._poller.send_all()  # nobody's answer waits for what this one takes
+                left = end - at  # its own waits only where another whole request was sent with it
+                self._hold = turns > 0 and left >= 4 and 0 <= INT32.unpack_from(view, at)[0] <= left - 4
+            dispatch(self, view, start, stop)
+            if self.closed:
+                return end
+            if self._held and (not self._hold or self.parked):
+                self.send_held()
+        self._hold = False
+        if self._held:
+            self._poller.leave(self)
+        return at
+
+    def _continue(self) -> None:
+        """Go on with the frames that were waiting behind a parked or throttled one."""
+        if self.closed or self.parked or self._out:
+            return
+        if self._filled:
+            self._drain()
+        if self._muted and not (self.closed or self.parked or self._out):
+            self._muted = False
+            self._poller.watch(self)
+
+    # ------------------------------------------------------------------ requests that wait
+
+    def park(self, pending: object) -> None:
+        """The current request is answered later: nothing else of this connection is looked at until `resume`."""
+        self.parked = True
+        self.pending = pending
+
+    def resume(self) -> None:
+        """The parked request has been answered (or needs no answer)."""
+        self.parked = False
+        self.pending = None
+        if self._filled or self._muted:
+            self.loop.call_soon(self._continue)
+
+    # ------------------------------------------------------------------ writing
+
+    def _send(self, data: bytes | bytearray | memoryview, more: bool) -> int:
+        try:
+            return self.sock.send(data, socket.MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def _send_file(self, part: FileRange) -> int:
+        try:
+            return os.sendfile(self.fd, part.segment.fd, part.position, part.size)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    def send(self, data: bytes) -> None:
+        """Send an answer that is one piece: the usual case."""
+        if self._out:
+            self._out.append(data)
+        elif self._hold and not self.parked and len(data) <= HOLD_BELOW:
+            self._held.append(data)
+        elif self._held:
+            self._held.append(data)
+            self.send_held()
+        else:
+            self._send_now(data)
+
+    def send_held(self) -> None:
+        """Send the answers that were kept for the end of the turn."""
+        self._hold = False
+        held = self._held
+        if held and not self.closed:
+            self._held = []
+            self._send_now(held[0] if len(held) == 1 else b"".join(held))
+
+    def _send_now(self, data: bytes) -> None:
+        try:
+            sent = self._send(data, False)
+        except OSError:
+            self.close()
+            return
+        self.bytes_out += sent
+        if sent < len(data):
+            self._out.append(memoryview(data)[sent:])
+            self._wait_writable()
+
+    def send_parts(self, parts: Sequence[Part]) -> None:
+        """Send an answer with file ranges in it, which are released when they are sent."""
+        if self._held:
+            self._out.extend(self._held)
+            self._held = []
+        self._out.extend(parts)
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        sent_now = 0
+        try:
+            while out:
+                part = out[0]
+                if sent_now >= BYTES_PER_TURN:
+                    break
+                if isinstance(part, FileRange):
+                    sent = self._send_file(part)
+                    sent_now += sent
+                    if sent < part.size:
+                        if sent == 0 and os.fstat(part.segment.fd).st_size < part.position + part.size:
+                            self.close("the segment became shorter than the answer that was being sent")
+                            return
+                        part.position += sent
+                        part.size -= sent
+                        break  # the socket is full: another try would only fail
+                    out.popleft()
+                    part.release()
+                else:
+                    sent = self._send(part, len(out) > 1)
+                    sent_now += sent
+                    if sent < len(part):
+                        out[0] = memoryview(part)[sent:]
+                        break
+                    out.popleft()
+        except OSError:
+            self.close()
+            return
+        if sent_now:
+            self.bytes_out += sent_now
+            self.last_active = self.loop.time()
+        if out:
+            self._wait_writable()
+        elif self._writing:
+            self._writing = False
+            self.loop.remove_writer(self.fd)
+            self._continue()
+
+    def _wait_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.loop.add_writer(self.fd, self._flush)
+
+    # ------------------------------------------------------------------ the end
+
+    def shed(self) -> bool:
+        """Give back a buffer that is only kept for later frames; false if there is an unfinished one in it."""
+        if self._filled or self._receiving:
+            return False
+        self._drop_buffer()
+        return True
+
+    def close(self, reason: str = "") -> None:
+        """Close at once; `reason` is logged when the broker is the one who ends it."""
+        if self.closed:
+            return
+        if self._held:  # what was asked before the end is still answered
+            self.send_held()
+            if self.closed:
+                return
+        self.closed = True
+        if reason:
+            logger.warning("closed connection from %s (client %r): %s", self.peer, self.client_id, reason)
+        self._poller.forget(self)
+        if self._writing:
+            self.loop.remove_writer(self.fd)
+        for part in self._out:
+            if type(part) is FileRange:
+                part.release()
+        self._out.clear()
+        self._drop_buffer()
+        pending, self.pending = self.pending, None
+        cancel = getattr(pending, "cancel", None)
+        if cancel is not None:
+            cancel()
+        if (
+            not self._receiving
+        ):  # else the number of the socket must not be given to another before the thread is done
+            self.sock.close()
+        self.context.closed(self)

@@ -1,0 +1,121 @@
+"""The console's settings, in one table. `client.*` goes to the Kafka client: client.security.protocol, client.ssl.* ..."""
+
+import os
+import secrets
+import socket
+from urllib.parse import urlsplit
+
+from millstream.client import ClientConfig
+from millstream.http.service_config import LIMITS, LOGGING, TLS, HttpSettings, Setting
+from millstream.settings.values import InvalidSetting, Type
+
+DEFAULT_PORT = 8080
+CLIENT = "client."
+
+S, INT, B, LIST, P = Type.STRING, Type.INT, Type.BOOLEAN, Type.LIST, Type.PASSWORD
+SETTINGS: dict[str, Setting] = {
+    "listeners": Setting(
+        LIST, "http://127.0.0.1:8080", "Addresses to listen on: http://host:port, https://host:port."
+    ),
+    "bootstrap.servers": Setting(LIST, "localhost:9092", "The cluster to show: host:port,host:port."),
+    "schema.registry.url": Setting(
+        S, "", "The Schema Registry, http://host:port (user:password@ in front of the host if it wants one)."
+    ),
+    "cluster.name": Setting(S, "", "What the console calls the cluster; its id by default."),
+    "read.only": Setting(B, "false", "Nobody can change anything by this console."),
+    "users.file": Setting(
+        S, None, "Who may log in; see `millstream console hash-password`. Without it, anyone."
+    ),
+    "session.hours": Setting(INT, "12", "How long a login lasts."),
+    "session.secret": Setting(
+        P, None, "Signs the cookies. Random by default, so a restart ends every login."
+    ),
+    "allowed.hosts": Setting(
+        LIST,
+        "",
+        "Names under which browsers reach the console, besides addresses, localhost and the machine's name.",
+    ),
+    "masking.file": Setting(S, None, "Rules that say which parts of messages are not shown."),
+    "pipelines.topic": Setting(S, "__millstream_pipelines", "Where pipelines report on themselves."),
+    "metrics.urls": Setting(
+        LIST, "", "Metrics of other services to show: name=http://host:port/metrics, separated by commas."
+    ),
+    "sample.interval.ms": Setting(INT, "2000", "How often offsets are looked at, at most."),
+    "search.concurrent": Setting(INT, "3", "Searches that may run at a time."),
+    "search.max.hits": Setting(INT, "500", "A search stops when it has found so many."),
+    "tail.concurrent": Setting(INT, "20", "Live tails that may be open at a time."),
+    "message.show.bytes": Setting(
+        INT, "65536", "Longer keys and values are cut; the rest is a download away."
+    ),
+    "request.timeout.ms": Setting(INT, "10000", "How long one answer of a broker may take."),
+    **LIMITS,
+    **TLS,
+    **LOGGING,
+}
+
+
+class ConsoleSettings(HttpSettings):
+    """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        super().__init__(SETTINGS, given, (CLIENT,), DEFAULT_PORT)
+        for name in (
+            "sample.interval.ms",
+            "search.concurrent",
+            "search.max.hits",
+            "session.hours",
+            "message.show.bytes",
+        ):
+            if self.value(name) < 1:
+                raise InvalidSetting(name, str(self.value(name)), "at least 1")
+        secret = self._values["session.secret"]
+        self.signing: bytes = secret.value.encode() if secret is not None else secrets.token_bytes(32)
+        self.metrics_urls = dict(_metrics_url(item) for item in self._values["metrics.urls"])
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.value("bootstrap.servers"))
+
+    def client(self, name: str = "millstream-console") -> ClientConfig:
+        """People wait for the answer: a cluster that is away is said to be so within seconds."""
+        timeout = str(self.value("request.timeout.ms"))
+        return ClientConfig.of(
+            self.bootstrap,
+            {
+                "request.timeout.ms": timeout,
+                "default.api.timeout.ms": str(min(4000, int(timeout))),
+                "socket.connection.setup.timeout.ms": str(min(3000, int(timeout))),
+                **self.with_prefix(CLIENT),
+            },
+            name,
+        )
+
+    def allows_host(self, host: str) -> bool:
+        """Whether a request may name this host. A web page elsewhere whose name was made to point here is refused."""
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        name = name.strip("[]").lower()
+        known = {"localhost", socket.gethostname().lower(), *map(str.lower, self.value("allowed.hosts"))}
+        return "*" in known or name in known or name.endswith(".localhost") or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+            return True
+        except OSError:
+            continue
+    return False
+
+
+def _metrics_url(item: str) -> tuple[str, str]:
+    name, equals, url = item.partition("=")
+    if not equals or urlsplit(url).scheme not in ("http", "https"):
+        raise InvalidSetting("metrics.urls", item, "use name=http://host:port/metrics")
+    return name.strip(), url.strip()
+
+
+def readable(path: str) -> str:
+    """The text of a file that a setting names. OSError with the path where it cannot be read."""
+    with open(os.path.expanduser(path), encoding="utf-8") as file:
+        return file.read()

@@ -1,0 +1,152 @@
+"""/config and /mode, globally and per subject (or context)."""
+
+from typing import Any, cast
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.registry import contexts, errors
+from millstream.registry.api.forwarding import at_leader
+from millstream.registry.api.responses import answer, flag, json_body, service_of
+from millstream.registry.requests import config_request, mode_request
+
+config_router = APIRouter(tags=["Config"])
+mode_router = APIRouter(tags=["Modes"])
+
+
+def _place(subject: str) -> str | None:
+    """The default context by name means the global settings."""
+    parsed = contexts.parse(subject)
+    return None if not parsed.name and parsed.context == contexts.DEFAULT else parsed.qualified
+
+
+def _checked(subject: str) -> str | None:
+    if not contexts.is_valid(subject, settings=True):
+        raise errors.invalid_subject(subject)
+    return _place(subject)
+
+
+@config_router.get("/config")
+async def get_global_config(request: Request) -> Response:
+    """The global config."""
+    reading = service_of(request).reading
+    return answer(reading.config_in_scope(None) if flag(request, "defaultToGlobal") else reading.config(None))
+
+
+@config_router.put("/config")
+async def set_global_config(request: Request) -> Response:
+    """Change the global config."""
+    return await _set_config(request, None)
+
+
+@config_router.delete("/config")
+async def delete_global_config(request: Request) -> Response:
+    """Back to the default."""
+    return await _delete_config(request, None)
+
+
+@config_router.get("/config/{subject:path}")
+async def get_config(subject: str, request: Request) -> Response:
+    """A subject's own config; with defaultToGlobal=true what applies to it."""
+    reading = service_of(request).reading
+    place = _place(subject)
+    if flag(request, "defaultToGlobal"):
+        return answer(reading.config_in_scope(place))
+    found = reading.config(place)
+    if found is None:
+        raise errors.no_subject_config(str(place))
+    return answer(found)
+
+
+@config_router.put("/config/{subject:path}")
+async def set_config(subject: str, request: Request) -> Response:
+    """Change a subject's config."""
+    return await _set_config(request, _checked(subject))
+
+
+@config_router.delete("/config/{subject:path}")
+async def delete_config(subject: str, request: Request) -> Response:
+    """A subject's config back to the global one."""
+    return await _delete_config(request, _place(subject))
+
+
+async def _set_config(request: Request, subject: str | None) -> Response:
+    deciding = service_of(request).deciding
+    changes = config_request(await json_body(request))
+
+    def render(result: object) -> Response:
+        body = dict(cast(dict[str, Any], result))
+        if "compatibilityLevel" in body:
+            body = {"compatibility": body.pop("compatibilityLevel"), **body}
+        return answer(body)
+
+    return await at_leader(request, lambda: deciding.set_config(subject, changes), render)
+
+
+async def _delete_config(request: Request, subject: str | None) -> Response:
+    deciding = service_of(request).deciding
+    return await at_leader(request, lambda: deciding.delete_config(subject), answer)
+
+
+@mode_router.get("/mode")
+async def get_global_mode(request: Request) -> Response:
+    """The global mode."""
+    reading = service_of(request).reading
+    return answer({"mode": reading.mode_in_scope(None)})
+
+
+@mode_router.put("/mode")
+async def set_global_mode(request: Request) -> Response:
+    """Change the global mode."""
+    return await _set_mode(request, None)
+
+
+@mode_router.delete("/mode")
+async def delete_global_mode(request: Request) -> Response:
+    """Back to READWRITE."""
+    return await _delete_mode(request, None)
+
+
+@mode_router.get("/mode/{subject:path}")
+async def get_mode(subject: str, request: Request) -> Response:
+    """A subject's own mode; with defaultToGlobal=true what applies to it."""
+    reading = service_of(request).reading
+    place = _place(subject)
+    mode = reading.mode_in_scope(place) if flag(request, "defaultToGlobal") else reading.mode(place)
+    if mode is None:
+        raise errors.no_subject_mode(str(place))
+    return answer({"mode": mode})
+
+
+@mode_router.put("/mode/{subject:path}")
+async def set_mode(subject: str, request: Request) -> Response:
+    """Change a subject's mode. IMPORT needs an empty subject, or force=true."""
+    return await _set_mode(request, _checked(subject))
+
+
+@mode_router.delete("/mode/{subject:path}")
+async def delete_mode(subject: str, request: Request) -> Response:
+    """A subject's mode back to the global one."""
+    return await _delete_mode(request, _place(subject))
+
+
+async def _set_mode(request: Request, subject: str | None) -> Response:
+    deciding = service_of(request).deciding
+    mode = mode_request(await json_body(request))
+    if mode == "FORWARD" and subject is not None and contexts.context_of(subject) != contexts.GLOBAL:
+        raise errors.invalid_mode("Forward mode only supported on global level")
+    force = flag(request, "force")
+    return await at_leader(
+        request,
+        lambda: deciding.set_mode(subject, mode, force=force),
+        lambda _: answer({"mode": mode}),
+    )
+
+
+async def _delete_mode(request: Request, subject: str | None) -> Response:
+    deciding = service_of(request).deciding
+    recursive = flag(request, "recursive")
+    return await at_leader(
+        request,
+        lambda: deciding.delete_mode(subject, recursive=recursive),
+        lambda mode: answer({"mode": mode}),
+    )

@@ -1,0 +1,94 @@
+"""Writes happen at the leader. Any other instance passes the request on to it and its answer back, as they are.
+
+It passes the answer on when it has itself read what was written, so that whoever wrote through it can read there, too.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import Request, Response
+
+from millstream.registry import errors
+from millstream.registry.api.responses import service_of
+from millstream.registry.commands import Change
+from millstream.registry.election import Identity
+from millstream.registry.service import NotLeader
+
+log = logging.getLogger(__name__)
+
+FORWARDED = "x-forward"
+POSITION = (
+    "x-millstream-position"  # up to where the leader's state goes, for the instance that passed on a request
+)
+PASSED_ON = ("content-type", "accept", "authorization", "x-request-id")
+
+
+class LeaderClient:
+    """Requests to the leader. An instance that leads never needs it, so httpx is loaded at the first use."""
+
+    def __init__(self, *, connect: float, read: float, context: Callable[[], ssl.SSLContext | bool]) -> None:
+        self._connect = connect
+        self._read = read
+        self._context = context
+        self._client: Any = None
+
+    async def send(self, method: str, url: str, content: bytes, headers: dict[str, str]) -> Any:
+        """The answer; OSError or ValueError where there is none."""
+        import httpx
+
+        if self._client is None:
+            timeout = httpx.Timeout(self._read, connect=self._connect)
+            self._client = httpx.AsyncClient(timeout=timeout, verify=self._context())
+        try:
+            return await self._client.request(method, url, content=content, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
+async def at_leader(
+    request: Request, decide: Callable[[], Change], render: Callable[[object], Response]
+) -> Response:
+    """Do a change here if this instance leads, else have the leader do it."""
+    service = service_of(request)
+    deadline = time.monotonic() + service.settings.leader_patience
+    while True:
+        leader = await service.wait_for_leader()
+        if leader is not None:
+            if request.headers.get(FORWARDED, "").lower() == "true":
+                raise errors.unknown_leader()  # the sender took this instance for the leader; it will find out
+            return await forward(request, leader)
+        try:
+            response = render(await service.change(decide))
+            if FORWARDED in request.headers:
+                response.headers[POSITION] = str(service.position)
+            return response
+        except NotLeader:
+            if time.monotonic() > deadline:
+                raise errors.unknown_leader() from None
+
+
+async def forward(request: Request, leader: Identity) -> Response:
+    client: LeaderClient = request.app.state.client
+    headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+    headers["X-Forward"] = "true"
+    path = request.scope["raw_path"].decode("ascii") if request.scope.get("raw_path") else request.url.path
+    query = request.scope["query_string"].decode("ascii", "replace")
+    url = f"{leader.url}{path}{'?' + query if query else ''}"
+    try:
+        got = await client.send(request.method, url, await request.body(), headers)
+    except OSError as reason:
+        log.warning("the request could not be passed on to %s: %s", leader.url, reason)
+        raise errors.forwarding_failed(
+            f"Error while forwarding the request to the leader {leader.url}: {reason}"
+        ) from None
+    position = got.headers.get(POSITION, "")
+    if position.isdigit():
+        await service_of(request).read_up_to(int(position))
+    return Response(got.content, got.status_code, media_type=got.headers.get("content-type"))

@@ -1,0 +1,104 @@
+"""JSON bodies in and out."""
+
+import json
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+
+from millstream.registry import errors
+from millstream.registry.schema_records import Version
+from millstream.registry.service import RegistryService
+
+MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+def service_of(request: Request) -> RegistryService:
+    service: RegistryService = request.app.state.service
+    return service
+
+
+def answer(body: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type=MEDIA_TYPE)
+
+
+def text_answer(text: str) -> Response:
+    """A schema alone, as it is."""
+    return Response(text.encode("utf-8", "surrogatepass"), media_type=MEDIA_TYPE)
+
+
+async def json_body(request: Request) -> Any:
+    data = await request.body()
+    if not data.strip():
+        raise errors.http_error(422, "the body must not be null")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise errors.http_error(400, f"the body is not JSON: {error}") from None
+
+
+def flag(request: Request, name: str) -> bool:
+    """A switch in the query; anything but `true` is no."""
+    return request.query_params.get(name, "").lower() == "true"
+
+
+def number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise errors.http_error(404, "HTTP 404 Not Found") from None
+    if abs(value) >= 2**31:
+        raise errors.http_error(404, "HTTP 404 Not Found")
+    return value
+
+
+def page(request: Request, items: list[Any]) -> list[Any]:
+    """The part of a list that `offset` and `limit` ask for."""
+    offset = max(0, number(request, "offset", 0))
+    limit = number(request, "limit", -1)
+    return items[offset:] if limit < 0 else items[offset : offset + limit]
+
+
+def version_number(text: str) -> int:
+    """`latest` (or -1) is -1."""
+    if text.strip().lower() == "latest":
+        return -1
+    try:
+        value = int(text.strip())
+    except ValueError:
+        raise errors.invalid_version(text) from None
+    if (value <= 0 and value != -1) or value >= 2**31:
+        raise errors.invalid_version(text)
+    return value
+
+
+def wants_all(request: Request) -> bool:
+    """Newer clients say that they take fields which they do not know; only they are told all there is."""
+    return request.headers.get("confluent-accept-unknown-properties", "").lower() == "true"
+
+
+def version_body(version: Version, request: Request, *, text: str | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "subject": version.subject,
+        "version": version.version,
+        "id": version.id,
+        "guid": version.content.guid,
+        **version.content.fields(),
+        "schema": version.content.text if text is None else text,
+    }
+    if version.deleted:
+        body["deleted"] = True
+    if wants_all(request):
+        body.setdefault("schemaType", version.content.schema_type)
+        if version.timestamp is not None:
+            body["ts"] = version.timestamp
+    return body
+
+
+def formatted(service: RegistryService, version: Version, form: str) -> str:
+    if not form.strip():
+        return version.content.text
+    return service.reading.parse(version).formatted(form.strip().lower())

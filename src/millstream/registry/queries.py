@@ -1,0 +1,275 @@
+"""Questions about the state: schemas with their references resolved, config and mode that apply to a subject, and the
+search for a schema among a subject's versions.
+"""
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from millstream.registry import contexts, errors
+from millstream.registry.errors import RegistryError
+from millstream.registry.requests import SchemaRequest
+from millstream.registry.schema_records import Content, Json, Version
+from millstream.registry.state import State
+from millstream.schemas import TYPES, InvalidSchema, ParsedSchema, Reference, parse
+
+VERSION_PROPERTY = "confluent:version"
+CACHED_SCHEMAS = 1000
+LARGE = 100_000  # characters; larger schemas are parsed when they are needed
+
+
+class Reading:
+    def __init__(self, state: State, *, level: str = "BACKWARD", cache: int = CACHED_SCHEMAS) -> None:
+        self.state = state
+        self._level = level
+        self._cache_size = cache
+        self._parsed: OrderedDict[tuple[str, str, bytes], ParsedSchema] = OrderedDict()
+
+    # Config and mode
+
+    def config(self, subject: str | None) -> Json | None:
+        """What is configured for a subject itself (None: globally); None where nothing is."""
+        found = self.state.configs.get(subject)
+        if found is not None:
+            return {"compatibilityLevel": self._level, **found}
+        if subject is None or contexts.context_of(subject) == contexts.GLOBAL:
+            return {"compatibilityLevel": self._level}
+        return None
+
+    def config_in_scope(self, subject: str | None) -> Json:
+        """What applies to a subject: its own config, else its context's, else the global one."""
+        if subject is None:
+            return self._scoped(None)
+        own = self.state.configs.get(subject)
+        if own is None:
+            return self._scoped(subject)
+        above = self._scoped(None if contexts.context_of(subject) == contexts.DEFAULT else subject)
+        return {**above, **own}
+
+    def _scoped(self, subject: str | None) -> Json:
+        for place in self._scopes(subject):
+            found = self.state.configs.get(place)
+            if found is not None:
+                return {"compatibilityLevel": self._level, **found}
+        return {"compatibilityLevel": self._level}
+
+    def _scopes(self, subject: str | None) -> tuple[str | None, ...]:
+        everywhere = f":{contexts.GLOBAL}:"
+        if subject is None:
+            return (None, everywhere)
+        parsed = contexts.parse(subject)
+        if parsed.context == contexts.DEFAULT:
+            return (None, everywhere)
+        return (parsed.prefix, everywhere)
+
+    def mode(self, subject: str | None) -> str | None:
+        found = self.state.modes.get(subject)
+        if found is None and (subject is None or contexts.context_of(subject) == contexts.GLOBAL):
+            return "READWRITE"
+        return found
+
+    def mode_in_scope(self, subject: str | None) -> str:
+        for place in (subject, *self._scopes(subject)):
+            found = self.state.modes.get(place)
+            if found is not None:
+                return found
+        return "READWRITE"
+
+    # Schemas
+
+    def resolve(
+        self, references: tuple[Reference, ...], subject: str, *, deleted: bool
+    ) -> tuple[tuple[Reference, ...], dict[str, str]]:
+        """The references with versions in place of -1, and the texts that they lead to, what is needed first first."""
+        texts: dict[str, str] = {}
+        exact = []
+        for reference in references:
+            version = self._collect(reference, subject, texts, deleted, set())
+            exact.append(replace(reference, version=version))
+        return tuple(exact), texts
+
+    def _collect(
+        self, reference: Reference, subject: str, texts: dict[str, str], deleted: bool, path: set[str]
+    ) -> int:
+        target = contexts.within(reference.subject, subject)
+        found = self.state.version(target, reference.version, deleted=deleted)
+        if found is None:
+            raise errors.invalid_schema(
+                f'No schema reference found for subject "{target}" and version {reference.version}'
+            )
+        if reference.name not in texts and reference.name not in path:
+            path.add(reference.name)
+            for inner in found.content.references:
+                self._collect(inner, found.subject, texts, deleted, path)
+            texts[reference.name] = found.content.text
+        return found.version
+
+    def parse(self, version: Version) -> ParsedSchema:
+        """A registered schema, parsed; kept for the next time."""
+        context = contexts.context_of(version.subject)
+        key = (context, version.content.schema_type, version.content.digest)
+        found = self._parsed.get(key)
+        if found is not None:
+            self._parsed.move_to_end(key)
+            return found
+        _, texts = self.resolve(version.content.references, version.subject, deleted=True)
+        content = version.content
+        try:
+            found = parse(content.schema_type, content.text, content.references, texts)
+        except InvalidSchema as error:
+            raise errors.invalid_schema(f"Invalid schema of subject {version.subject}: {error}") from None
+        self.keep(context, content, found)
+        return found
+
+    def keep(self, context: str, content: Content, parsed: ParsedSchema) -> None:
+        if len(content.text) > LARGE:
+            return
+        self._parsed[context, content.schema_type, content.digest] = parsed
+        if len(self._parsed) > self._cache_size:
+            self._parsed.popitem(last=False)
+
+    def parse_request(
+        self, request: SchemaRequest, subject: str, *, new: bool, normalize: bool, checked: bool = True
+    ) -> tuple[ParsedSchema, Content]:
+        """What a client sent: parsed, checked, in canonical form (or in normal form)."""
+        if request.schema_type not in TYPES:
+            raise errors.invalid_schema(f"Invalid schema type {request.schema_type}")
+        references, texts = self.resolve(request.references, subject, deleted=not new)
+        try:
+            parsed = parse(request.schema_type, request.text, references, texts, new=new and checked)
+            if checked and not new:
+                parsed.validate()
+            if normalize:
+                parsed = parsed.normalized()
+            text = parsed.canonical
+        except InvalidSchema as error:
+            raise errors.invalid_schema(
+                f"Invalid schema of type {request.schema_type} for subject '{subject}', details: {error}"
+            ) from None
+        content = Content(request.schema_type, text, parsed.references, request.metadata, request.rule_set)
+        return parsed, content
+
+    # Looking up
+
+    def find(
+        self, subject: str, parsed: ParsedSchema, content: Content, *, deleted: bool = False
+    ) -> Version | None:
+        """The version of a subject that has this schema: the same content, or the same schema written differently."""
+        context = contexts.context_of(subject)
+        schema_id = self.state.id_of(context, content)
+        if schema_id is not None:
+            # Of several versions with that id, the newest that may be seen.
+            same = [one for one in self.state.users(context, schema_id) if one.subject == subject]
+            same = [one for one in same if deleted or not one.deleted]
+            if same:
+                return max(same, key=lambda one: (not one.deleted, one.version))
+        for version in reversed(list(self.state.all_versions(subject, deleted=deleted))):
+            if self._equivalent(parsed, content, version):
+                return version
+        return None
+
+    def _equivalent(self, parsed: ParsedSchema, content: Content, version: Version) -> bool:
+        theirs = version.content
+        if theirs.schema_type != content.schema_type or not _same_metadata(content, version):
+            return False
+        if theirs.references == content.references and theirs.text == content.text:
+            return True
+        if content.references or not theirs.references or content.schema_type != "AVRO":
+            return False
+        try:  # an Avro schema may be sent with everything that it refers to in place
+            return parsed.formatted("resolved") == self.parse(version).formatted("resolved")
+        except RegistryError:
+            return False
+
+    def look_up(
+        self, subject: str, request: SchemaRequest, *, normalize: bool, deleted: bool
+    ) -> Version | None:
+        parsed, content = self.parse_request(request, subject, new=False, normalize=normalize)
+        found = self.find(subject, parsed, content, deleted=deleted)
+        if found is not None or request.metadata is not None or request.rule_set is not None:
+            return found
+        # Registering would take over metadata and rules of the version before; so does the search.
+        latest = self.state.version(subject, -1)
+        merged = merged_content(self.config_in_scope(subject), content, latest.content if latest else None)
+        if merged.metadata == content.metadata and merged.rule_set == content.rule_set:
+            return None
+        return self.find(subject, parsed, merged, deleted=deleted)
+
+
+def merged_content(config: Json, content: Content, previous: Content | None) -> Content:
+    """With metadata and rules of the version before where none are given, and the config's defaults and overrides."""
+    metadata = content.metadata if content.metadata is not None else previous.metadata if previous else None
+    rules = content.rule_set if content.rule_set is not None else previous.rule_set if previous else None
+    for name, first in (("defaultMetadata", True), ("overrideMetadata", False)):
+        other = config.get(name)
+        if other is not None:
+            metadata = _merge_metadata(other, metadata) if first else _merge_metadata(metadata, other)
+    for name, first in (("defaultRuleSet", True), ("overrideRuleSet", False)):
+        other = config.get(name)
+        if other is not None:
+            rules = _merge_rules(other, rules) if first else _merge_rules(rules, other)
+    return Content(content.schema_type, content.text, content.references, metadata, rules)
+
+
+def _merge_metadata(below: Json | None, above: Json | None) -> Json | None:
+    if below is None or above is None:
+        return below if above is None else above
+    made: Json = {}
+    tags: dict[str, list[str]] = {}
+    for source in (below, above):
+        for key, values in (source.get("tags") or {}).items():
+            tags[key] = sorted({*tags.get(key, ()), *values})
+    properties = {**(below.get("properties") or {}), **(above.get("properties") or {})}
+    sensitive = sorted({*(below.get("sensitive") or ()), *(above.get("sensitive") or ())})
+    if tags:
+        made["tags"] = dict(sorted(tags.items()))
+    if properties:
+        made["properties"] = dict(sorted(properties.items()))
+    if sensitive:
+        made["sensitive"] = sensitive
+    return made
+
+
+def _merge_rules(below: Json | None, above: Json | None) -> Json | None:
+    if below is None or above is None:
+        return below if above is None else above
+    made: Json = {}
+    for kind in ("migrationRules", "domainRules", "encodingRules"):
+        names = {rule["name"] for rule in above.get(kind) or ()}
+        rules = [rule for rule in below.get(kind) or () if rule["name"] not in names]
+        rules += above.get(kind) or []
+        if rules:
+            made[kind] = rules
+    return made
+
+
+def version_property(metadata: Json | None) -> str | None:
+    return ((metadata or {}).get("properties") or {}).get(VERSION_PROPERTY)
+
+
+def with_version_property(metadata: Json | None, version: int) -> Json:
+    properties = {**((metadata or {}).get("properties") or {}), VERSION_PROPERTY: str(version)}
+    return {**(metadata or {}), "properties": dict(sorted(properties.items()))}
+
+
+def _without_version(metadata: Json | None) -> Json | None:
+    if version_property(metadata) is None:
+        return metadata or None
+    assert metadata is not None
+    properties = {key: value for key, value in metadata["properties"].items() if key != VERSION_PROPERTY}
+    rest = {key: value for key, value in metadata.items() if key != "properties"}
+    if properties:
+        rest["properties"] = properties
+    return rest or None
+
+
+def _same_metadata(content: Content, version: Version) -> bool:
+    """Equal metadata and rules; a version number that only one of the two states does not count, if it is the right one."""
+    theirs = version.content
+    if content.rule_set != theirs.rule_set:
+        return False
+    mine, other = version_property(content.metadata), version_property(theirs.metadata)
+    if mine is not None and other is None and mine != str(version.version):
+        return False
+    if (mine is None) != (other is None):
+        return _without_version(content.metadata) == _without_version(theirs.metadata)
+    return content.metadata == theirs.metadata

@@ -1,0 +1,211 @@
+"""All consumer instances: made, found, closed when nobody uses them."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import re2
+from confluent_kafka import Consumer, KafkaException
+
+from millstream.client import Admin
+from millstream.rest import errors
+from millstream.rest.cluster_queries import Kafka
+from millstream.rest.consumer_instance import Instance, Options
+from millstream.rest.formats import V2_FORMATS
+from millstream.rest.rest_config import RestSettings
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+LOOK_AROUND = 30.0  # seconds between looks for new topics that patterns match
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+RESETS = {"latest": "latest", "earliest": "earliest", "none": "error"}
+LONGEST_NAME = 1000
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "id": str,
+    "name": str,
+    "format": str,
+    "auto.offset.reset": str,
+    "auto.commit.enable": (str, bool),
+    "fetch.min.bytes": int,
+    "responseMinBytes": int,
+    "consumer.request.timeout.ms": int,
+    "requestWaitMs": int,
+}
+
+
+class Instances:
+    def __init__(self, settings: RestSettings, kafka: Kafka, config: dict[str, Any]) -> None:
+        self._kafka = kafka
+        self._config = config
+        self._server = str(settings.value("id"))
+        self._timeout = settings.value("consumer.instance.timeout.ms") / 1000
+        self._wait = settings.value("consumer.request.timeout.ms") / 1000
+        self._min_bytes = int(settings.value("fetch.min.bytes"))
+        self._most = int(settings.value("consumer.instances.max"))
+        self.max_bytes = int(settings.value("consumer.request.max.bytes"))
+        self._pool = ThreadPoolExecutor(
+            max(1, settings.value("consumer.threads")), thread_name_prefix="consumer"
+        )
+        self._found: dict[tuple[str, str], Instance | None] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._looked = time.monotonic()
+        self._closing: set[asyncio.Task[None]] = set()
+        self.records_given = 0
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def start(self) -> None:
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def create(self, group: str, body: dict[str, Any]) -> Instance:
+        options, config, name = self._checked(body)
+        if not group or len(group) > LONGEST_NAME or len(name) > LONGEST_NAME or "\0" in group + name:
+            raise errors.invalid_consumer_config("the names of group and instance are too long, or empty")
+        place = (group, name)
+        if place in self._found:
+            raise errors.instance_exists()
+        if len(self._found) >= self._most:
+            raise errors.too_many_instances(self._most)
+        self._found[place] = None  # the name is taken from now on
+        try:
+            consumer = await self.run(lambda: Consumer(config | {"group.id": group}, logger=log))
+            instance = Instance(group, name, options, consumer, self.run)
+        except KafkaException as error:
+            del self._found[place]
+            raise errors.invalid_consumer_config(error.args[0].str()) from None
+        except BaseException:
+            del self._found[place]
+            raise
+        self._found[place] = instance
+        return instance
+
+    def _checked(self, body: dict[str, Any]) -> tuple[Options, dict[str, Any], str]:
+        for field, value in body.items():
+            kind = FIELDS.get(field)
+            if kind is None:
+                raise errors.unprocessable(f"Unrecognized field: {field}")
+            if value is not None and (not isinstance(value, kind) or (kind is int and type(value) is bool)):
+                raise errors.unprocessable(f"{field}: {value!r} is not what was expected")
+        form = (body.get("format") or "binary").upper()
+        if form not in V2_FORMATS:
+            raise errors.unprocessable("Invalid format type.")
+        reset = body.get("auto.offset.reset")
+        if reset is not None and reset not in RESETS:
+            raise errors.invalid_consumer_config(
+                f"Invalid value {reset} for configuration auto.offset.reset: one of latest, earliest, none"
+            )
+        commit = body.get("auto.commit.enable")
+        if commit is not None and str(commit).lower() not in ("true", "false"):
+            raise errors.invalid_consumer_config(
+                f"Invalid value {commit} for configuration enable.auto.commit: true or false"
+            )
+        minimum = _first(body, "fetch.min.bytes", "responseMinBytes")
+        if minimum is not None and not -1 <= minimum <= 10_000_000:
+            raise errors.RestError(
+                422,
+                40001,
+                "Invalid consumer configuration. It does not abide by the constraints: "
+                f"fetch.min.bytes is {minimum}, it must be from -1 to 10000000",
+            )
+        wait = _first(body, "consumer.request.timeout.ms", "requestWaitMs")
+        if wait is not None and not 0 <= wait <= 600_000:
+            raise errors.invalid_consumer_config("consumer.request.timeout.ms must be from 0 to 600000")
+        config = dict(self._config)
+        if reset is not None:
+            config["auto.offset.reset"] = RESETS[reset]
+        if commit is not None:
+            config["enable.auto.commit"] = str(commit).lower()
+        options = Options(
+            form,
+            self._wait if wait is None else wait / 1000,
+            self._min_bytes if minimum is None else minimum,
+            str(config.get("enable.auto.commit", "true")).lower() == "true",
+        )
+        return options, config, body.get("id") or body.get("name") or self._new_name()
+
+    def _new_name(self) -> str:
+        server = f"{self._server}-" if self._server else ""
+        return f"rest-consumer-{server}{uuid.uuid4()}"
+
+    def get(self, group: str, name: str) -> Instance:
+        found = self._found.get((group, name))
+        if found is None:
+            raise errors.instance_not_found()
+        found.used = time.monotonic()
+        return found
+
+    async def delete(self, group: str, name: str) -> None:
+        instance = self.get(group, name)
+        del self._found[group, name]
+        await instance.close()
+
+    async def subscribe_to_pattern(self, instance: Instance, text: str) -> None:
+        try:
+            pattern = re2.compile(text)
+        except re2.error as error:
+            raise errors.invalid_payload(f"topic_pattern: {error}") from None
+        names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
+        await instance.subscribe(matching(pattern, names), pattern)
+
+    async def run(self, act: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, act)
+
+    # What happens by itself
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                self._expire()
+                await asyncio.gather(*(one.keep() for one in self._found.values() if one is not None))
+                if time.monotonic() - self._looked > LOOK_AROUND:
+                    self._looked = time.monotonic()
+                    await self._look_around()
+            except Exception:
+                log.exception("looking after consumer instances")
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for place, instance in list(self._found.items()):
+            if instance is None or instance.lock.locked() or now - instance.used < self._timeout:
+                continue
+            log.info(
+                "consumer instance %s of group %s was not used and is closed", instance.name, instance.group
+            )
+            del self._found[place]
+            self.expired += 1
+            task = asyncio.create_task(instance.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _look_around(self) -> None:
+        followers = [one for one in self._found.values() if one is not None and one.pattern is not None]
+        if followers:
+            names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
+            for one in followers:
+                if one.pattern is not None:
+                    await one.follow(matching(one.pattern, names))
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+        instances = [one for one in self._found.values() if one is not None]
+        self._found.clear()
+        await asyncio.gather(*(one.close() for one in instances), *self._closing, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def matching(pattern: Any, names: list[str]) -> list[str]:
+    """Java's patterns match whole names, and leave out Kafka's own topics."""
+    return [name for name in names if name not in INTERNAL and pattern.fullmatch(name)]
+
+
+def _first(body: dict[str, Any], *names: str) -> Any:
+    return next((body[name] for name in names if body.get(name) is not None), None)

@@ -1,0 +1,346 @@
+"""Avro schemas as objects: parsed with Java Avro's rules, written with Java Avro's order of attributes.
+
+Names live in one table per schema. It begins with the types of the schemas referred to; a type may be used once it is
+defined, inside its own definition too.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.schemas.json_text import dumps
+from millstream.schemas.schema import InvalidSchema
+
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED = frozenset({"record", "error", "enum", "fixed"})
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+SCHEMA_WORDS = frozenset(
+    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
+)
+FIELD_WORDS = frozenset({"default", "doc", "name", "order", "type", "aliases"})
+ORDERS = {"ascending", "descending", "ignore"}
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Any = _Missing()  # a field without a default; None is a default
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """One type. Which attributes matter depends on `kind`; branches are a union's, child an array's or map's."""
+
+    kind: str
+    name: str = ""
+    namespace: str = ""
+    doc: str | None = None
+    aliases: list[str] = field(default_factory=list)  # full names
+    fields: "list[AvroField]" = field(default_factory=list)
+    symbols: list[str] = field(default_factory=list)
+    default: str | None = None
+    size: int = 0
+    child: "AvroType | None" = None
+    branches: "list[AvroType]" = field(default_factory=list)
+    properties: dict[str, Any] = field(default_factory=dict)
+    is_error: bool = False
+
+    @property
+    def full_name(self) -> str:
+        if not self.name:
+            return self.kind
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    @property
+    def inner(self) -> "AvroType":
+        assert self.child is not None
+        return self.child
+
+
+@dataclass(slots=True, eq=False)
+class AvroField:
+    name: str
+    type: AvroType
+    doc: str | None = None
+    default: Any = MISSING
+    order: str = "ascending"
+    aliases: list[str] = field(default_factory=list)
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not MISSING
+
+
+class Parser:
+    """Parses texts that may use each other's types; `names` are all types defined so far."""
+
+    def __init__(self, *, check_defaults: bool, check_names: bool = True) -> None:
+        self.names: dict[str, AvroType] = {}
+        self._check_defaults = check_defaults
+        self._check_names = check_names
+        self._unchecked: list[tuple[AvroField, str]] = []
+
+    def parse(self, value: Any) -> AvroType:
+        parsed = self._type(value, "")
+        # A default is checked when all types are complete: a field may have the type that it is inside of.
+        for one, owner in self._unchecked:
+            if not fits(one.type, one.default):
+                raise InvalidSchema(
+                    f"Invalid default for field {one.name} of {owner}: {dumps(one.default)} not a {write(one.type)}"
+                )
+        self._unchecked.clear()
+        return parsed
+
+    def _type(self, value: Any, namespace: str) -> AvroType:
+        if isinstance(value, str):
+            return self._by_name(value, namespace)
+        if isinstance(value, list):
+            return self._union(value, namespace)
+        if not isinstance(value, dict):
+            raise InvalidSchema(f"Schema not yet supported or not a schema: {dumps(value)}")
+        kind = value.get("type")
+        if isinstance(kind, dict | list):
+            return self._type(kind, namespace)
+        if not isinstance(kind, str):
+            raise InvalidSchema(f"No type: {dumps(value)}")
+        if kind in PRIMITIVES:
+            return AvroType(kind, properties=_properties(value))
+        if kind in NAMED:
+            return self._named(kind, value, namespace)
+        if kind in ("array", "map"):
+            inside = "items" if kind == "array" else "values"
+            if inside not in value:
+                raise InvalidSchema(f"{kind.capitalize()} has no {inside} type: {dumps(value)}")
+            return AvroType(kind, child=self._type(value[inside], namespace), properties=_properties(value))
+        return self._by_name(kind, namespace)
+
+    def _by_name(self, name: str, namespace: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        for candidate in _candidates(name, namespace):
+            if candidate in self.names:
+                return self.names[candidate]
+        raise InvalidSchema(f'Undefined name: "{name}"')
+
+    def _union(self, value: list[Any], namespace: str) -> AvroType:
+        union = AvroType("union")
+        seen = set()
+        for item in value:
+            branch = self._type(item, namespace)
+            if branch.kind == "union":
+                raise InvalidSchema(f"Nested union: {dumps(value)}")
+            if branch.full_name in seen:
+                raise InvalidSchema(f"Duplicate in union: {branch.full_name}")
+            seen.add(branch.full_name)
+            union.branches.append(branch)
+        return union
+
+    def _named(self, kind: str, value: dict[str, Any], enclosing: str) -> AvroType:
+        name, namespace = self._full_name(value, enclosing)
+        made = AvroType("record" if kind == "error" else kind, name, namespace, is_error=kind == "error")
+        made.doc = value["doc"] if isinstance(value.get("doc"), str) else None
+        made.aliases = [_qualify(alias, namespace) for alias in _texts(value, "aliases")]
+        if made.full_name in self.names:
+            raise InvalidSchema(f"Can't redefine: {made.full_name}")
+        self.names[made.full_name] = made
+        if made.kind == "record":
+            self._fields(made, value)
+        elif kind == "enum":
+            self._symbols(made, value)
+        else:
+            size = value.get("size")
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise InvalidSchema(f"Invalid or no size: {dumps(value)}")
+            if size < 0:
+                raise InvalidSchema(f"Malformed data. Length is negative: {size}")
+            made.size = size
+        made.properties = _properties(value, {"default"} if kind == "enum" else set())
+        return made
+
+    def _full_name(self, value: dict[str, Any], enclosing: str) -> tuple[str, str]:
+        name = value.get("name")
+        if not isinstance(name, str):
+            raise InvalidSchema(f"No name in schema: {dumps(value)}")
+        space = value.get("namespace")
+        if "." in name:
+            namespace, _, name = name.rpartition(".")
+        else:
+            namespace = space if isinstance(space, str) else enclosing
+        if self._check_names:
+            for part in (*filter(None, namespace.split(".")), name):
+                if not NAME.match(part):
+                    raise InvalidSchema(f"Illegal character in name: {part}" if part else "Empty name")
+        if not namespace and name in PRIMITIVES:
+            raise InvalidSchema(f"Schemas may not be named after primitives: {name}")
+        return name, namespace
+
+    def _fields(self, record: AvroType, value: dict[str, Any]) -> None:
+        fields = value.get("fields")
+        if not isinstance(fields, list):
+            raise InvalidSchema(f"Record has no fields: {dumps(value)}")
+        seen = set()
+        for item in fields:
+            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+                raise InvalidSchema(f"No field name: {dumps(item)}")
+            name = item["name"]
+            if self._check_names and not NAME.match(name):
+                raise InvalidSchema(f"Illegal character in name: {name}" if name else "Empty name")
+            if name in seen:
+                raise InvalidSchema(f"Duplicate field {name} in record {record.full_name}")
+            seen.add(name)
+            if "type" not in item:
+                raise InvalidSchema(f"No field type: {dumps(item)}")
+            kind = self._field_type(item["type"], record.namespace, name)
+            made = AvroField(name, kind, item["doc"] if isinstance(item.get("doc"), str) else None)
+            if "order" in item:
+                order = str(item["order"]).lower()
+                if order not in ORDERS:
+                    raise InvalidSchema(f"Invalid order of field {name}: {item['order']}")
+                made.order = order
+            if "default" in item:
+                made.default = item["default"]
+                if self._check_defaults:
+                    self._unchecked.append((made, record.full_name))
+            made.aliases = _texts(item, "aliases")
+            made.properties = {key: entry for key, entry in item.items() if key not in FIELD_WORDS}
+            record.fields.append(made)
+
+    def _field_type(self, value: Any, namespace: str, name: str) -> AvroType:
+        try:
+            return self._type(value, namespace)
+        except InvalidSchema as error:
+            if isinstance(value, str) and str(error).startswith("Undefined name"):
+                raise InvalidSchema(
+                    f'"{value}" is not a defined name. The type of the "{name}" field must be a defined name or a '
+                    '{"type": ...} expression.'
+                ) from None
+            raise
+
+    def _symbols(self, enum: AvroType, value: dict[str, Any]) -> None:
+        symbols = value.get("symbols")
+        if not isinstance(symbols, list):
+            raise InvalidSchema(f"Enum has no symbols: {dumps(value)}")
+        for symbol in symbols:
+            if not isinstance(symbol, str) or (self._check_names and not NAME.match(symbol)):
+                raise InvalidSchema(f"Illegal character in symbol: {symbol}")
+            if symbol in enum.symbols:
+                raise InvalidSchema(f"Duplicate enum symbol: {symbol}")
+            enum.symbols.append(symbol)
+        default = value.get("default")
+        if isinstance(default, str):
+            if default not in enum.symbols:
+                raise InvalidSchema(
+                    f"The Enum Default: {default} is not in the enum symbol set: {enum.symbols}"
+                )
+            enum.default = default
+
+
+def _candidates(name: str, namespace: str) -> list[str]:
+    if "." in name or not namespace:
+        return [name]
+    return [f"{namespace}.{name}", name]
+
+
+def _qualify(alias: str, namespace: str) -> str:
+    return alias if "." in alias or not namespace else f"{namespace}.{alias}"
+
+
+def _texts(value: dict[str, Any], key: str) -> list[str]:
+    found = value.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise InvalidSchema(f"{key} not an array of strings: {dumps(value)}")
+    return list(dict.fromkeys(found))
+
+
+def _properties(value: dict[str, Any], more: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+    return {key: entry for key, entry in value.items() if key not in SCHEMA_WORDS and key not in more}
+
+
+def fits(kind: AvroType, default: Any) -> bool:
+    """Whether a field of this type may have this default."""
+    match kind.kind:
+        case "null":
+            return default is None
+        case "boolean":
+            return isinstance(default, bool)
+        case "int":
+            return type(default) is int and -(2**31) <= default < 2**31
+        case "long":
+            return type(default) is int and -(2**63) <= default < 2**63
+        case "float" | "double":
+            return isinstance(default, int | float) and not isinstance(default, bool)
+        case "string" | "bytes" | "enum" | "fixed":
+            return isinstance(default, str)
+        case "array":
+            return isinstance(default, list) and all(fits(kind.inner, item) for item in default)
+        case "map":
+            return isinstance(default, dict) and all(fits(kind.inner, item) for item in default.values())
+        case "union":
+            return any(fits(branch, default) for branch in kind.branches)
+    return isinstance(default, dict) and all(
+        fits(one.type, default.get(one.name, one.default))
+        if one.name in default or one.has_default
+        else False
+        for one in kind.fields
+    )
+
+
+def write(kind: AvroType, known: set[str] | None = None) -> str:
+    """The text of a type; types named in `known` are defined elsewhere and only named."""
+    return dumps(as_json(kind, set(known or ()), ""))
+
+
+def as_json(kind: AvroType, known: set[str], namespace: str) -> Any:
+    if kind.kind in PRIMITIVES:
+        return {"type": kind.kind, **kind.properties} if kind.properties else kind.kind
+    if kind.kind == "union":
+        return [as_json(branch, known, namespace) for branch in kind.branches]
+    if kind.kind in ("array", "map"):
+        inside = "items" if kind.kind == "array" else "values"
+        return {"type": kind.kind, inside: as_json(kind.inner, known, namespace), **kind.properties}
+    if kind.full_name in known:
+        if kind.namespace == namespace and kind.name not in PRIMITIVES:
+            return kind.name
+        return kind.full_name
+    known.add(kind.full_name)
+    out: dict[str, Any] = {"type": "error" if kind.is_error else kind.kind, "name": kind.name}
+    if kind.namespace != namespace:
+        out["namespace"] = kind.namespace
+    if kind.doc is not None:
+        out["doc"] = kind.doc
+    if kind.kind == "record":
+        out["fields"] = [_field_json(one, known, kind.namespace) for one in kind.fields]
+    elif kind.kind == "enum":
+        out["symbols"] = kind.symbols
+        if kind.default is not None:
+            out["default"] = kind.default
+    else:
+        out["size"] = kind.size
+    out.update(kind.properties)
+    if kind.aliases:
+        out["aliases"] = [_relative(alias, kind.namespace) for alias in kind.aliases]
+    return out
+
+
+def _field_json(one: AvroField, known: set[str], namespace: str) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": one.name, "type": as_json(one.type, known, namespace)}
+    if one.doc is not None:
+        out["doc"] = one.doc
+    if one.has_default:
+        out["default"] = one.default
+    if one.order != "ascending":
+        out["order"] = one.order
+    if one.aliases:
+        out["aliases"] = one.aliases
+    out.update(one.properties)
+    return out
+
+
+def _relative(full_name: str, namespace: str) -> str:
+    space, _, name = full_name.rpartition(".")
+    return name if space == namespace and name not in PRIMITIVES else full_name

@@ -1,0 +1,83 @@
+"""Spark's progress reports, boiled down to what people ask for: how fast, how far behind, how long, how large."""
+
+import json
+from typing import Any
+
+from millstream.spark.runner.status_records import RUNNING, QueryStatus
+
+Offsets = dict[str, dict[str, int]]
+
+
+def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
+    """One report (Spark's JSON) into a query's status."""
+    rows = int(progress.get("numInputRows") or 0)
+    status.state = RUNNING
+    status.batch = int(progress.get("batchId", status.batch))
+    status.rows += rows
+    status.input_rate = _rate(progress.get("inputRowsPerSecond"))
+    status.process_rate = _rate(progress.get("processedRowsPerSecond"))
+    status.updated = now_ms
+    if rows or not status.batch_ms:
+        status.batch_ms = int(progress.get("batchDuration") or 0)
+    operators = progress.get("stateOperators") or []
+    status.state_rows = sum(int(one.get("numRowsTotal") or 0) for one in operators)
+    status.state_bytes = sum(int(one.get("memoryUsedBytes") or 0) for one in operators)
+    status.late_rows += sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
+    status.watermark = (progress.get("eventTime") or {}).get("watermark", status.watermark)
+    read: Offsets = {}
+    behind: int | None = None
+    for source in progress.get("sources") or []:
+        done, newest = offsets_in(source.get("endOffset")), offsets_in(source.get("latestOffset"))
+        for topic, parts in done.items():
+            known = read.setdefault(topic, {})
+            for partition, offset in parts.items():
+                # Of two sources with the same topic, the one that is behind.
+                known[partition] = min(offset, known.get(partition, offset))
+        if done and newest:
+            behind = (behind or 0) + lag_of(
+                done, {(t, int(p)): o for t, ps in newest.items() for p, o in ps.items()}
+            )
+    if read:
+        status.offsets = read
+    if behind is not None:
+        status.lag = behind
+
+
+def lag_of(read: Offsets, ends: dict[tuple[str, int], int]) -> int:
+    """Records between where a query is and where the partitions end. Partitions that it does not know count as a whole."""
+    done = {
+        (topic, int(partition)): offset
+        for topic, parts in read.items()
+        for partition, offset in parts.items()
+    }
+    return sum(max(0, end - done.get(place, 0)) for place, end in ends.items())
+
+
+def offsets_in(text: Any) -> Offsets:
+    """Offsets as our source or as Spark's Kafka source writes them; nothing for other sources."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text)
+        except ValueError:
+            return {}
+    if not isinstance(text, dict):
+        return {}
+    found = text.get("offsets", text)
+    if not isinstance(found, dict):
+        return {}
+    try:
+        return {
+            str(topic): {str(int(partition)): int(offset) for partition, offset in parts.items()}
+            for topic, parts in found.items()
+        }
+    except (AttributeError, ValueError, TypeError):
+        return {}
+
+
+def _rate(value: Any) -> float:
+    """Spark reports NaN and Infinity for a first batch, which are not JSON."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return round(number, 1) if number == number and abs(number) != float("inf") else 0.0

@@ -1,0 +1,296 @@
+"""One process that runs pipelines: one SparkContext, a session per pipeline, until all have ended or it is told to stop.
+
+SIGTERM, SIGINT and a stop command in `__millstream_pipelines` mean the same: let the batches under way end, stop, say so in the
+topic, leave with code 0. A second signal does not wait. Spark's own chatter goes to `spark.log` in the checkpoint folder.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from millstream.client import ClientConfig
+from millstream.spark.errors import PipelineError
+from millstream.spark.runner.client_options import options_of
+from millstream.spark.runner.java import java_problem
+from millstream.spark.runner.lock import lock_folder
+from millstream.spark.runner.pipeline_file import NAME, App, Settings, reason
+from millstream.spark.runner.progress import lag_of
+from millstream.spark.runner.screen import Screen, default_screen
+from millstream.spark.runner.status_records import FAILED, HEARTBEAT, Command, Status
+from millstream.spark.runner.status_topic import Book, prepare
+from millstream.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from millstream.spark.runner.queries import Queries
+
+REPORT_EVERY = 1.0
+LOOK_EVERY = 0.1
+PATIENCE = 5.0  # of the reporting client: a report that cannot be written now is replaced by a later one
+
+
+@dataclass
+class Options:
+    """What `millstream pipeline run` was asked for."""
+
+    apps: Sequence[str]
+    bootstrap_servers: str
+    client: ClientConfig
+    registry: str = ""
+    name: str = ""
+    checkpoint: str = ""
+    master: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    restarts: int = 3
+    available_now: bool = False
+    grace: float = 30.0
+
+
+def default_folder() -> str:
+    home = os.environ.get("MILLSTREAM_HOME") or str(Path.home() / ".millstream")
+    return str(Path(home, "pipelines"))
+
+
+def run(options: Options, screen: Screen | None = None) -> int:
+    """Returns 0 when all pipelines were stopped or finished, 1 when one failed. A mistake is a PipelineError."""
+    apps = [App(path) for path in options.apps]
+    names = [options.name or app.name for app in apps]
+    if options.name and len(apps) > 1:
+        raise PipelineError("--name is for one pipeline only")
+    if options.name and not NAME.match(options.name):
+        raise PipelineError(
+            f"'{options.name}' is not a name for a pipeline: letters, digits, '.', '_' and '-'"
+        )
+    if len(set(names)) < len(names):
+        raise PipelineError(f"two pipelines have the same name: {', '.join(names)}")
+    problem = java_problem()
+    if problem is not None:
+        raise PipelineError(problem)
+    try:
+        end = prepare(
+            options.client
+        )  # with all its patience: a cluster under load takes its time to make a topic
+    except KafkaError as error:
+        raise PipelineError(
+            f"the brokers at {options.bootstrap_servers} cannot be used: {error.message}"
+        ) from None
+    with Book(replace(options.client, total_timeout=PATIENCE), end) as book:
+        return _Process(options, dict(zip(names, apps, strict=True)), book, screen or default_screen()).run()
+
+
+class _Process:
+    def __init__(self, options: Options, apps: Mapping[str, App], book: Book, screen: Screen) -> None:
+        self._options = options
+        self._apps = apps
+        self._book = book
+        self._screen = screen
+        self._root = Path(options.checkpoint or default_folder())
+        self._stop_all = threading.Event()
+        self._stop_some: set[str] = set()
+        self._done = threading.Event()
+        self._pipelines: dict[str, Queries] = {}
+
+    def run(self) -> int:
+        from millstream.spark.runner.queries import Listener
+
+        locks = [lock_folder(self._root / name, name) for name in self._apps]
+        log = self._root / "spark.log"
+        self._screen.note(f"Starting Spark ({self._options.master or 'local[*]'}); its log is {log}")
+        listener = Listener()
+        sessions = self._sessions(log)
+        first = next(iter(sessions.values()))
+        context = first.sparkContext
+        reporter = threading.Thread(target=self._report, name="millstream-report", daemon=True)
+        try:
+            with self._signals():
+                for name, app in self._apps.items():
+                    sessions[name].streams.addListener(listener)  # each session has streams of its own
+                    self._pipelines[name] = self._prepared(name, app, sessions[name], listener)
+                reporter.start()
+                self._start()
+                self._watch()
+        finally:
+            for queries in self._pipelines.values():
+                queries.stop(0)
+            self._done.set()
+            if reporter.ident is not None:
+                reporter.join(2 * PATIENCE)
+            self._screen.close()
+            with _quiet(log):
+                context.stop()
+            for lock in locks:
+                lock.close()
+        return self._verdict()
+
+    # --- starting ------------------------------------------------------------------------------------------------------------
+
+    def _sessions(self, log: Path) -> dict[str, Any]:
+        from millstream.spark.session import LOG_VARIABLE, spark
+
+        os.environ.setdefault(LOG_VARIABLE, "ERROR")  # into a file: with Java's stacks
+        try:
+            with _quiet(log):  # the JVM keeps the error stream that it is born with
+                return {name: spark(name, self._options.spark, self._options.master) for name in self._apps}
+        except Exception as error:
+            raise PipelineError(f"Spark does not start: {reason(error)} (see {log})") from error
+
+    def _prepared(self, name: str, app: App, session: Any, listener: Any) -> "Queries":
+        from millstream.spark.runner.queries import Queries
+
+        options, folder = self._options, str((self._root / name).absolute())
+        settings = Settings(
+            name,
+            options.values,
+            options.bootstrap_servers,
+            options.registry,
+            folder,
+            options_of(options.client),
+        )
+        now = round(time.time() * 1000)
+        status = Status(
+            pipeline=name,
+            run=str(uuid.uuid4()),
+            app=str(app.path),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            master=session.sparkContext.master,
+            checkpoint=folder,
+            started=now,
+            updated=now,
+        )
+        return Queries(
+            app,
+            session,
+            settings,
+            status,
+            listener,
+            restarts=options.restarts,
+            available_now=options.available_now,
+        )
+
+    def _start(self) -> None:
+        for name, queries in self._pipelines.items():
+            try:
+                queries.start()
+            except PipelineError as error:
+                queries.status.state = FAILED
+                queries.status.last_error = error.message
+                queries.changed.set()
+                self._stop_all.set()
+                return
+            self._screen.note(f"Pipeline {name} runs; its checkpoint is {queries.status.checkpoint}")
+
+    # --- watching ------------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        active = {
+            name: queries for name, queries in self._pipelines.items() if queries.status.state != FAILED
+        }
+        restarts = dict.fromkeys(active, 0)
+        while active and not self._stop_all.wait(LOOK_EVERY):
+            for name, queries in list(active.items()):
+                if name in self._stop_some:
+                    queries.stop(self._options.grace)
+                if name in self._stop_some or not queries.check():
+                    del active[name]
+                elif queries.status.restarts != restarts[name]:
+                    restarts[name] = queries.status.restarts
+                    self._screen.note(
+                        f"Pipeline {name} failed and is started again: {queries.status.last_error}"
+                    )
+            self._screen.show([queries.status for queries in self._pipelines.values()])
+        for queries in active.values():
+            queries.stop(self._options.grace)
+
+    def _verdict(self) -> int:
+        failed = 0
+        for name, queries in self._pipelines.items():
+            status = queries.status
+            if status.state == FAILED:
+                failed = 1
+                print(f"pipeline {name} failed: {status.last_error}", file=sys.stderr)
+            else:
+                self._screen.note(
+                    f"Pipeline {name} {status.state}, {sum(q.rows for q in status.queries):,} rows read."
+                )
+        return failed
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def notice(number: int, _: FrameType | None) -> None:
+            if self._stop_all.is_set():
+                os._exit(128 + number)  # a second signal: now
+            self._stop_all.set()
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, notice) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    # --- reporting, in a thread of its own -------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        last = dict.fromkeys(self._pipelines, 0.0)
+        while True:
+            done = self._done.is_set()
+            try:
+                for name, queries in self._pipelines.items():
+                    waited = time.monotonic() - last[name]
+                    if done or waited > HEARTBEAT or (queries.changed.is_set() and waited > REPORT_EVERY):
+                        queries.changed.clear()
+                        self._publish(queries.status)
+                        last[name] = time.monotonic()
+                if done:
+                    return
+                for about in self._book.follow(300):
+                    if isinstance(about, Command):
+                        self._obey(about)
+            except KafkaError:
+                if done:
+                    return
+                self._done.wait(0.5)  # the brokers are away; there will be a newer report when they are back
+
+    def _publish(self, status: Status) -> None:
+        for query in status.queries:
+            if query.offsets:
+                with contextlib.suppress(KafkaError):
+                    query.lag = lag_of(query.offsets, self._book.ends_of(query.offsets))
+        status.updated = round(time.time() * 1000)
+        self._book.publish(status)
+        for complaint in self._book.groups.commit(status):
+            self._screen.note(f"Pipeline {status.pipeline}: {complaint}")
+
+    def _obey(self, command: Command) -> None:
+        queries = self._pipelines.get(command.pipeline)
+        if queries is not None and command.command == "stop" and command.run == queries.status.run:
+            self._stop_some.add(command.pipeline)
+
+
+@contextlib.contextmanager
+def _quiet(log: Path) -> Iterator[None]:
+    """The process's error stream into a file, for children born meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

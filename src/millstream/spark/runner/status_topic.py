@@ -1,0 +1,133 @@
+"""The topic `__millstream_pipelines`: made if it is not there, written, read to its end, followed."""
+
+import time
+
+from millstream.client import (
+    EARLIEST,
+    LATEST,
+    Admin,
+    ClientConfig,
+    Cluster,
+    Fetcher,
+    NewTopic,
+    Producer,
+    list_offsets,
+)
+from millstream.client.fetch import next_offset, visible_batches
+from millstream.spark.runner.progress_groups import GroupOffsets
+from millstream.spark.runner.status_records import (
+    TOPIC,
+    Command,
+    Status,
+    command_key,
+    read,
+    status_key,
+    write_command,
+    write_status,
+)
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import Record, iter_records
+
+PLACE = (TOPIC, 0)
+CONFIGS = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+
+
+def prepare(config: ClientConfig) -> int:
+    """Makes the topic if need be, and tells where it ends. With a client of its own, because that may take more patience than
+    what comes after."""
+    cluster = Cluster(config)
+    try:
+        (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
+        if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
+            raise made
+        cluster.wait_for_topics([TOPIC])
+        return list_offsets(cluster, {PLACE: LATEST})[PLACE].offset
+    finally:
+        cluster.close()
+
+
+class Book:
+    """For one thread. `follow` begins at `position`."""
+
+    def __init__(self, config: ClientConfig, position: int = 0) -> None:
+        self._cluster = Cluster(config)
+        self._producer = Producer(self._cluster, create_topics=False)
+        self._position = position
+        self.groups = GroupOffsets(self._cluster)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def __enter__(self) -> "Book":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- writing -----------------------------------------------------------------------------------------------------------
+
+    def publish(self, status: Status) -> None:
+        self._write(status_key(status.pipeline), write_status(status))
+
+    def command(self, command: Command) -> None:
+        self._write(command_key(command.pipeline), write_command(command))
+
+    def forget(self, pipeline: str) -> None:
+        """Remove what the topic says about a pipeline: tombstones."""
+        self._write(status_key(pipeline), None)
+        self._write(command_key(pipeline), None)
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
+        self._producer.send(*PLACE, [Record(0, round(time.time() * 1000), key, value, ())])
+
+    # --- reading -----------------------------------------------------------------------------------------------------------
+
+    def read_all(self) -> dict[str, Status]:
+        """The newest status of every pipeline. Afterwards `follow` goes on from there."""
+        problem = self._cluster.refresh([TOPIC]).get(TOPIC)
+        if problem is not None:
+            if problem.code is ErrorCode.unknown_topic_or_partition:
+                return {}  # no pipeline ever ran here
+            raise problem
+        end = list_offsets(self._cluster, {PLACE: LATEST})[PLACE].offset
+        self._position = list_offsets(self._cluster, {PLACE: EARLIEST})[PLACE].offset
+        found: dict[str, Status] = {}
+        while self._position < end:
+            for key, value in self._next(1000):
+                about = read(key, value)
+                if isinstance(about, Status):
+                    found[about.pipeline] = about
+                elif value is None:
+                    found = {name: one for name, one in found.items() if status_key(name) != key}
+        return found
+
+    def follow(self, max_wait_ms: int) -> list[Status | Command]:
+        """What was written since, waiting for it as long as that."""
+        try:
+            found = [read(key, value) for key, value in self._next(max_wait_ms)]
+        except KafkaError as error:
+            if error.code is not ErrorCode.unknown_topic_or_partition:
+                raise
+            time.sleep(max_wait_ms / 1000)  # no pipeline ever ran here; one may start
+            return []
+        return [one for one in found if one is not None]
+
+    def _next(self, max_wait_ms: int) -> list[tuple[bytes | None, bytes | None]]:
+        found: list[tuple[bytes | None, bytes | None]] = []
+        for answer in Fetcher(self._cluster).poll({PLACE: self._position}, max_wait_ms):
+            if answer.error is not ErrorCode.none:
+                raise KafkaError(answer.error, f"topic {TOPIC} cannot be read: {answer.error.name}")
+            for _, batch in visible_batches(answer, self._position):
+                records = (record for record in iter_records(batch) if record.offset >= self._position)
+                found += [(record.key, record.value) for record in records]
+            self._position = next_offset(answer, self._position)
+        return found
+
+    # --- lag ---------------------------------------------------------------------------------------------------------------
+
+    def ends_of(self, offsets: dict[str, dict[str, int]]) -> dict[tuple[str, int], int]:
+        """Where those partitions end now."""
+        wanted = {(topic, int(partition)): LATEST for topic, parts in offsets.items() for partition in parts}
+        for topic in offsets:
+            self._cluster.topic(topic)
+        return {place: found.offset for place, found in list_offsets(self._cluster, wanted).items()}

@@ -1,0 +1,87 @@
+"""A Spark session whose settings suit micro-batches on one machine, and which any master can take over.
+
+    from millstream.spark.session import spark
+    spark().readStream.format("millstream")...
+
+`local[*]` unless a master is named here, in the environment (MILLSTREAM_SPARK_MASTER) or in Spark's own configuration.
+One SparkContext per process; `spark(name, settings)` gives each pipeline a session of its own whose SQL settings do not leak.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER_VARIABLE = "MILLSTREAM_SPARK_MASTER"
+LOG_VARIABLE = "MILLSTREAM_SPARK_LOG"  # a level of log4j
+# These log, with Java's stack, what a query, a task or a write has failed with; its user gets that as an exception anyway.
+_TELL_TWICE = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.v2.AppendDataExec",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.util.Utils",
+)
+
+# Why each is here: `docs/pipelines.md`. All of them can be overridden by the caller.
+CONTEXT_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.python.daemon.module": "millstream.spark.daemon",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Djdk.lang.Process.launchMechanism=VFORK",
+}
+SQL_SETTINGS = {
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "262144",
+}
+
+
+def spark(
+    name: str = "millstream", settings: Mapping[str, str] | None = None, master: str | None = None
+) -> "SparkSession":
+    """A session for one pipeline. The first call in a process starts Spark (some seconds)."""
+    from pyspark.sql import SparkSession
+
+    wanted = dict(settings or {})
+    running = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if running is None or running.sparkContext._jsc is None:
+        os.environ.setdefault(
+            "PYSPARK_PYTHON", sys.executable
+        )  # workers: this interpreter, with these packages
+        builder = SparkSession.builder.appName(name).master(
+            master or wanted.get("spark.master") or os.environ.get(MASTER_VARIABLE) or "local[*]"
+        )
+        for key, value in {**CONTEXT_SETTINGS, **SQL_SETTINGS, **wanted}.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        _quieten(session, os.environ.get(LOG_VARIABLE))
+        return session
+    session = running.newSession()
+    for key, value in {**SQL_SETTINGS, **wanted}.items():
+        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+def _quieten(session: "SparkSession", level: str | None) -> None:
+    """Only errors, and each once, unless a level was asked for."""
+    session.sparkContext.setLogLevel(level or "ERROR")
+    if level is None:
+        log4j: Any = session.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+        for name in _TELL_TWICE:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

@@ -1,0 +1,104 @@
+"""Kafka Streams' DSL in Python.
+
+    from millstream.streams import StreamsBuilder, TimeWindows, minutes
+
+    builder = StreamsBuilder()
+    (
+        builder.stream("pageviews")
+        .group_by_key()
+        .windowed_by(TimeWindows.of_size(minutes(5)))
+        .count()
+        .to_stream(lambda windowed, count: windowed.key)
+        .to("views-per-5-minutes")
+    )
+    topology = builder.build()
+    print(topology.describe())
+
+`millstream.testing.topology.TopologyTestDriver` runs a topology in a test: no broker, no Spark. `runtime.Streams` runs it on Spark,
+against a cluster.
+
+    dsl         streams and tables as objects            graph      the plan they draw
+    topology    nodes and stores by name                 describe   a topology as Kafka Streams prints it
+    operators   what nodes do, as functions              stores     what they remember
+    expressions instead of functions                     columns    operators on whole blocks of records
+    task        a topology made ready to run             runtime    running it on Spark
+    serdes, windows, errors
+"""
+
+from millstream.streams import serdes
+from millstream.streams.dsl.builder import StreamsBuilder, key_value_store, session_store, window_store
+from millstream.streams.dsl.cogrouped import CogroupedKStream
+from millstream.streams.dsl.grouped import KGroupedStream, KGroupedTable
+from millstream.streams.dsl.options import Buffer, Materialized, Suppressed
+from millstream.streams.dsl.stream import BranchedKStream, KStream
+from millstream.streams.dsl.table import GlobalKTable, KTable
+from millstream.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+from millstream.streams.errors import (
+    BufferFull,
+    InvalidTimestamp,
+    ProcessingFailed,
+    SerdeMissing,
+    StreamsError,
+    TopologyError,
+)
+from millstream.streams.expressions import Expression, col, fields, lit
+from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK, Context, Processor, Record
+from millstream.streams.task import Errors
+from millstream.streams.topology import Topology
+from millstream.streams.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    Window,
+    Windowed,
+    hours,
+    minutes,
+    seconds,
+)
+
+__all__ = [
+    "STREAM_TIME",
+    "WALL_CLOCK",
+    "BranchedKStream",
+    "Buffer",
+    "BufferFull",
+    "CogroupedKStream",
+    "Context",
+    "Errors",
+    "Expression",
+    "GlobalKTable",
+    "InvalidTimestamp",
+    "JoinWindows",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "Materialized",
+    "ProcessingFailed",
+    "Processor",
+    "Record",
+    "SerdeMissing",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SlidingWindows",
+    "StreamsBuilder",
+    "StreamsError",
+    "Suppressed",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "Topology",
+    "TopologyError",
+    "Window",
+    "Windowed",
+    "col",
+    "fields",
+    "hours",
+    "key_value_store",
+    "lit",
+    "minutes",
+    "seconds",
+    "serdes",
+    "session_store",
+    "window_store",
+]

@@ -1,0 +1,378 @@
+"""Each operator on blocks. `made(operator, task, shape)` gives its function and the shape of what it gives, or None where only
+records one by one will do.
+
+A function of blocks changes nothing while it runs: it may raise, and then the records are run one by one instead. What it has to
+change goes into `later`, which is run when all of the block has been computed; nothing in there fails.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.streams.columns import loops
+from millstream.streams.columns.blocks import (
+    Block,
+    NotInColumns,
+    Part,
+    Shape,
+    buffers,
+    is_same,
+    objects,
+    stays_bytes,
+    values,
+    written,
+)
+from millstream.streams.expressions import Expression, Literal, as_list
+from millstream.streams.operators.aggregates import Count, WindowAggregate, count_one
+from millstream.streams.operators.base import Task, clock_of
+from millstream.streams.operators.joins import StreamTableJoin
+from millstream.streams.operators.stateless import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    NewValueOnly,
+    NullKeys,
+    PassOn,
+    SelectKey,
+)
+from millstream.streams.operators.tables import StoredRows, TableSource
+from millstream.streams.serdes import LONG, time_windowed
+
+Later = list[Callable[[], None]]
+Run = Callable[[Block, Later], Block]
+
+_NEVER = -(1 << 63)
+_MOST_WINDOWS = 64  # of one record
+_TIME = struct.Struct(">q")
+_ROW = np.dtype([("stamp", ">i8"), ("value", ">i8")])
+
+
+class Made(NamedTuple):
+    run: Run
+    shape: Shape
+    keeps_state: bool = False
+
+
+def made(operator: Any, task: Task, shape: Shape) -> Made | None:
+    make = _MAKERS.get(type(operator))
+    return None if make is None else make(operator, task, shape)
+
+
+# Without state -------------------------------------------------------------------------------------------------------------
+
+
+def _pass_on(_operator: PassOn, _task: Task, shape: Shape) -> Made:
+    return Made(lambda block, later: block, shape)
+
+
+def _new_value_only(_operator: NewValueOnly, _task: Task, shape: Shape) -> Made | None:
+    return Made(lambda block, later: block, Shape(shape.key, shape.value)) if shape.is_table else None
+
+
+def _null_keys(operator: NullKeys, _task: Task, shape: Shape) -> Made:
+    if operator.keep:
+        return Made(lambda block, later: block, shape)
+    return Made(lambda block, later: block.choose(_present(block.keys)), shape)
+
+
+def _filter(operator: Filter, _task: Task, shape: Shape) -> Made:
+    wanted, answers = not operator.negate, answers_of(operator.predicate, shape)
+    return Made(lambda block, later: block.choose(answers(block) == wanted), shape)
+
+
+def answers_of(predicate: Any, shape: Shape) -> Callable[[Block], Any]:
+    """Which records of a block a predicate holds for, as numpy's truth values."""
+    evaluate = _evaluator(predicate, True, shape)
+
+    def answers(block: Block) -> Any:
+        passed = evaluate(block)
+        if isinstance(passed, list) or not pa.types.is_boolean(passed.type):
+            return np.array([bool(answer) for answer in as_list(passed, len(block))], np.bool_)
+        return passed.fill_null(False).to_numpy(zero_copy_only=False)
+
+    return answers
+
+
+def _evaluator(function: Any, with_key: bool, shape: Shape) -> Callable[[Block], Any]:
+    """What gives a column for a block: an expression on columns, or a function on each record."""
+    if isinstance(function, Expression):
+
+        def evaluate(block: Block) -> Any:
+            found = function.column(
+                lambda: values(block.keys, shape.key), lambda: values(block.values, shape.value)
+            )
+            return as_list(found, len(block)) if isinstance(found, Literal) else found
+
+        return evaluate
+    if not with_key:
+        return lambda block: [function(value) for value in objects(block.values, shape.value)]
+
+    def each(block: Block) -> Any:
+        pairs = zip(objects(block.keys, shape.key), objects(block.values, shape.value), strict=True)
+        return [function(key, value) for key, value in pairs]
+
+    return each
+
+
+def _map(operator: Map, _task: Task, shape: Shape) -> Made:
+    mapper = operator.mapper
+
+    def run(block: Block, later: Later) -> Block:
+        each = zip(objects(block.keys, shape.key), objects(block.values, shape.value), strict=True)
+        pairs = [mapper(key, value) for key, value in each]
+        return Block([key for key, _ in pairs], [value for _, value in pairs], block.stamps, block.rows)
+
+    return Made(run, Shape(Part(), Part()))
+
+
+def _select_key(operator: SelectKey, _task: Task, shape: Shape) -> Made:
+    evaluate = _evaluator(operator.selector, True, shape)
+
+    def run(block: Block, later: Later) -> Block:
+        return Block(evaluate(block), block.values, block.stamps, block.rows)
+
+    return Made(run, Shape(Part(), shape.value))
+
+
+def _map_values(operator: MapValues, _task: Task, shape: Shape) -> Made:
+    evaluate = _evaluator(operator.mapper, operator.with_key, shape)
+
+    def run(block: Block, later: Later) -> Block:
+        return Block(block.keys, evaluate(block), block.stamps, block.rows)
+
+    return Made(run, Shape(shape.key, Part()))
+
+
+def _flat_map(operator: FlatMap, _task: Task, shape: Shape) -> Made:
+    evaluate = _evaluator(operator.mapper, True, shape)
+
+    def run(block: Block, later: Later) -> Block:
+        found = [list(pairs) for pairs in evaluate(block)]
+        rows = np.repeat(np.arange(len(block)), [len(pairs) for pairs in found])
+        flat = [(key, value) for pairs in found for key, value in pairs]
+        return Block(
+            [key for key, _ in flat], [value for _, value in flat], block.stamps[rows], block.rows[rows]
+        )
+
+    return Made(run, Shape(Part(), Part()))
+
+
+def _flat_map_values(operator: FlatMapValues, _task: Task, shape: Shape) -> Made:
+    evaluate = _evaluator(operator.mapper, operator.with_key, shape)
+
+    def run(block: Block, later: Later) -> Block:
+        found = [list(items) for items in as_list(evaluate(block), len(block))]
+        rows = np.repeat(np.arange(len(block)), [len(items) for items in found])
+        keys = (
+            [block.keys[row] for row in rows.tolist()]
+            if isinstance(block.keys, list)
+            else block.keys.take(rows)
+        )
+        flat = [item for items in found for item in items]
+        return Block(keys, flat, block.stamps[rows], block.rows[rows])
+
+    return Made(run, Shape(shape.key, Part()))
+
+
+# Counting ------------------------------------------------------------------------------------------------------------------
+
+
+def _count(operator: Count, task: Task, shape: Shape) -> Made | None:
+    store = task.store(operator.store)
+    if operator.send_old or not _counts(store.spec) or not is_same(shape.key.serde, store.spec.key):
+        return None
+
+    def run(block: Block, later: Later) -> Block:
+        wanted = _present(block.keys) & _present(block.values)
+        dropped = len(block) - int(wanted.sum())
+        block = block.choose(wanted)
+        updates, stamps, write = _count_up(store, block.keys, block.stamps)
+
+        def keep() -> None:
+            task.dropped += dropped
+            write()
+
+        later.append(keep)
+        return Block(block.keys, updates, stamps, block.rows)
+
+    return Made(run, Shape(shape.key, Part(), is_table=True), keeps_state=True)
+
+
+def _window_count(operator: WindowAggregate, task: Task, shape: Shape) -> Made | None:
+    store, windows = task.store(operator.store), operator.windows
+    size, advance, grace = windows.size, windows.advance, windows.grace_ms
+    most = -(-size // advance)
+    if operator.aggregator is not count_one or operator.initializer is not int or most > _MOST_WINDOWS:
+        return None
+    if operator.send_old or operator.final or not _counts(store.spec):
+        return None
+    if not is_same(shape.key.serde, store.spec.key):
+        return None
+    clock = clock_of(task, operator)
+
+    def run(block: Block, later: Later) -> Block:
+        with_key = _present(block.keys)
+        dropped = len(block) - int(with_key.sum())
+        block = block.choose(with_key)
+        rows, starts = np.empty(len(block) * most, np.int64), np.empty(len(block) * most, np.int64)
+        count, seen, late = loops.windows_of(block.stamps, clock.seen, size, advance, grace, rows, starts)
+        rows, starts = rows[:count], starts[:count]
+        if count and int(starts.min()) < store.oldest:
+            raise NotInColumns("the store has seen newer windows than this operator has")
+        stamps = block.stamps[rows]
+        updates, newest, write = _count_up(store, _windowed(block.keys, rows, starts, 4), stamps)
+
+        def keep() -> None:
+            task.dropped += dropped + late
+            clock.seen = seen
+            if count:
+                write()
+                store.saw(int(starts.max()))
+
+        later.append(keep)
+        return Block(_windowed(block.keys, rows, starts, 0), updates, newest, block.rows[rows])
+
+    serde = time_windowed(store.spec.key, size)
+    key = Part(serde, serde.reader(store.spec.name))
+    return Made(run, Shape(key, Part(), is_table=True), keeps_state=True)
+
+
+def _counts(spec: Any) -> bool:
+    return spec.value is LONG and stays_bytes(spec.key)
+
+
+def _count_up(store: Any, places: pa.Array, stamps: Any) -> tuple[pa.Array, Any, Callable[[], None]]:
+    """Every record's count and time, and what writes the last of each place."""
+    coded = places.cast(pa.binary()).dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    rows = store.read_rows(names)
+    known = np.array([row is not None for row in rows], np.bool_)
+    before = np.frombuffer(b"".join([row for row in rows if row is not None]), _ROW)
+    counts, newest = np.zeros(len(names), np.int64), np.full(len(names), _NEVER, np.int64)
+    counts[known], newest[known] = before["value"], before["stamp"]
+    updates, update_stamps = np.empty(len(stamps), np.int64), np.empty(len(stamps), np.int64)
+    codes = coded.indices.to_numpy()
+    loops.count_up(codes, np.ascontiguousarray(stamps), counts, newest, updates, update_stamps)
+
+    def write() -> None:
+        after = np.empty(len(names), _ROW)
+        after["value"], after["stamp"] = counts, newest
+        raw = after.tobytes()
+        store.write_rows(names, [raw[at : at + 16] for at in range(0, len(raw), 16)], newest.tolist())
+
+    return pa.array(updates), update_stamps, write
+
+
+def _windowed(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
+    """The key of each row with its window's start behind, as stores and topics have it."""
+    ends, data = buffers(keys)
+    lengths = np.diff(ends)[rows]
+    out = np.empty(int(lengths.sum()) + (8 + zeros) * len(rows), np.uint8)
+    out_ends = np.zeros(len(rows) + 1, np.int32)
+    loops.put_windows(rows, starts, ends, data, zeros, out_ends, out)
+    parts = [None, pa.py_buffer(out_ends), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), len(rows), parts, null_count=0)
+
+
+# Tables --------------------------------------------------------------------------------------------------------------------
+
+
+def _table(operator: TableSource, task: Task, shape: Shape) -> Made | None:
+    """The last record of each key in the block is its row."""
+    if operator.send_old or not operator.kept:
+        return None
+    store = task.store(operator.store)
+    if not is_same(shape.key.serde, store.spec.key) or not stays_bytes(store.spec.key):
+        return None
+    serde, write = store.spec.value, store.spec.value.writer(store.spec.name)
+
+    def run(block: Block, later: Later) -> Block:
+        with_key = _present(block.keys)
+        dropped = len(block) - int(with_key.sum())
+        block = block.choose(with_key)
+        places = block.keys.cast(pa.binary()).to_pylist()
+        bodies = written(block.values, shape.value, serde, write).to_pylist()
+        raw = block.stamps.astype(">i8").tobytes()
+        fronts = [raw[at : at + 8] for at in range(0, len(raw), 8)]
+        rows = [None if body is None else front + body for front, body in zip(fronts, bodies, strict=True)]
+
+        def keep() -> None:
+            task.dropped += dropped
+            store.write_rows(places, rows, block.stamps.tolist())
+
+        later.append(keep)
+        return block
+
+    return Made(run, Shape(shape.key, shape.value, is_table=True), keeps_state=True)
+
+
+# Joining -------------------------------------------------------------------------------------------------------------------
+
+
+def _join(operator: StreamTableJoin, task: Task, shape: Shape) -> Made | None:
+    """With the stored rows of a table, by the record's key."""
+    if operator.selector is not None or not isinstance(operator.table, StoredRows):
+        return None
+    store = task.store(operator.table.name)
+    if not is_same(shape.key.serde, store.spec.key) or not stays_bytes(store.spec.key):
+        return None
+    read = store.spec.value.reader(store.spec.name)
+    joiner, left = operator.joiner, operator.left
+
+    def run(block: Block, later: Later) -> Block:
+        wanted = _present(block.values)
+        if not left:
+            wanted &= _present(block.keys)
+        dropped = len(block) - int(wanted.sum())
+        block = block.choose(wanted)
+        places = block.keys.cast(pa.binary()).to_pylist()
+        if left and block.keys.null_count:
+            raise NotInColumns("a record without a key")
+        rows = store.read_rows(places)
+        if not left:
+            found = np.array([row is not None for row in rows], np.bool_)
+            block = block.choose(found)
+            rows = [row for row in rows if row is not None]
+        each = zip(objects(block.keys, shape.key), objects(block.values, shape.value), rows, strict=True)
+        joined = [joiner(key, value, None if row is None else read(row[8:])) for key, value, row in each]
+
+        def count() -> None:
+            task.dropped += dropped
+
+        later.append(count)
+        return Block(block.keys, joined, block.stamps, block.rows)
+
+    return Made(run, Shape(shape.key, Part()))
+
+
+def _present(column: Any) -> Any:
+    """Which are not None."""
+    if isinstance(column, list):
+        return np.array([item is not None for item in column], np.bool_)
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+_MAKERS: dict[type, Callable[[Any, Task, Shape], Made | None]] = {
+    PassOn: _pass_on,
+    NewValueOnly: _new_value_only,
+    NullKeys: _null_keys,
+    Filter: _filter,
+    Map: _map,
+    SelectKey: _select_key,
+    FlatMap: _flat_map,
+    FlatMapValues: _flat_map_values,
+    MapValues: _map_values,
+    Count: _count,
+    WindowAggregate: _window_count,
+    TableSource: _table,
+    StreamTableJoin: _join,
+}

@@ -1,0 +1,308 @@
+"""Operators of tables: the source, filter, map_values, aggregation of a regrouped table, and lookups by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.streams.operators.base import Get, Getter, Headers, Out, Process, Row, TableOperator, Task
+
+
+@dataclass(slots=True)
+class StoredRows:
+    """Lookup in a table that keeps its rows."""
+
+    name: str
+
+    def stores(self) -> list[str]:
+        return [self.name]
+
+    def build(self, task: Task) -> Get:
+        store = task.store(self.name)
+        get, encode = store.get, store.encode
+        return lambda key: get(encode(key))
+
+
+@dataclass(slots=True)
+class DerivedRows:
+    """Lookup in a table that is computed from the rows of another."""
+
+    parent: Getter
+    derive: Callable[[Any, Any], Any]
+
+    def stores(self) -> list[str]:
+        return self.parent.stores()
+
+    def build(self, task: Task) -> Get:
+        get, derive = self.parent.build(task), self.derive
+
+        def look_up(key: Any) -> Row | None:
+            row = get(key)
+            if row is None:
+                return None
+            value = derive(key, row[0])
+            return None if value is None else (value, row[1])
+
+        return look_up
+
+
+@dataclass(slots=True)
+class TableSource:
+    """A topic as a table. It keeps its rows only when somebody looks them up, asks for old values, or named the store."""
+
+    store: str
+    kept: bool = False
+    send_old: bool = False
+
+    def ask_for_old(self, force: bool) -> bool:
+        if not force and not self.kept:
+            return False
+        self.send_old = self.kept = True
+        return True
+
+    def getter(self) -> Getter:
+        self.kept = True
+        return StoredRows(self.store)
+
+    def build(self, task: Task, out: Out) -> Process:
+        forward = out.forward
+        if not self.kept:
+
+            def pass_on(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+                if key is None:
+                    task.dropped += 1
+                else:
+                    forward(key, (value, None), timestamp, headers)
+
+            return pass_on
+
+        store = task.store(self.store)
+        get, put, encode, send_old = store.get, store.put, store.encode, self.send_old
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                task.dropped += 1
+                return
+            place = encode(key)
+            old = None
+            if send_old:
+                row = get(place)
+                if row is not None:
+                    old = row[0]
+            put(place, value, timestamp)
+            forward(key, (value, old), timestamp, headers)
+
+        return process
+
+
+@dataclass(slots=True)
+class TableFilter:
+    """Rows that do not pass become tombstones. With old values known, a row that never passed is not sent at all."""
+
+    parent: TableOperator
+    predicate: Callable[[Any, Any], Any]
+    negate: bool = False
+    store: str | None = None
+    send_old: bool = False
+
+    def __post_init__(self) -> None:
+        self.send_old = self.parent.ask_for_old(False)
+
+    def ask_for_old(self, force: bool) -> bool:
+        if self.store is not None or self.parent.ask_for_old(force):
+            self.send_old = True
+        return self.send_old
+
+    def _derive(self, key: Any, value: Any) -> Any:
+        return value if bool(self.predicate(key, value)) != self.negate else None
+
+    def getter(self) -> Getter:
+        if self.store is not None:
+            return StoredRows(self.store)
+        return DerivedRows(self.parent.getter(), self._derive)
+
+    def build(self, task: Task, out: Out) -> Process:
+        return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=self.send_old)
+
+
+@dataclass(slots=True)
+class TableMapValues:
+    parent: TableOperator
+    mapper: Callable[..., Any]
+    with_key: bool = False
+    store: str | None = None
+    send_old: bool = False
+
+    def ask_for_old(self, force: bool) -> bool:
+        if self.store is not None or self.parent.ask_for_old(force):
+            self.send_old = True
+        return self.send_old
+
+    def _derive(self, key: Any, value: Any) -> Any:
+        return self.mapper(key, value) if self.with_key else self.mapper(value)
+
+    def getter(self) -> Getter:
+        if self.store is not None:
+            return StoredRows(self.store)
+        return DerivedRows(self.parent.getter(), self._derive)
+
+    def build(self, task: Task, out: Out) -> Process:
+        return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=False)
+
+
+def _derived(
+    task: Task,
+    out: Out,
+    derive: Callable[[Any, Any], Any],
+    store_name: str | None,
+    send_old: bool,
+    skip_nothing: bool,
+) -> Process:
+    forward = out.forward
+    if store_name is None:
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            new, old = value
+            if new is not None:
+                new = derive(key, new)
+            old = derive(key, old) if send_old and old is not None else None
+            if skip_nothing and new is None and old is None:
+                return
+            forward(key, (new, old), timestamp, headers)
+
+        return process
+
+    store = task.store(store_name)
+    get, put, encode = store.get, store.put, store.encode
+
+    def process_and_keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        new = value[0]
+        if new is not None:
+            new = derive(key, new)
+        place = encode(key)
+        old = None
+        if send_old:
+            row = get(place)
+            old = None if row is None else row[0]
+        if skip_nothing and new is None and old is None:
+            return
+        put(place, new, timestamp)
+        forward(key, (new, old), timestamp, headers)
+
+    return process_and_keep
+
+
+_NOWHERE = (None, None)
+
+
+@dataclass(slots=True)
+class Regroup:
+    """A table's rows under other keys, for an aggregation: the old row is taken out where it was, the new one put in where it
+    belongs; in one record when that is the same key. A row for which the selector gives None is in no group."""
+
+    selector: Callable[[Any, Any], tuple[Any, Any] | None]
+
+    def build(self, task: Task, out: Out) -> Process:
+        forward, selector = out.forward, self.selector
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            new, old = value
+            new_key, new_value = (None if new is None else selector(key, new)) or _NOWHERE
+            old_key, old_value = (None if old is None else selector(key, old)) or _NOWHERE
+            has_new = new_key is not None and new_value is not None
+            has_old = old_key is not None and old_value is not None
+            if has_new and has_old and new_key == old_key:
+                forward(new_key, (new_value, old_value), timestamp, headers)
+                return
+            if has_old:
+                forward(old_key, (None, old_value), timestamp, headers)
+            if has_new:
+                forward(new_key, (new_value, None), timestamp, headers)
+
+        return process
+
+
+@dataclass(slots=True)
+class TableAggregate:
+    """An aggregation that can take out again what it put in."""
+
+    store: str
+    initializer: Callable[[], Any]
+    adder: Callable[[Any, Any, Any], Any]
+    subtractor: Callable[[Any, Any, Any], Any]
+    send_old: bool = False
+
+    def ask_for_old(self, force: bool) -> bool:
+        self.send_old = True
+        return True
+
+    def getter(self) -> Getter:
+        return StoredRows(self.store)
+
+    def build(self, task: Task, out: Out) -> Process:
+        store = task.store(self.store)
+        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        initializer, adder, subtractor, send_old = (
+            self.initializer,
+            self.adder,
+            self.subtractor,
+            self.send_old,
+        )
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            new, old = value
+            place = encode(key)
+            row = get(place)
+            before = None if row is None else row[0]
+            aggregate = before
+            if row is not None and (old is not None or new is not None) and row[1] > timestamp:
+                timestamp = row[1]
+            if old is not None and before is not None:
+                aggregate = subtractor(key, old, aggregate)
+            if new is not None:
+                aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
+            put(place, aggregate, timestamp)
+            forward(key, (aggregate, before if send_old else None), timestamp, headers)
+
+        return process
+
+
+@dataclass(slots=True)
+class TableReduce:
+    store: str
+    adder: Callable[[Any, Any], Any]
+    subtractor: Callable[[Any, Any], Any]
+    send_old: bool = False
+
+    def ask_for_old(self, force: bool) -> bool:
+        self.send_old = True
+        return True
+
+    def getter(self) -> Getter:
+        return StoredRows(self.store)
+
+    def build(self, task: Task, out: Out) -> Process:
+        store = task.store(self.store)
+        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        adder, subtractor, send_old = self.adder, self.subtractor, self.send_old
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            new, old = value
+            place = encode(key)
+            row = get(place)
+            before = None if row is None else row[0]
+            aggregate = before
+            if old is not None and before is not None:
+                aggregate = subtractor(aggregate, old)
+                timestamp = max(timestamp, row[1])
+            if new is not None:
+                if aggregate is None:
+                    aggregate = new
+                else:
+                    aggregate = adder(aggregate, new)
+                    timestamp = max(timestamp, row[1])
+            put(place, aggregate, timestamp)
+            forward(key, (aggregate, before if send_old else None), timestamp, headers)
+
+        return process

@@ -1,0 +1,198 @@
+"""An application: a topology under a name, on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
+from millstream.client.groups import Groups
+from millstream.streams.errors import StreamsError
+from millstream.streams.runtime.topics import (
+    ADDITIONAL_RETENTION,
+    DAY,
+    REPARTITION,
+    changelog_settings,
+    check_partitions,
+    intermediate_topics,
+    internal_partitions,
+    internal_topics,
+)
+from millstream.streams.runtime.work import Settings
+from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from millstream.streams.task import Errors
+    from millstream.streams.topology import Topology
+
+
+class Streams:
+    """client      properties of Kafka clients that say how to reach the cluster: security.protocol, ssl..., sasl...
+    state       the folder for stores and Spark's checkpoint; a folder per application is made in it
+    delivery    "exactly_once" or "at_least_once"
+    most        records of a partition that a task takes in one batch, one transaction
+    config      settings that processors can read
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        application: str,
+        *,
+        bootstrap_servers: str = "localhost:9092",
+        client: Mapping[str, str] | None = None,
+        state: str | Path = "millstream-state",
+        delivery: str = "exactly_once",
+        errors: Errors | None = None,
+        most: int = 100_000,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        from millstream.streams.task import Errors
+
+        if delivery not in ("exactly_once", "at_least_once"):
+            raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
+        self.topology = topology
+        self._most = most
+        self._folder = Path(state).absolute() / application
+        self.settings = Settings(
+            application,
+            ClientConfig.of(bootstrap_servers, client),
+            str(self._folder / "stores"),
+            errors or Errors(),
+            delivery == "exactly_once",
+            dict(config or {}),
+        )
+
+    def make_topics(self) -> list[str]:
+        """The repartition and changelog topics that are not there yet."""
+        with Cluster(self.settings.client) as cluster:
+            made = []
+            wanted = self._internal_topics(cluster)
+            missing = cluster.refresh(topic.name for topic in wanted)
+            there = {
+                topic.name: len(cluster.topic(topic.name).partitions)
+                for topic in wanted
+                if topic.name not in missing
+            }
+            check_partitions({topic.name: topic.partitions for topic in wanted}, there)
+            for topic, outcome in Admin(cluster).create_topics(wanted).items():
+                if not isinstance(outcome, KafkaError):
+                    made.append(topic)
+                elif outcome.code is not ErrorCode.topic_already_exists:
+                    raise outcome
+            cluster.wait_for_topics(made)
+            return made
+
+    def _internal_topics(self, cluster: Cluster) -> list[NewTopic]:
+        topology, name = self.topology, self.settings.application
+        if any(node.pattern is not None for node in topology.nodes.values()):
+            raise StreamsError("an application reads topics by name: patterns work in the test driver only")
+        inputs = {
+            topic: len(cluster.topic(topic).partitions)
+            for node in topology.nodes.values()
+            if node.kind == "source"
+            for topic in node.topics
+            if topic not in topology.internal
+        }
+        counts = internal_partitions(topology, inputs)
+        wanted = [
+            NewTopic(topology.internal_name(topic, name), count, -1, REPARTITION)
+            for topic, count in counts.items()
+        ]
+        additional = int(self.settings.config.get(ADDITIONAL_RETENTION, DAY))
+        known = {**inputs, **counts}
+        for group in topology.sub_topologies():
+            sources = [topic for source in group.sources for topic in topology.nodes[source].topics]
+            tasks = max((known[topic] for topic in sources if topic in known), default=1)
+            for store in group.stores:
+                spec = topology.stores[store]
+                if spec.logged:
+                    settings = changelog_settings(spec, additional)
+                    wanted.append(NewTopic(spec.changelog(name), tasks, -1, settings))
+        return wanted
+
+    def reset(self) -> None:
+        """Back to the beginning: forgets what was processed, deletes the internal topics, those of an earlier topology too, and
+        the local state. Not while it runs. Topics of yours, outputs included, stay as they are. One that the application both writes
+        and reads (`through`) is read from its end on: what it has now will be written once more."""
+        name = self.settings.application
+        with Cluster(self.settings.client) as cluster:
+            admin, groups = Admin(cluster), Groups(cluster)
+            there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
+            outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))
+            outcomes |= groups.delete([name])
+            for error in outcomes.values():
+                if error is not None and error.code is not ErrorCode.group_id_not_found:
+                    raise error
+            places = [
+                (topic, number)
+                for topic in intermediate_topics(self.topology).intersection(there)
+                for number in cluster.topic(topic).partitions
+            ]
+            if places:
+                ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+                for error in groups.commit(name, {place: end.offset for place, end in ends.items()}).values():
+                    if error is not None:
+                        raise error
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def lag(self) -> int:
+        """How many records of its inputs and repartition topics the application has not processed yet (markers of
+        transactions count as records). 0 means that it is done, as long as nobody writes more."""
+        name, topology = self.settings.application, self.topology
+        with Cluster(self.settings.client) as cluster:
+            topics = {
+                topology.internal_name(topic, name)
+                for group in topology.sub_topologies()
+                if not group.is_global
+                for source in group.sources
+                for topic in topology.nodes[source].topics
+            }
+            places = [(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
+            # First what is done, then what there is: what a task wrote while it finished is not overlooked.
+            done = Groups(cluster).committed(name, places)
+            ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
+            begins = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+        found = 0
+        for place, end in ends.items():
+            committed = done.get(place)
+            if isinstance(committed, KafkaError):
+                raise committed
+            begin = begins[place].offset
+            found += max(end.offset - max(begin if committed is None else committed.offset, begin), 0)
+        return found
+
+    def serve_queries(self, host: str = "127.0.0.1", port: int = 7070) -> None:
+        """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a process of its own."""
+        from millstream.streams.runtime.queries import serve
+
+        serve(self.topology, self.settings.application, self.settings.client, host, port)
+
+    def query(self, spark: SparkSession) -> DataStreamWriter:
+        """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which names it and gives it
+        its checkpoint folder."""
+        from millstream.streams.runtime.reader import NAME, StreamsSource, packed
+
+        self.make_topics()
+        spark.dataSource.register(StreamsSource)
+        frame = (
+            spark.readStream.format(NAME)
+            .option("application", packed(self.settings, self.topology))
+            .option("maxRecordsPerTask", str(self._most))
+            .load()
+        )
+        return frame.writeStream.format("noop").trigger(processingTime="0 seconds")
+
+    def start(self, spark: SparkSession | None = None) -> StreamingQuery:
+        """Makes the internal topics and starts the query. It runs until it is stopped."""
+        from millstream.spark.session import spark as session_for
+
+        name = self.settings.application
+        writer = self.query(spark if spark is not None else session_for(name))
+        return writer.queryName(name).option("checkpointLocation", str(self._folder / "checkpoint")).start()

@@ -1,0 +1,160 @@
+"""The two stores that hold records back: rows of a suppressed table, and records of a join without a partner yet."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millstream.streams.stores.base import Buffered, Headers, LogRecord, StoreSpec
+from millstream.streams.stores.layout import (
+    list_of,
+    pack_parts,
+    side_key,
+    split_list,
+    split_parts,
+    split_side_key,
+)
+from millstream.streams.stores.memory import _Memory
+
+_TIME_OFFSET_PARTITION = 8 + 8 + 4
+_BUFFER_TIME = 8
+_NUMBERS = struct.Struct(">qqq")
+
+
+class MemorySuppressBuffer(_Memory):
+    """Rows by the time at which they may leave, then by key. An update keeps the place of the row that it replaces.
+
+    The size of a row is counted as Kafka Streams counts it, because limits in bytes decide what leaves when.
+    """
+
+    def __init__(self, spec: StoreSpec, application: str) -> None:
+        super().__init__(spec, application)
+        self._order: list[tuple[int, bytes]] = []
+        self._rows: dict[bytes, tuple[bytes | None, Buffered]] = {}
+        self.bytes_held = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(
+        self, time: int, key: bytes, change: tuple[Any, Any], timestamp: int, headers: Headers, context: Any
+    ) -> None:
+        new, old = self._write(change[0]), self._write(change[1])
+        held = self._rows.get(key)
+        if held is None:
+            prior = old
+            heapq.heappush(self._order, (time, key))
+        else:
+            prior = held[0]
+            self.bytes_held -= held[1].size
+        size = _BUFFER_TIME + len(key) + _TIME_OFFSET_PARTITION + len(prior or b"") + len(new or b"")
+        size += 0 if old == prior else len(old or b"")
+        size += len(getattr(context, "topic", None) or "")
+        size += sum(len(name) + len(value or b"") for name, value in headers)
+        self.bytes_held += size
+        self._rows[key] = (prior, Buffered(key, new, old, timestamp, headers, context, size))
+        if self._logged:
+            self._dirty[key] = timestamp
+
+    def prior(self, key: bytes) -> tuple[bool, Any]:
+        held = self._rows.get(key)
+        return (False, None) if held is None else (True, self._read(held[0]))
+
+    def least_time(self) -> int | None:
+        return self._order[0][0] if self._order else None
+
+    def pop(self) -> Buffered:
+        """The row that may leave first, its values as objects again."""
+        _, key = heapq.heappop(self._order)
+        _, row = self._rows.pop(key)
+        self.bytes_held -= row.size
+        if self._logged:
+            self._dirty[key] = row.timestamp
+        return row._replace(new=self._read(row.new), old=self._read(row.old))
+
+    def drain(self) -> list[LogRecord]:
+        times = {key: time for time, key in self._order}
+        found = []
+        for key, timestamp in self._dirty.items():
+            held = self._rows.get(key)
+            value = None
+            if held is not None:
+                prior, row = held
+                named = [part for name, value in row.headers for part in (name.encode(), value)]
+                numbers = _NUMBERS.pack(times[key], row.timestamp, row.size)
+                value = pack_parts([numbers, prior, row.new, row.old, *named])
+            found.append((key, value, timestamp))
+        self._dirty.clear()
+        return found
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        latest = {key: value for key, value, _ in records}
+        held = [row for key in latest if (row := self._rows.pop(key, None)) is not None]
+        if held:  # of what was restored before: these have changed or left since
+            self.bytes_held -= sum(row.size for _, row in held)
+            self._order = [place for place in self._order if place[1] in self._rows]
+            heapq.heapify(self._order)
+        for key, value in latest.items():
+            if value is not None:
+                numbers, prior, new, old, *named = split_parts(value)
+                time, timestamp, size = _NUMBERS.unpack(numbers or b"")
+                names = [bytes(name or b"").decode() for name in named[::2]]
+                headers = tuple(zip(names, named[1::2], strict=True))
+                heapq.heappush(self._order, (time, key))
+                self._rows[key] = (prior, Buffered(key, new, old, timestamp, headers, None, size))
+                self.bytes_held += size
+
+
+class MemoryOuterJoinStore(_Memory):
+    """The bytes of (time, side, key) sort the way the waiting records leave: by time, right before left, by key."""
+
+    def __init__(self, spec: StoreSpec, application: str) -> None:
+        super().__init__(spec, application)
+        topic = spec.changelog(application)
+        other = spec.other_value if spec.other_value is not None else spec.value
+        self._writers = {True: self._write, False: other.writer(topic)}
+        self._readers = {True: self._read, False: other.reader(topic)}
+        self._order: list[bytes] = []
+        self._rows: dict[bytes, list[bytes]] = {}
+
+    def add(self, timestamp: int, is_left: bool, key: bytes, value: Any) -> None:
+        place = side_key(timestamp, is_left, key)
+        held = self._rows.get(place)
+        if held is None:
+            held = self._rows[place] = []
+            insort(self._order, place)
+        held.append(self._writers[is_left](value) or b"")
+        if self._logged:
+            self._dirty[place] = timestamp
+
+    def remove(self, timestamp: int, is_left: bool, key: bytes) -> None:
+        place = side_key(timestamp, is_left, key)
+        if self._rows.pop(place, None) is not None:
+            del self._order[bisect_left(self._order, place)]
+            if self._logged:
+                self._dirty[place] = timestamp
+
+    def waiting(self) -> Iterator[tuple[int, bool, bytes, list[Any]]]:
+        for place in list(self._order):
+            timestamp, is_left, key = split_side_key(place)
+            read = self._readers[is_left]
+            yield timestamp, is_left, key, [read(value) for value in self._rows[place]]
+
+    def drain(self) -> list[LogRecord]:
+        found = []
+        for place, timestamp in self._dirty.items():
+            held = self._rows.get(place)
+            found.append((place, None if held is None else list_of(held), timestamp))
+        self._dirty.clear()
+        return found
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        for place, value, _timestamp in records:
+            if self._rows.pop(place, None) is not None:
+                del self._order[bisect_left(self._order, place)]
+            if value is not None:
+                self._rows[place] = split_list(value)
+                insort(self._order, place)

@@ -1,0 +1,165 @@
+"""Which transactional batches may be written: what the wire cannot easily bring about."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from millstream.broker.coordinators.transactions.transaction_state import Outcome
+from millstream.broker.coordinators.transactions.verification import TransactionalWrites
+from millstream.storage.producers import Producer
+from millstream.wire.errors import ErrorCode
+from millstream.wire.produce import ProduceRequest
+
+from .raw_transactions import Identity, batch
+
+ME = Identity(ErrorCode.none, 5, 0)
+
+
+class Partition:
+    """As much of one as is looked at."""
+
+    def __init__(self, index: int) -> None:
+        self.topic = "t"
+        self.index = index
+        self.open_to_clients = True
+        self.log = SimpleNamespace(producers=SimpleNamespace(by_id={}))
+
+    def knows(self, epoch: int, open_at: int) -> None:
+        producer = Producer(ME.id, epoch)
+        producer.txn_first_offset = open_at
+        self.log.producers.by_id[ME.id] = producer
+
+
+class Coordinator:
+    def __init__(self, verify: bool = True) -> None:
+        self.answer = ErrorCode.none
+        self.soon: list[ErrorCode] = []  # what is answered before that, one after the other
+        self.asked: list[Any] = []
+        times = {"add.partitions.to.txn.retry.backoff.ms": 1, "add.partitions.to.txn.retry.backoff.max.ms": 3}
+        settings = SimpleNamespace(boolean=lambda name: verify, integer=times.__getitem__)
+        self.broker = SimpleNamespace(settings=settings)
+
+    def verify_partitions(self, txn: str, producer_id: int, epoch: int, which: Any) -> Any:
+        self.asked.append(("verify", txn, producer_id, epoch, which))
+        return dict.fromkeys(which, self.answer)
+
+    def add_partitions(self, txn: str, producer_id: int, epoch: int, which: Any, client_version: int) -> Any:
+        self.asked.append(("add", txn, producer_id, epoch, which))
+        return Outcome(self.soon.pop(0) if self.soon else self.answer)
+
+
+class World:
+    def __init__(self, **options: bool) -> None:
+        self.coordinator = Coordinator(**options)
+        self.writes = TransactionalWrites(self.coordinator)  # type: ignore[arg-type]
+        self.partitions = {index: Partition(index) for index in range(2)}
+
+    def judge(
+        self,
+        version: int,
+        *sequences: int,
+        epoch: int = 0,
+        verdict: ErrorCode | None = None,
+    ) -> Any:
+        """Batches with these sequences for partition 0, 1, ...: the codes, or a future if they are not known yet."""
+        identity = ME._replace(epoch=epoch)
+        batches = [(at, memoryview(batch(identity, sequence))) for at, sequence in enumerate(sequences)]
+        request = ProduceRequest(b"txn", -1, 1000, [(b"t", batches)])
+        table: Any = {b"t": self.partitions}
+        refused = self.writes.judge(request, table, version, verdict) or {}
+        if isinstance(refused, asyncio.Future):
+            return refused
+        codes = {partition.index: error.code for partition, error in refused.items()}
+        return [codes.get(at, ErrorCode.none) for at in range(len(sequences))]
+
+
+def test_one_question_for_all_partitions_of_a_request() -> None:
+    world = World()
+    assert world.judge(12, 0, 0) == [ErrorCode.none] * 2
+    assert world.coordinator.asked == [("add", "txn", 5, 0, [("t", 0), ("t", 1)])]
+
+
+def test_no_question_once_the_transaction_is_open() -> None:
+    world = World()
+    for partition in world.partitions.values():
+        partition.knows(epoch=0, open_at=17)
+    for version in (11, 12):
+        assert world.judge(version, 3, 3) == [ErrorCode.none] * 2
+    assert world.coordinator.asked == []
+    world.partitions[1].knows(epoch=0, open_at=-1)
+    world.judge(11, 3, 3)
+    assert world.coordinator.asked == [("verify", "txn", 5, 0, [("t", 1)])]
+
+
+def test_a_higher_epoch_begins_a_new_transaction() -> None:
+    world = World()
+    world.partitions[0].knows(epoch=0, open_at=17)
+    world.judge(12, 0, epoch=1)
+    assert world.coordinator.asked == [("add", "txn", 5, 1, [("t", 0)])]
+    world.partitions[0].knows(epoch=2, open_at=-1)
+    assert world.judge(12, 0, epoch=1) == [ErrorCode.invalid_producer_epoch]
+
+
+def test_a_refused_beginning_is_not_overtaken() -> None:
+    """Sequence 0 comes too early; 1, which was sent behind it, must not become the first."""
+    world = World()
+    world.coordinator.answer = ErrorCode.coordinator_load_in_progress
+    assert world.judge(11, 0) == [ErrorCode.not_enough_replicas]
+    world.coordinator.answer = ErrorCode.none
+    assert world.judge(11, 1) == [ErrorCode.out_of_order_sequence_number]
+    assert world.judge(11, 1, epoch=1) == [ErrorCode.none], "another epoch is another story"
+    assert world.judge(11, 0) == [ErrorCode.none]
+    assert world.judge(11, 1) == [ErrorCode.none]
+
+
+def test_the_coordinator_judges_before_the_sequence_does() -> None:
+    world = World()
+    for version in (11, 12):
+        world.coordinator.answer = ErrorCode.producer_fenced
+        assert world.judge(version, 0) == [ErrorCode.invalid_producer_epoch]
+        assert world.judge(version, 5) == [ErrorCode.invalid_producer_epoch]
+        world.coordinator.answer = ErrorCode.none
+        assert world.judge(version, 5) == [ErrorCode.out_of_order_sequence_number]
+        assert world.coordinator.asked[-1][-1] == [("t", 0)]
+
+
+async def test_a_transaction_that_is_being_completed_is_waited_for() -> None:
+    world = World()
+    busy = ErrorCode.concurrent_transactions
+    world.coordinator.soon = [busy, busy]
+    assert (await world.judge(12, 0)).error is ErrorCode.none
+    assert world.judge(12, 0) == [ErrorCode.none]
+    assert len(world.coordinator.asked) == 4
+
+
+async def test_but_not_for_long() -> None:
+    world = World()
+    world.coordinator.answer = ErrorCode.concurrent_transactions
+    assert (await world.judge(12, 0)).error is ErrorCode.concurrent_transactions
+    assert len(world.coordinator.asked) == 4, "once, and then every millisecond for three"
+
+
+def test_verification_can_be_switched_off_but_adding_cannot() -> None:
+    world = World(verify=False)
+    world.coordinator.answer = ErrorCode.transaction_abortable
+    assert world.judge(11, 0) == [ErrorCode.none]
+    assert world.coordinator.asked == []
+    assert world.judge(12, 0) == [ErrorCode.transaction_abortable]
+
+
+def test_words_that_the_version_understands() -> None:
+    world = World()
+    busy = ErrorCode.concurrent_transactions
+    assert world.judge(12, 0, verdict=busy) == [busy]
+    expected = {
+        (ErrorCode.transaction_abortable, 10): ErrorCode.invalid_txn_state,
+        (ErrorCode.transaction_abortable, 11): ErrorCode.transaction_abortable,
+        (ErrorCode.producer_fenced, 12): ErrorCode.invalid_producer_epoch,
+        (busy, 11): ErrorCode.not_enough_replicas,
+        (ErrorCode.not_coordinator, 12): ErrorCode.not_enough_replicas,
+        (ErrorCode.coordinator_not_available, 3): ErrorCode.not_enough_replicas,
+        (ErrorCode.invalid_producer_id_mapping, 12): ErrorCode.invalid_producer_id_mapping,
+    }
+    for (answer, version), code in expected.items():
+        world.coordinator.answer = answer
+        assert world.judge(version, 0) == [code], (answer, version)

@@ -1,0 +1,212 @@
+"""The cleaner's schedule with logs of its own and no broker around it: who is next, and what happens when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millstream.broker.log_cleaner import Cleaning
+from millstream.settings.resolve import BrokerSettings
+from millstream.storage.cleaning import child, planning, swap
+from millstream.storage.cleaning.cleaned_segment import Replacement
+from millstream.storage.log import PartitionLog
+from millstream.storage.log_dirs import LogFolders
+
+from ..storage.batches import NOW
+from ..storage.cleaning.helpers import compacted, put, rows
+
+CONFIG = compacted(segment_bytes=100_000)
+
+
+class World:
+    """What the schedule sees of a broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.folders = LogFolders([path])
+        self.folders.open(1)
+        self.settings = BrokerSettings({"log.cleaner.backoff.ms": "10"})
+        self.partitions: list[Any] = []
+        self.cleaning = Cleaning(self)  # type: ignore[arg-type]
+
+    def log(self, topic: str, rounds: int = 2, clean_rounds: int = 0, **changes: Any) -> PartitionLog:
+        """A log with so many closed segments of the same key, some of which count as clean."""
+        log = self.folders.create(topic, 0, None, replace(CONFIG, **changes))
+        for number in range(rounds):
+            if number == clean_rounds:
+                log.cleaned_to = log.end_offset
+            put(log, (b"k", b"v" * 100))
+            log.roll(NOW)
+        self.partitions.append(SimpleNamespace(log=log))
+        return log
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    yield world
+    await world.cleaning.stop()
+    world.folders.close(clean=False)
+
+
+async def until(what: Any) -> None:
+    async with asyncio.timeout(60):
+        while not what():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_the_dirtiest_first_and_each_once(world: World) -> None:
+    half = world.log("half", rounds=4, clean_rounds=2)
+    full = world.log("full")
+    world.log("not-compacted", cleanup_policy=frozenset({"delete"}))
+    world.log("clean-enough", rounds=4, clean_rounds=3, min_cleanable_dirty_ratio=0.9)
+    cleaning = world.cleaning
+    assert await cleaning._next() is full
+    assert await cleaning._next() is half
+    assert await cleaning._next() is None
+    assert cleaning.owns(full) and cleaning.owns(half)
+
+
+async def test_logs_are_cleaned_until_nothing_is_due(world: World) -> None:
+    logs = [world.log(f"t{number}", rounds=3) for number in range(3)]
+    world.cleaning.start()
+    await until(lambda: world.cleaning.cleanings == 3)
+    assert all(log.cleaned_to == 3 and len(rows(log)) == 1 for log in logs)
+    await until(lambda: (Path(world.folders.paths[0]) / "cleaner-offset-checkpoint").exists())
+    assert world.cleaning.failures == 0
+
+
+async def test_a_child_that_cannot_run_is_no_fault_of_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.log("t")
+    monkeypatch.setattr(child, "COMMAND", ("/bin/false",))
+    world.cleaning.start()
+    await until(lambda: world.cleaning.failures == 1)
+    assert not world.cleaning.uncleanable
+    assert await world.cleaning._next() is None, "it rests"
+    monkeypatch.undo()
+    world.cleaning._rest.clear()
+    await until(lambda: log.cleaned_to == 2)
+
+
+async def test_a_rest_grows(world: World) -> None:
+    log = world.log("t")
+    rests = []
+    for _ in range(10):
+        world.cleaning._put_to_rest(log, "because")
+        rests.append(world.cleaning._rest[log][1])
+    assert rests[:3] == [60, 120, 240] and rests[-1] == 3600
+
+
+async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = world.log("t")
+    other = world.log("u", rounds=3)
+
+    def refuse(log: PartitionLog, replacement: Replacement, now_ms: int) -> None:
+        if log.topic == "t":
+            raise OSError(5, "the disk says no")
+        real(log, replacement, now_ms)
+
+    real = swap.replace_segments
+    monkeypatch.setattr(swap, "replace_segments", refuse)
+    world.cleaning.start()
+    await until(lambda: other.cleaned_to == 3 and world.cleaning.uncleanable)
+    assert list(world.cleaning.uncleanable) == [log]
+    assert len(rows(log)) == 2
+    assert not world.cleaning.owns(log), "its retention is housekeeping's again"
+    assert not [name for name in os.listdir(log.folder) if name.endswith(".cleaned")]
+
+
+async def test_a_log_that_is_truncated_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = world.log("t", rounds=4)
+    original = child.Child.clean
+
+    async def clean(self: Any, job: Any, put_in_place: Any) -> Any:
+        async def later(replacement: Replacement) -> None:
+            if log.generation == 0:
+                log.truncate_to(2)
+            await put_in_place(replacement)
+
+        return await original(self, job, later)
+
+    monkeypatch.setattr(child.Child, "clean", clean)
+    cleaning = world.cleaning
+    assert await cleaning._next() is log
+    assert await cleaning._clean(0, None, log) is None
+    assert (log.end_offset, log.cleaned_to, len(rows(log))) == (2, 0, 2)
+    assert cleaning.failures == 0 and not cleaning.uncleanable
+    assert not cleaning._busy
+
+
+async def test_a_topic_that_is_no_longer_compacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = world.log("t")
+    cleaning = world.cleaning
+    assert await cleaning._next() is log
+    log.config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
+    assert await cleaning._clean(0, None, log) is None
+    assert len(rows(log)) == 2 and cleaning.failures == 0
+
+
+async def test_retention_of_compacted_logs(world: World) -> None:
+    both = frozenset({"compact", "delete"})
+    old = world.log("old", cleanup_policy=both, retention_ms=1000)
+    kept = world.log("kept", cleanup_policy=both, retention_ms=-1)
+    cut = world.log("cut")
+    cut.advance_start(1)
+    busy = world.log("busy", cleanup_policy=both, retention_ms=1000)
+    world.cleaning._busy.add(busy)
+    await world.cleaning._delete_old_segments()
+    assert old.start_offset == 2 and len(old.segments) == 1
+    assert len(kept.segments) == 3
+    assert len(cut.segments) == 2
+    assert len(busy.segments) == 3
+
+
+async def test_retention_that_fails_does_not_hold_up_the_cleaner(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = world.log("bad")
+    good = world.log("good")
+    delete = PartitionLog.delete_old_segments
+
+    def refuse(log: PartitionLog, now_ms: int) -> int:
+        if log is bad:
+            raise OSError(5, "the disk says no")
+        return delete(log, now_ms)
+
+    monkeypatch.setattr(PartitionLog, "delete_old_segments", refuse)
+    world.cleaning.start()
+    await until(lambda: good.cleaned_to == bad.cleaned_to == 2)
+
+
+async def test_threads_may_change(world: World) -> None:
+    world.cleaning.start()
+    await until(lambda: len(world.cleaning._tasks) == 1)
+    world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "2"})
+    await until(lambda: len(world.cleaning._tasks) == 2)
+    world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "1"})
+    await until(lambda: world.cleaning._tasks[1].done())
+    assert not world.cleaning._tasks[0].done()
+    log = world.log("t")
+    await until(lambda: log.cleaned_to == 2)
+
+
+async def test_the_map_gets_its_share_of_the_memory(world: World) -> None:
+    log = world.log("t")
+    world.settings = BrokerSettings(
+        {
+            "log.cleaner.threads": "4",
+            "log.cleaner.dedupe.buffer.size": "8000000",
+            "log.cleaner.io.buffer.size": "800000",
+        }
+    )
+    job = await world.cleaning._job(log, planning.survey(log, 0, NOW))
+    assert (job.map_bytes, job.buffer_bytes) == (2_000_000, 100_000)
+    assert job.bytes_per_second > 1e300

@@ -1,0 +1,118 @@
+"""df.writeStream by Spark itself: both deliveries, restarts, a lost commit file, and mistakes."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+from millstream.spark.errors import explain
+from tests.spark.sink.reading import values_of
+
+BATCHES = 3
+ROWS = 100
+
+
+def start(spark, broker, topic, checkpoint, tasks=2, **options):
+    rows = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", str(ROWS))
+        .option("numPartitions", str(tasks))
+        .load()
+        .selectExpr("cast(value as string) as key", "cast(value as string) as value")
+    )
+    writer = rows.writeStream.format("millstream").option("kafka.bootstrap.servers", broker)
+    return writer.options(**options).option("topic", topic).option("checkpointLocation", checkpoint).start()
+
+
+def run(query, batches=BATCHES):
+    """Let so many batches pass, then stop."""
+    try:
+        while query.isActive and sum(1 for p in query.recentProgress if p["numInputRows"]) < batches:
+            time.sleep(0.05)
+        if (problem := query.exception()) is not None:
+            raise problem
+    finally:
+        query.stop()
+
+
+def newest(folder):
+    return max(
+        (path for path in Path(folder).glob("*") if path.name.isdigit()), key=lambda path: int(path.name)
+    )
+
+
+def once_each(values):
+    """All numbers from 0 on, each once; how many."""
+    counts = Counter(map(int, values))
+    assert set(counts.values()) == {1}
+    assert set(counts) == set(range(len(counts)))
+    return len(counts)
+
+
+def test_at_least_once(spark, broker, cluster, new_topic, checkpoint):
+    topic = new_topic(2)
+    run(start(spark, broker, topic, checkpoint))
+    assert set(map(int, values_of(cluster, topic))) >= set(range(BATCHES * ROWS))
+
+
+def test_exactly_once_over_a_restart_and_a_lost_commit_file(spark, broker, cluster, new_topic, checkpoint):
+    topic = new_topic(2)
+    run(start(spark, broker, topic, checkpoint, delivery="exactly_once"))
+    before = once_each(values_of(cluster, topic))
+    assert before >= BATCHES * ROWS
+    lost = newest(f"{checkpoint}/commits")
+    lost.unlink()
+    lost.with_name(f".{lost.name}.crc").unlink(missing_ok=True)
+    run(start(spark, broker, topic, checkpoint, delivery="exactly_once"))
+    assert once_each(values_of(cluster, topic)) > before
+
+
+def test_another_number_of_tasks_in_a_replay(spark, broker, cluster, new_topic, checkpoint):
+    topic = new_topic(2)
+    run(start(spark, broker, topic, checkpoint, delivery="exactly_once"), 1)
+    lost = newest(f"{checkpoint}/commits")
+    lost.unlink()
+    lost.with_name(f".{lost.name}.crc").unlink(missing_ok=True)
+    for log in ("offsets", "commits"):  # so that the lost batch is the newest one
+        for path in Path(checkpoint, log).glob("*"):
+            if path.name.isdigit() and int(path.name) > int(lost.name):
+                path.unlink()
+                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    before = once_each(values_of(cluster, topic))
+    with pytest.raises(PySparkException) as failure:
+        run(start(spark, broker, topic, checkpoint, tasks=1, delivery="exactly_once"), 1)
+    line = explain(failure.value)
+    assert line is not None
+    assert "replayed with" in line
+    assert once_each(values_of(cluster, topic)) == before
+
+
+def test_a_checkpoint_that_was_written_otherwise(spark, broker, new_topic, checkpoint):
+    topic = new_topic()
+    run(start(spark, broker, topic, checkpoint), 2)
+    with pytest.raises(PySparkException) as failure:
+        run(start(spark, broker, topic, checkpoint, delivery="exactly_once"), 1)
+    assert "there is no marker" in (explain(failure.value) or "")
+
+
+def test_adaptive_execution(spark, broker, new_topic, checkpoint):
+    other = spark.newSession()
+    other.conf.set("spark.sql.adaptive.streaming.stateless.enabled", "true")
+    with pytest.raises(PySparkException) as failure:
+        run(start(other, broker, new_topic(), checkpoint, delivery="exactly_once"), 1)
+    assert "spark.sql.adaptive.streaming.stateless.enabled=false" in (explain(failure.value) or "")
+
+
+def test_a_mistake_is_one_line(spark, broker, name, checkpoint):
+    with pytest.raises(PySparkException) as failure:
+        run(start(spark, broker, name, checkpoint, delivery="sometimes"), 1)
+    assert (explain(failure.value) or "").startswith("option 'delivery' must be")
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_wrong_address_is_said_in_the_first_batch(spark, name, checkpoint, delivery):
+    with pytest.raises(PySparkException) as failure:
+        run(start(spark, "127.0.0.1:1", name, checkpoint, delivery=delivery), 1)
+    assert "cannot reach a broker at 127.0.0.1:1" in (explain(failure.value) or "")

@@ -1,0 +1,74 @@
+"""Exactly once, whatever is killed: a process that runs tasks is killed again and again, another goes on.
+
+The counts of a word have to be 1, 2, 3 ... in the output, with nothing missing and nothing twice. The local stores survive some of
+the kills and are deleted after others.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.client import Cluster
+from millstream.streams import StreamsBuilder, serdes
+from millstream.streams.runtime import Streams
+from millstream.streams.runtime.reader import StreamsReader, packed
+from tests.streams.runtime.kit import forget_tasks, produce, read
+
+WORDS, RECORDS, KILLS = 7, 1400, 4
+
+
+def _run(application: str, start: dict[str, Any], ready: Any = None) -> None:
+    """All that there is, a few records at a time."""
+    reader = StreamsReader(application, 40)
+    if ready is not None:
+        ready.set()
+    while (end := reader.latestOffset(start, None)) != start:
+        for partition in reader.partitions(start, end):
+            list(reader.read(partition))
+        start = end
+
+
+@pytest.mark.timeout(300)
+def test_every_word_is_counted_once(
+    broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    words, counts = new_topic(partitions=2), new_topic(partitions=2)
+    builder = StreamsBuilder()
+    builder.stream(words).group_by(lambda _, word: word).count().to_stream().to(counts)
+    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application.make_topics()
+    for number in range(2):
+        records = ((b"k", b"w%d" % (each % WORDS)) for each in range(RECORDS // 2))
+        produce(cluster, words, number, *records)
+    text = packed(application.settings, application.topology)
+    start = StreamsReader(text, 1).initialOffset()
+    chosen, context = random.Random(11), get_context("spawn")
+    for kill in range(KILLS):
+        ready = context.Event()
+        process = context.Process(target=_run, args=(text, start, ready))
+        process.start()
+        assert ready.wait(60)
+        time.sleep(chosen.uniform(0.05, 0.8))
+        process.kill()
+        process.join()
+        if kill % 2:
+            shutil.rmtree(application.settings.folder, ignore_errors=True)
+    while application.lag():
+        _run(text, start)
+    forget_tasks()
+    seen: dict[bytes | None, list[int]] = defaultdict(list)
+    for word, count in read(cluster, counts):
+        seen[word].append(serdes.LONG.read("", count))
+    assert len(seen) == WORDS
+    for word, found in seen.items():
+        assert found == list(range(1, len(found) + 1)), word
+    assert sum(len(found) for found in seen.values()) == RECORDS

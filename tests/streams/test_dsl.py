@@ -1,0 +1,193 @@
+"""What the DSL's methods accept, and what topologies know of their topics."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import millstream
+from millstream.streams import JoinWindows, KStream, Materialized, StreamsBuilder, Topology, col, serdes
+from millstream.streams.operators.base import Out
+from millstream.streams.operators.foreign_key import Answer, TakeAnswer, _hash
+from millstream.testing.topology import TopologyTestDriver
+
+
+def _three(key: Any, left: Any, right: Any) -> str:
+    return f"{key}: {left}/{right}"
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+@pytest.mark.parametrize("kept", [None, "rows"])
+def test_a_joiner_of_tables_may_take_the_key(kind: str, kept: str | None) -> None:
+    builder = StreamsBuilder()
+    joined = getattr(builder.table("left"), kind)(builder.table("right"), _three, materialized=kept)
+    joined.to_stream().to("out")
+    # Looked up, too, where nobody keeps the rows.
+    builder.stream("asks").join(joined, lambda _, row: row).to("answers")
+    driver = TopologyTestDriver(builder.build())
+    driver.input_topic("left").pipe("k", "1", 0)
+    driver.input_topic("right").pipe("k", "2", 0)
+    driver.input_topic("left").pipe("k", "3", 0)
+    driver.input_topic("asks").pipe("k", "?", 1)
+    assert driver.output_topic("out").read_values()[-2:] == ["k: 1/2", "k: 3/2"]
+    assert driver.output_topic("answers").read_values() == ["k: 3/2"]
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join"])
+def test_a_joiner_by_foreign_key_may_take_the_left_key(kind: str) -> None:
+    builder = StreamsBuilder()
+    orders, products = builder.table("orders"), builder.table("products")
+    getattr(orders, kind)(products, _three, foreign_key=lambda order: order[0]).to_stream().to("out")
+    driver = TopologyTestDriver(builder.build())
+    driver.input_topic("products").pipe("p", "bike", 0)
+    driver.input_topic("orders").pipe("o1", "p7", 0)
+    driver.input_topic("products").pipe("p", "car", 1)
+    assert driver.output_topic("out").read_values() == ["o1: p7/bike", "o1: p7/car"]
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join"])
+def test_all_left_rows_of_a_foreign_key_are_told(kind: str) -> None:
+    """Also those whose keys sort last."""
+    builder = StreamsBuilder()
+    left = builder.table("left", key=serdes.BYTES)
+    joined = getattr(left, kind)(builder.table("right"), _three, foreign_key=lambda value: value)
+    joined.to_stream(lambda key, _: key.hex()).to("out", key=serdes.STRING)
+    driver = TopologyTestDriver(builder.build())
+    for length in (1, 8, 9, 20):
+        driver.input_topic("left").pipe(b"\xff" * length, "r", 0)
+    driver.output_topic("out").read_values()
+    driver.input_topic("right").pipe("r", "row", 1)
+    assert len(driver.output_topic("out").read_values()) == 4
+
+
+def test_what_a_foreign_key_join_leaves_out_is_counted() -> None:
+    """A row without a foreign key; not the end of a row that had none."""
+    builder = StreamsBuilder()
+    left, right = builder.table("left"), builder.table("right")
+    left.join(right, _three, foreign_key=lambda value: value or None).to_stream().to("out")
+    driver = TopologyTestDriver(builder.build())
+    topic = driver.input_topic("left")
+    topic.pipe("a", "", 0)
+    assert driver.dropped == 1
+    topic.pipe("a", None, 1)
+    assert driver.dropped == 1
+    topic.pipe("a", "r", 2)
+    topic.pipe("a", "", 3)
+    assert driver.dropped == 2
+    assert driver.output_topic("out").read_key_values() == [("a", None)]
+
+
+def test_serdes_are_told_the_topics_that_kafka_streams_tells_them() -> None:
+    """A registry has the schemas by these: those of two keys, or of two applications, must not meet in one subject."""
+    told: set[str] = set()
+
+    def telling(what: str) -> serdes.Serde:
+        def write(topic: str, value: Any) -> bytes | None:
+            told.add(f"{topic}--{what}")
+            return None if value is None else str(value).encode()
+
+        return serdes.Serde(what, write, lambda _topic, data: None if data is None else data.decode())
+
+    key, value = telling("key"), telling("value")
+    builder = StreamsBuilder()
+    left, right = (builder.table(topic, key=key, value=value) for topic in ("left", "right"))
+    joined = left.join(right, _three, foreign_key=lambda row: row[0], materialized=Materialized(value=value))
+    joined.to_stream().to("out")
+    driver = TopologyTestDriver(builder.build(), application="app")
+    driver.pipe_raw("left", b"2", b"1 left", 0)
+    driver.pipe_raw("right", b"1", b"right", 0)
+    assert len(driver.read_raw("out")) == 1
+    request = "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"
+    answer = "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"
+    rows = [f"app-{side}-STATE-STORE-{number:010}-changelog" for side, number in (("left", 0), ("right", 3))]
+    assert told == {
+        *(f"{request}-fk--key", f"{request}-pk--key", f"{request}-vh--value"),
+        *(f"{request}--key", f"{answer}--key", f"{answer}--value"),
+        *(f"{topic}--{what}" for topic in (*rows, "out") for what in ("key", "value")),
+    }
+
+
+class _Row:
+    """A left table of one row."""
+
+    def stores(self) -> list[str]:
+        return []
+
+    def build(self, _task: Any) -> Any:
+        return lambda _key: ("new", 1)
+
+
+def test_an_answer_to_a_row_that_has_changed_since_is_left_out() -> None:
+    sent: list[Any] = []
+    task: Any = SimpleNamespace(dropped=0, application="app")
+    take = TakeAnswer(_Row(), _three, True, serdes.STRING, "topic").build(
+        task, Out(lambda *row: sent.append(row))
+    )
+    take("k", Answer(_hash(str.encode, "old"), "right", 0), 5, ())
+    assert (sent, task.dropped) == ([], 1)
+    take("k", Answer(_hash(str.encode, "new"), "right", 0), 6, ())
+    assert (sent, task.dropped) == ([("k", "k: new/right", 6, ())], 1)
+
+
+def test_a_table_can_be_grouped_by_an_expression() -> None:
+    """The rows stay as they are, serde included; those without the field are in no group."""
+    builder = StreamsBuilder()
+    users = builder.table("users", value=serdes.JSON)
+    groups = users.group_by(col("value.region"))
+    groups.count().to_stream().to("out")
+    names = groups.aggregate(
+        str,
+        lambda _, user, so_far: so_far + user["name"],
+        lambda _, user, so_far: so_far.replace(user["name"], ""),
+    )
+    names.to_stream().to("names")
+    driver = TopologyTestDriver(builder.build())
+    topic = driver.input_topic("users")
+    topic.pipe("1", {"region": "eu", "name": "Ute"}, 0)
+    topic.pipe("2", {"region": "eu", "name": "Max"}, 1)
+    topic.pipe("3", {"name": "nowhere"}, 2)
+    topic.pipe("1", {"region": "asia", "name": "Ute"}, 3)
+    assert driver.output_topic("out", value=serdes.LONG).read_table() == {"eu": 1, "asia": 1}
+    assert driver.output_topic("names").read_table() == {"eu": "Max", "asia": "Ute"}
+
+
+def test_topics_of_patterns_and_of_choosing_sinks_have_their_serdes() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream(re.compile("orders-.*"), key=serdes.LONG, value=serdes.JSON)
+    stream.to(lambda key, value, headers: f"to-{value['to']}", key=serdes.INTEGER, value=serdes.JSON)
+    topology = builder.build()
+    assert topology.serdes_of("orders-de") == (serdes.LONG, serdes.JSON)
+    assert topology.serdes_of("to-x") == (serdes.INTEGER, serdes.JSON)
+    driver = TopologyTestDriver(topology)
+    driver.input_topic("orders-de").pipe(7, {"to": "x"}, 0)
+    assert driver.output_topic("to-x").read_key_values() == [(7, {"to": "x"})]
+
+
+def test_sinks_that_choose_and_differ_leave_it_to_the_defaults() -> None:
+    topology = Topology()
+    topology.add_source("source", "in")
+    topology.add_sink("one", lambda *_: "a", "source", value=serdes.LONG)
+    topology.add_sink("two", lambda *_: "b", "source", value=serdes.JSON)
+    topology.add_sink("named", "c", "source", value=serdes.DOUBLE)
+    assert topology.serdes_of("a") == (serdes.STRING, serdes.STRING)
+    assert topology.serdes_of("c") == (serdes.STRING, serdes.DOUBLE)
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
+def test_joins_of_streams_name_their_options(kind: str) -> None:
+    """For editors and type checkers; and a wrong one is named by Python."""
+    parameters = inspect.signature(getattr(KStream, kind)).parameters.values()
+    assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    builder = StreamsBuilder()
+    join = getattr(builder.stream("a"), kind)
+    with pytest.raises(TypeError, match="nmae"):
+        join(builder.stream("b"), _three, JoinWindows.of(5), nmae="x")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(millstream.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,19 @@
+"""The topologies of the vectors, by name: what tests/interop/streams-java builds in Java, built here in Python."""
+
+from tests.streams import (
+    topologies_corners,
+    topologies_joins,
+    topologies_streams,
+    topologies_tables,
+    topologies_windows,
+)
+from tests.streams.kit import BUILDS
+
+__all__ = [
+    "BUILDS",
+    "topologies_corners",
+    "topologies_joins",
+    "topologies_streams",
+    "topologies_tables",
+    "topologies_windows",
+]
