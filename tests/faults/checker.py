@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .history import ABORTED, COMMITTED, WRITER_BITS, History, Place, Records, input_of, transaction_of
+from millstream.wire.topic_partition import TopicPartition
+
+from .history import ABORTED, COMMITTED, WRITER_BITS, History, Records, input_of, transaction_of
 
 LOST = "lost"
 DUPLICATE = "duplicate"
@@ -33,7 +35,7 @@ STOPPED = "stopped"
 
 class Violation(NamedTuple):
     kind: str
-    place: Place | None
+    place: TopicPartition | None
     text: str
     offset: int | None = None
 
@@ -154,7 +156,7 @@ def committed_readers_see_committed_records(history: History) -> Found:
 def groups_read_everything(history: History) -> Found:
     """Whoever reads for a group, together they have read every record."""
     for group, topic in history.groups.items():
-        seen: dict[Place, set[int]] = {}
+        seen: dict[TopicPartition, set[int]] = {}
         for reading in history.readings:
             if reading.reader.startswith(f"{group}/"):
                 seen.setdefault(reading.place, set()).update(reading.records.offsets)
@@ -222,8 +224,8 @@ def outputs_match_inputs(history: History) -> Found:
                 yield Violation(TORN, place, text, excess[0])
 
 
-def _last_fetched(history: History, group: str) -> dict[Place, int]:
-    found: dict[Place, tuple[float, int]] = {}
+def _last_fetched(history: History, group: str) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, tuple[float, int]] = {}
     for fetched in history.fetched:
         if fetched.group == group:
             found[fetched.place] = max(found.get(fetched.place, (0.0, 0)), (fetched.started, fetched.offset))
@@ -235,11 +237,11 @@ def _last_fetched(history: History, group: str) -> dict[Place, int]:
 
 def offsets_never_go_back(history: History) -> Found:
     """Once a commit is acknowledged, nobody is told less, and no later commit of less is accepted."""
-    acked: dict[tuple[str, Place], list[tuple[float, int]]] = {}
+    acked: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = {}
     for commit in history.commits:
         if commit.finished is not None:
             acked.setdefault((commit.group, commit.place), []).append((commit.finished, commit.offset))
-    highest: dict[tuple[str, Place], tuple[list[float], list[int]]] = {}
+    highest: dict[tuple[str, TopicPartition], tuple[list[float], list[int]]] = {}
     for name, entries in acked.items():
         times, tops = [], []
         top = -1
@@ -249,7 +251,7 @@ def offsets_never_go_back(history: History) -> Found:
             tops.append(top)
         highest[name] = (times, tops)
 
-    def before(group: str, place: Place, moment: float) -> int:
+    def before(group: str, place: TopicPartition, moment: float) -> int:
         times, tops = highest.get((group, place), ([], []))
         at = bisect_left(times, moment)
         return tops[at - 1] if at else -1
@@ -268,7 +270,7 @@ def offsets_never_go_back(history: History) -> Found:
 
 def offsets_were_committed(history: History) -> Found:
     """What a group is told is what somebody committed. (Offsets inside of transactions are checked by their outputs.)"""
-    tried: dict[tuple[str, Place], dict[int, float]] = {}
+    tried: dict[tuple[str, TopicPartition], dict[int, float]] = {}
     for commit in history.commits:
         starts = tried.setdefault((commit.group, commit.place), {})
         starts[commit.offset] = min(commit.started, starts.get(commit.offset, commit.started))

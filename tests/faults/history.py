@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-Place = tuple[str, int]  # topic, partition
+from millstream.wire.topic_partition import TopicPartition
 
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 INDEX_BITS = 16
@@ -77,7 +77,7 @@ class Reading:
     began; a reader goes on from record to record by itself."""
 
     reader: str
-    place: Place
+    place: TopicPartition
     start: int
     records: Records = field(default_factory=Records)
     times: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
@@ -98,7 +98,7 @@ class Commit(NamedTuple):
     """A group's offset on its way to the broker; `finished` is None if no answer, or a refusal, came back."""
 
     group: str
-    place: Place
+    place: TopicPartition
     offset: int
     started: float
     finished: float | None
@@ -108,7 +108,7 @@ class Fetched(NamedTuple):
     """A group's offset as the broker told it; -1 where it had none."""
 
     group: str
-    place: Place
+    place: TopicPartition
     offset: int
     started: float
     finished: float
@@ -125,9 +125,9 @@ class Stall(NamedTuple):
 class History:
     """One run. `final` is what a reader of committed records finds in the end, from the first record to the last."""
 
-    acked: dict[Place, Records] = field(default_factory=dict)
-    final: dict[Place, Records] = field(default_factory=dict)
-    ends: dict[Place, int] = field(default_factory=dict)
+    acked: dict[TopicPartition, Records] = field(default_factory=dict)
+    final: dict[TopicPartition, Records] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
     transactions: dict[int, Transaction] = field(default_factory=dict)
     transactional: set[str] = field(default_factory=set)  # topics whose keys name transactions

@@ -14,6 +14,7 @@ from millstream.client import ClientConfig
 from millstream.client.connection import Connection
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
+from millstream.wire.topic_partition import TopicPartition
 
 from .history import (
     ABORTED,
@@ -21,7 +22,6 @@ from .history import (
     Commit,
     Fetched,
     History,
-    Place,
     Transaction,
     transaction_id,
     transaction_key,
@@ -163,7 +163,7 @@ class NewerLedgerWriter(Worker):
 
         return int(self._ask(ask).base_offset)
 
-    def _send_offset(self, place: Place, offset: int) -> None:
+    def _send_offset(self, place: TopicPartition, offset: int) -> None:
         def ask(connection: Connection) -> Any:
             answer = connection.request(
                 "txn_offset_commit",

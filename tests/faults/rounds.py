@@ -5,15 +5,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.client.groups import Committed, Groups
 from millstream.testing import Broker
+from millstream.wire.topic_partition import TopicPartition
 
 from .chaos import Chaos
-from .history import UNKNOWN, Fetched, History, Place, Records, Stall
+from .history import UNKNOWN, Fetched, History, Records, Stall
 from .newer import NewerLedgerWriter
 from .workload import (
     QUIET,
@@ -73,10 +75,10 @@ class Round:
     def transform(self) -> str:
         return f"transform-{self.number}"
 
-    def places(self, topic: str) -> list[Place]:
+    def places(self, topic: str) -> list[TopicPartition]:
         return [(topic, partition) for partition in range(self.partitions)]
 
-    def all_places(self) -> list[Place]:
+    def all_places(self) -> list[TopicPartition]:
         return [place for topic in (self.plain, self.ledger, self.derived) for place in self.places(topic)]
 
 
@@ -246,7 +248,7 @@ def play(
 # --- reading the end ---------------------------------------------------------------------------------------------------
 
 
-def _until(history: History, who: str, behind: Callable[[], dict[Place, object]]) -> None:
+def _until(history: History, who: str, behind: Callable[[], dict[TopicPartition, object]]) -> None:
     """Wait until nobody is behind any more."""
     deadline = time.monotonic() + DRAIN
     while left := behind():
@@ -258,17 +260,19 @@ def _until(history: History, who: str, behind: Callable[[], dict[Place, object]]
         time.sleep(0.05)
 
 
-def _offsets(cluster: Cluster, places: Sequence[Place], committed: bool) -> dict[Place, int]:
+def _offsets(
+    cluster: Cluster, places: Sequence[TopicPartition], committed: bool
+) -> dict[TopicPartition, int]:
     found = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=committed)
     return {place: answer.offset for place, answer in found.items()}
 
 
-def _unstable(cluster: Cluster, places: Sequence[Place]) -> dict[Place, object]:
+def _unstable(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, object]:
     stable, ends = _offsets(cluster, places, True), _offsets(cluster, places, False)
     return {place: (stable[place], ends[place]) for place in places if stable[place] != ends[place]}
 
 
-def _committed(groups: Groups, group: str, places: Sequence[Place]) -> dict[Place, int]:
+def _committed(groups: Groups, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     known = groups.committed(group)
     found = {}
     for place in places:
@@ -277,7 +281,7 @@ def _committed(groups: Groups, group: str, places: Sequence[Place]) -> dict[Plac
     return found
 
 
-def read_all(bootstrap: str, ends: dict[Place, int]) -> dict[Place, Records]:
+def read_all(bootstrap: str, ends: dict[TopicPartition, int]) -> dict[TopicPartition, Records]:
     """All committed records of these partitions, by a new reader."""
     consumer = Consumer(
         {
@@ -294,7 +298,7 @@ def read_all(bootstrap: str, ends: dict[Place, int]) -> dict[Place, Records]:
     found = empty_records(list(ends))
     try:
         left = {place for place, end in ends.items() if end > 0}
-        consumer.assign([TopicPartition(*place, 0) for place in left])
+        consumer.assign([Position(*place, 0) for place in left])
         deadline = time.monotonic() + DRAIN
         while left and time.monotonic() < deadline:
             for message in consumer.consume(1000, 0.5):

@@ -6,20 +6,22 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Position
 
 from millstream.testing import Broker
+from millstream.wire.topic_partition import TopicPartition
 
 from .chaos import cut
 from .checker import LOST, check
-from .history import History, Place, Records, key
+from .history import History, Records, key
 from .rounds import read_all
 from .test_kill import WAIT, new_topic
 from .workload import value_of
 
 COUNT = 300
 PARTITIONS = 3
-VICTIM: Place = ("log", 1)
+VICTIM = TopicPartition("log", 1)
 
 
 def write(broker: Broker, history: History, first: int, count: int) -> None:
@@ -43,7 +45,7 @@ def write(broker: Broker, history: History, first: int, count: int) -> None:
     assert producer.flush(WAIT) == 0
 
 
-def wait_for_checkpoint(folder: Path, place: Place, offset: int) -> None:
+def wait_for_checkpoint(folder: Path, place: TopicPartition, offset: int) -> None:
     """The broker writes down every few seconds how far the partitions have come."""
     line = f"{place[0]} {place[1]} {offset}"
     file = folder / "replication-offset-checkpoint"
@@ -53,23 +55,23 @@ def wait_for_checkpoint(folder: Path, place: Place, offset: int) -> None:
         time.sleep(0.1)
 
 
-def ends(broker: Broker) -> dict[Place, int]:
+def ends(broker: Broker) -> dict[TopicPartition, int]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
     try:
         return {
-            ("log", n): consumer.get_watermark_offsets(TopicPartition("log", n), timeout=WAIT)[1]
+            ("log", n): consumer.get_watermark_offsets(Position("log", n), timeout=WAIT)[1]
             for n in range(PARTITIONS)
         }
     finally:
         consumer.close()
 
 
-def error_at(broker: Broker, place: Place, offset: int) -> KafkaError | None:
+def error_at(broker: Broker, place: TopicPartition, offset: int) -> KafkaError | None:
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "auto.offset.reset": "error"}
     )
     try:
-        consumer.assign([TopicPartition(*place, offset)])
+        consumer.assign([Position(*place, offset)])
         message = consumer.poll(WAIT)
         assert message is not None
         return message.error()

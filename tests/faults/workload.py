@@ -16,7 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Position
+
+from millstream.wire.topic_partition import TopicPartition
 
 from .history import (
     ABORTED,
@@ -24,7 +27,6 @@ from .history import (
     Commit,
     Fetched,
     History,
-    Place,
     Reading,
     Records,
     Stall,
@@ -70,7 +72,7 @@ class Worker(threading.Thread):
         self.failure: BaseException | None = None
         self.errors: list[str] = []  # what the client library told between
         self.acked: dict[
-            Place, Records
+            TopicPartition, Records
         ] = {}  # collected at the end: two threads must not write into one list of records
 
     def run(self) -> None:
@@ -80,7 +82,7 @@ class Worker(threading.Thread):
             self.failure = error
             self.history.stalls.append(Stall(self.name, f"{type(error).__name__}: {error}"))
 
-    def acknowledged(self, place: Place, offset: int, record_key: int) -> None:
+    def acknowledged(self, place: TopicPartition, offset: int, record_key: int) -> None:
         self.acked.setdefault(place, Records()).add(offset, record_key)
 
     def work(self) -> None:
@@ -271,7 +273,7 @@ class Subscriber(Worker):
     newer = False  # the newer group protocol, in which partitions come and go one by one
 
     def begin(self) -> None:
-        self.readings: dict[Place, Reading] = {}
+        self.readings: dict[TopicPartition, Reading] = {}
         classic = {
             "session_timeout_ms": 6000,
             "heartbeat_interval_ms": 500,
@@ -323,13 +325,13 @@ class Subscriber(Worker):
             reading = Reading(f"{self.group}/{self.name}", place, max(known, 0))
             self.readings[place] = reading
             self.history.readings.append(reading)
-            starts.append(TopicPartition(each.topic, each.partition, reading.start))
+            starts.append(Position(each.topic, each.partition, reading.start))
         if self.newer:
             self.consumer.incremental_assign(starts)
         else:
             self.consumer.assign(starts)
 
-    def poll(self) -> list[tuple[Place, int, int]]:
+    def poll(self) -> list[tuple[TopicPartition, int, int]]:
         """What came, written down: place, offset, key."""
         found = []
         messages = self.consumer.consume(500, 0.1)
@@ -371,7 +373,7 @@ class GroupReader(Subscriber):
                 self.finish()
                 self.begin()
                 stays_until = self._next_leave()
-            ends: dict[Place, int] = {}
+            ends: dict[TopicPartition, int] = {}
             for place, offset, _ in self.poll():
                 ends[place] = offset + 1
             if ends:
@@ -381,10 +383,10 @@ class GroupReader(Subscriber):
     def _next_leave(self) -> float:
         return time.monotonic() + self.random.uniform(3, 15)
 
-    def _commit(self, ends: dict[Place, int]) -> None:
-        offsets = [TopicPartition(*place, offset) for place, offset in ends.items()]
+    def _commit(self, ends: dict[TopicPartition, int]) -> None:
+        offsets = [Position(*place, offset) for place, offset in ends.items()]
         started = time.monotonic()
-        refused: set[Place] = set()
+        refused: set[TopicPartition] = set()
         try:
             for each in self.consumer.commit(offsets=offsets, asynchronous=False) or ():
                 if each.error is not None:
@@ -400,7 +402,7 @@ class GroupReader(Subscriber):
 
 
 class LedgerReader(Worker):
-    def __init__(self, places: Sequence[Place], bootstrap: str, history: History, seed: int) -> None:
+    def __init__(self, places: Sequence[TopicPartition], bootstrap: str, history: History, seed: int) -> None:
         super().__init__("ledger-reader", bootstrap, history, seed)
         self.readings = {place: Reading(self.name, place, 0) for place in places}
         history.readings += self.readings.values()
@@ -415,7 +417,7 @@ class LedgerReader(Worker):
                 fetch_wait_max_ms=50,
             )
         )
-        consumer.assign([TopicPartition(*place, 0) for place in self.readings])
+        consumer.assign([Position(*place, 0) for place in self.readings])
         while not self.stopping.is_set():
             messages = consumer.consume(500, 0.1)
             now = time.monotonic()
@@ -428,7 +430,7 @@ class LedgerReader(Worker):
                 self.readings[place].add(message.offset(), key_in(message.value()), now)
         consumer.close()
 
-    def last(self, place: Place) -> int:
+    def last(self, place: TopicPartition) -> int:
         offsets = self.readings[place].records.offsets
         return offsets[-1] if offsets else -1
 
@@ -447,7 +449,7 @@ class Transformer(Subscriber, Transactional):
         self.topic = topic
         self.output = output
         self.transactional_id = group
-        self._delivered: list[tuple[Place, int, int]] = []
+        self._delivered: list[tuple[TopicPartition, int, int]] = []
 
     def work(self) -> None:
         self.begin()
@@ -467,9 +469,9 @@ class Transformer(Subscriber, Transactional):
                 producer = None
         self.finish()
 
-    def _one(self, producer: Producer, found: list[tuple[Place, int, int]]) -> bool:
+    def _one(self, producer: Producer, found: list[tuple[TopicPartition, int, int]]) -> bool:
         """One transaction; False if it was aborted."""
-        ends: dict[Place, int] = {}
+        ends: dict[TopicPartition, int] = {}
         self._delivered = []
         producer.begin_transaction()
         wanted = self.random.random() < 0.9
@@ -481,7 +483,7 @@ class Transformer(Subscriber, Transactional):
                 producer.produce(
                     self.output, value_of(record_key), partition=place[1], on_delivery=self._note
                 )
-            offsets = [TopicPartition(*place, offset) for place, offset in ends.items()]
+            offsets = [Position(*place, offset) for place, offset in ends.items()]
             metadata = self.consumer.consumer_group_metadata()
             self.persist(lambda: producer.send_offsets_to_transaction(offsets, metadata, CALL_TIMEOUT))
         except KafkaException as problem:
@@ -506,5 +508,5 @@ class Transformer(Subscriber, Transactional):
             self._delivered.append((place, message.offset(), key_in(message.value())))
 
 
-def empty_records(places: Sequence[Place]) -> dict[Place, Records]:
+def empty_records(places: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:
     return {place: Records() for place in places}

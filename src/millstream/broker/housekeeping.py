@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from millstream.broker.partitions import Breather
 from millstream.storage import checkpoints
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
@@ -31,7 +32,7 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._tasks: list[asyncio.Task[None]] = []
-        self._written: dict[str, dict[tuple[str, int], int | None]] = {}  # what each checkpoint file says
+        self._written: dict[str, dict[TopicPartition, int | None]] = {}  # what each checkpoint file says
 
     def start(self) -> None:
         self._every(
@@ -115,7 +116,9 @@ class Housekeeping:
 
     async def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
         """Read the offsets now, write the files in a thread, and only where something changed."""
-        state = {(log.topic, log.partition): value(log) for log in self.broker.folders.logs.values()}
+        state = {
+            TopicPartition(log.topic, log.partition): value(log) for log in self.broker.folders.logs.values()
+        }
         if self._written.get(name) != state:
             for job in self.broker.folders.checkpoint_jobs(name, value):
                 await self._in_thread(job)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.apis.fetch import ParkedFetch
@@ -247,7 +248,7 @@ class Partitions:
 
     def _log(self, name: str, index: int, topic_id: UUID) -> PartitionLog:
         """The log found on disk at the start, or a new one. A folder of an earlier topic of this name is set aside."""
-        log = self.folders.logs.get((name, index))
+        log = self.folders.logs.get(TopicPartition(name, index))
         if log is not None:
             if log.topic_id in (None, topic_id):
                 return log

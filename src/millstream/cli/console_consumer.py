@@ -37,8 +37,6 @@ LOOK_AROUND_MS = (
     "30000"  # between looks for new partitions and topics, unless metadata.max.age.ms says otherwise
 )
 
-Place = tuple[str, int]
-
 
 def command(
     topic: Annotated[

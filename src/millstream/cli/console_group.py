@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.cli import common
 from millstream.cli.console_positions import Reading, whole_number
 from millstream.cli.errors import CommandFailed
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
@@ -28,7 +29,7 @@ class GroupReading(Reading):
         self._commits = settings.get("enable.auto.commit", "true").lower() == "true"
         self._interval = _number(settings, "auto.commit.interval.ms", 5000) / 1000
         self._next_commit = time.monotonic() + self._interval
-        self._committed: dict[tuple[str, int], int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._by_hand = False
         self._membership = Membership(
             cluster,
@@ -96,7 +97,7 @@ class GroupReading(Reading):
             counts[topic] = counts.get(topic, 0) + 1
         return counts
 
-    def _begin(self, places: tuple[tuple[str, int], ...]) -> None:
+    def _begin(self, places: tuple[TopicPartition, ...]) -> None:
         """Where the group has been before, go on there; elsewhere as auto.offset.reset says."""
         from millstream.client.groups import Committed
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.message_formatter import Shown
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
     from millstream.client.fetch import Fetched
 
-Place = tuple[str, int]
 BY_DURATION = "by_duration:"  # a value of auto.offset.reset: so long ago
 
 
@@ -24,9 +24,9 @@ class Reading:
         self.cluster = cluster
         self.fetcher = fetcher
         self._look_around = look_around
-        self.positions: dict[Place, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._reset = "latest"
-        self._places: Callable[[], set[Place]] = set
+        self._places: Callable[[], set[TopicPartition]] = set
         self._any_topic = False
         self._looked = time.monotonic()
 
@@ -38,14 +38,17 @@ class Reading:
                 if partition not in found.partitions:
                     count = len(found.partitions)
                     raise CommandFailed(f"topic {topic} has no partition {partition}: it has {count}, from 0")
-                self._places = lambda: {(topic, partition)}
+                self._places = lambda: {TopicPartition(topic, partition)}
             else:
-                self._places = lambda: {(topic, n) for n in cluster.topic(topic).partitions}
+                self._places = lambda: {TopicPartition(topic, n) for n in cluster.topic(topic).partitions}
             return
         matcher = common.topic_matcher(include)
         cluster.refresh()
         self._places = lambda: {
-            (name, n) for name, t in cluster.topics.items() if matcher.fullmatch(name) for n in t.partitions
+            TopicPartition(name, n)
+            for name, t in cluster.topics.items()
+            if matcher.fullmatch(name)
+            for n in t.partitions
         }
         self._any_topic = True
 
@@ -61,19 +64,19 @@ class Reading:
         """With the first record at or after it; where there is none, with what comes."""
         self.positions = self._lookup_at(self._places(), moment)
 
-    def _lookup_at(self, places: set[Place], moment: int) -> dict[Place, int]:
+    def _lookup_at(self, places: set[TopicPartition], moment: int) -> dict[TopicPartition, int]:
         from millstream.client import list_offsets
 
         found = list_offsets(self.cluster, dict.fromkeys(places, moment))
         later = {place: answer.offset for place, answer in found.items() if answer.offset >= 0}
         return {**later, **self._lookup(places - later.keys(), "latest")}
 
-    def _lookup_ago(self, places: set[Place], duration: str) -> dict[Place, int]:
+    def _lookup_ago(self, places: set[TopicPartition], duration: str) -> dict[TopicPartition, int]:
         from millstream.cli.consumer_groups_reset import parse_duration
 
         return self._lookup_at(places, max(0, round(time.time() * 1000) - parse_duration(duration)))
 
-    def _lookup(self, places: set[Place], where: str) -> dict[Place, int]:
+    def _lookup(self, places: set[TopicPartition], where: str) -> dict[TopicPartition, int]:
         from millstream.client import EARLIEST, LATEST, list_offsets
 
         if where.startswith(BY_DURATION):
@@ -102,7 +105,7 @@ class Reading:
             return []
         good = []
         for fetched in self.fetcher.poll(self.positions, max_wait_ms):
-            place = (fetched.topic, fetched.partition)
+            place = TopicPartition(fetched.topic, fetched.partition)
             if fetched.error is ErrorCode.offset_out_of_range:
                 old = self.positions[place]
                 self.positions.update(self._lookup({place}, self._reset))
@@ -124,7 +127,7 @@ class Reading:
         from millstream.wire.errors import KafkaError
         from millstream.wire.records import iter_records
 
-        place = (fetched.topic, fetched.partition)
+        place = TopicPartition(fetched.topic, fetched.partition)
         start = self.positions[place]
         for header, batch in visible_batches(fetched, start, self.fetcher.read_committed):
             kind = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"

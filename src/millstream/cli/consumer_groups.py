@@ -13,9 +13,10 @@ import typer
 from millstream.cli import common
 from millstream.cli.errors import UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.client.groups import Groups, Place
+    from millstream.client.groups import Groups
     from millstream.wire.errors import KafkaError
 
 REMOVED = {"--new-consumer": "there is only one kind of consumer: leave it out"}
@@ -405,9 +406,11 @@ def delete_groups(groups: "Groups", names: Sequence[str], style: str) -> int:
 # --- delete-offsets ----------------------------------------------------------------------------------------------------
 
 
-def named_partitions(groups: "Groups", topics: Sequence[str]) -> "tuple[list[Place], dict[str, KafkaError]]":
+def named_partitions(
+    groups: "Groups", topics: Sequence[str]
+) -> "tuple[list[TopicPartition], dict[str, KafkaError]]":
     """The partitions of `topic` and `topic:0,2` arguments, and what is wrong with those topics that are not there."""
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     whole: list[str] = []
     for item in topics:
         if ":" not in item:
@@ -419,11 +422,11 @@ def named_partitions(groups: "Groups", topics: Sequence[str]) -> "tuple[list[Pla
         for number in numbers.split(","):
             if not number.isdecimal() or int(number) > common.LARGEST_INT32:
                 raise UsageError(f"Invalid partition '{number}' specified in topic arg '{item}'")
-            places.append((name, int(number)))
+            places.append(TopicPartition(name, int(number)))
     problems = groups.cluster.refresh(whole) if whole else {}
     for name in whole:
         if name not in problems:
-            places += [(name, number) for number in groups.cluster.topics[name].partitions]
+            places += [TopicPartition(name, number) for number in groups.cluster.topics[name].partitions]
     return list(dict.fromkeys(places)), problems
 
 

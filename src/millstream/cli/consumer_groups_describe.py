@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli.errors import CommandFailed
 from millstream.cli.output import Report, emit
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.client.groups import GroupDescription, Groups, Member, Place
+    from millstream.client.groups import GroupDescription, Groups, Member
 
 MISSING = "-"
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -144,7 +145,7 @@ def collect_rows(groups: "Groups", group: "GroupDescription") -> list[Row]:
     busiest = sorted(group.members, key=lambda member: -len(member.assignment))
     owned = [(place, member) for member in busiest for place in sorted(member.assignment)]
     taken = {place for place, _ in owned}
-    owners: list[tuple[Place, Member | None]] = [
+    owners: list[tuple[TopicPartition, Member | None]] = [
         *owned,
         *((p, None) for p in sorted(committed.keys() - taken)),
     ]
@@ -159,7 +160,7 @@ def collect_rows(groups: "Groups", group: "GroupDescription") -> list[Row]:
     return rows
 
 
-def log_ends(groups: "Groups", places: "Sequence[Place]") -> "dict[Place, int]":
+def log_ends(groups: "Groups", places: "Sequence[TopicPartition]") -> "dict[TopicPartition, int]":
     """Where the partitions end, as far as they exist and have a leader."""
     from millstream.client.offsets import LATEST, list_offsets
 
@@ -171,7 +172,7 @@ def log_ends(groups: "Groups", places: "Sequence[Place]") -> "dict[Place, int]":
         known = cluster.topics.get(topic)
         partition = None if known is None else known.partitions.get(number)
         if partition is not None and partition.leader in cluster.nodes:
-            led[topic, number] = LATEST
+            led[TopicPartition(topic, number)] = LATEST
     return {place: answer.offset for place, answer in list_offsets(cluster, led).items()} if led else {}
 
 
@@ -223,14 +224,14 @@ def _members(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
     return Report(lines, {**_facts(group), "members": data}, columns, rows)
 
 
-def _by_topic(places: "Iterable[Place]") -> dict[str, list[int]]:
+def _by_topic(places: "Iterable[TopicPartition]") -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         found.setdefault(topic, []).append(partition)
     return found
 
 
-def assignment_text(places: "Iterable[Place]") -> str:
+def assignment_text(places: "Iterable[TopicPartition]") -> str:
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(places).items())
 
 

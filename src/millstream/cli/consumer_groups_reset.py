@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from millstream.cli.consumer_groups import named_partitions, sentence
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, emit
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.client.groups import Groups, Place
+    from millstream.client.groups import Groups
 
 FAILED = "Error: Executing consumer group command failed due to "
 _DURATION = re.compile(
     r"([+-]?)P(?:([+-]?\d+)D)?(?:T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
 )
 
-Offsets = dict["Place", int]
+Offsets = dict["TopicPartition", int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def new_offsets(
     return {**known, **fresh}
 
 
-def _scope(groups: "Groups", name: str, plan: Plan) -> "list[Place]":
+def _scope(groups: "Groups", name: str, plan: Plan) -> "list[TopicPartition]":
     if plan.all_topics:
         places = list(_committed(groups, name))
     else:
@@ -142,7 +143,7 @@ def _scope(groups: "Groups", name: str, plan: Plan) -> "list[Place]":
     return places
 
 
-def check_existing(groups: "Groups", places: "Sequence[Place]") -> None:
+def check_existing(groups: "Groups", places: "Sequence[TopicPartition]") -> None:
     """An offset of a partition that does not exist would wait for it, unseen."""
     if not places:
         return
@@ -165,7 +166,7 @@ def _committed(groups: "Groups", name: str) -> Offsets:
     return {p: c.offset for p, c in groups.committed(name).items() if isinstance(c, Committed)}
 
 
-def _listed(groups: "Groups", places: "Sequence[Place]", moment: int) -> Offsets:
+def _listed(groups: "Groups", places: "Sequence[TopicPartition]", moment: int) -> Offsets:
     from millstream.client.offsets import list_offsets
 
     if not places:
@@ -173,7 +174,7 @@ def _listed(groups: "Groups", places: "Sequence[Place]", moment: int) -> Offsets
     return {p: a.offset for p, a in list_offsets(groups.cluster, dict.fromkeys(places, moment)).items()}
 
 
-def _at_time(groups: "Groups", places: "Sequence[Place]", moment: int) -> Offsets:
+def _at_time(groups: "Groups", places: "Sequence[TopicPartition]", moment: int) -> Offsets:
     from millstream.client.offsets import LATEST
 
     found = _listed(groups, places, moment)
@@ -185,7 +186,7 @@ def _at_time(groups: "Groups", places: "Sequence[Place]", moment: int) -> Offset
     return {**found, **_listed(groups, later, LATEST)}
 
 
-def within_log(groups: "Groups", wanted: Mapping["Place", int]) -> Offsets:
+def within_log(groups: "Groups", wanted: Mapping["TopicPartition", int]) -> Offsets:
     """Offsets before the first or after the last one become that one, with a word about it."""
     from millstream.client.offsets import EARLIEST, LATEST
 
@@ -260,7 +261,7 @@ def read_plan(path: str, names: Sequence[str], one_group: bool) -> dict[str, Off
         cells = [names[0], *line] if short else line
         try:
             group, topic, partition, offset = (cell.strip() for cell in cells)
-            found.setdefault(group, {})[topic, int(partition)] = int(offset)
+            found.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
             form = "topic,partition,offset" if one_group else "group,topic,partition,offset"
             raise CommandFailed(f"{FAILED}{path}: line {number} is not {form}: {','.join(line)}") from None

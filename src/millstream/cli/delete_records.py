@@ -9,8 +9,8 @@ from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.progress import progress
+from millstream.wire.topic_partition import TopicPartition
 
-Place = tuple[str, int]
 AT_ONCE = 200  # partitions in one request
 LARGEST = {"partition": common.LARGEST_INT32, "offset": common.LARGEST_INT64}
 
@@ -45,7 +45,7 @@ def command(
         from millstream.client.admin import Admin
         from millstream.wire.errors import KafkaError
 
-        outcome: dict[Place, int | KafkaError] = {}
+        outcome: dict[TopicPartition, int | KafkaError] = {}
         places = list(wanted)
         with progress("deleting", len(places), "partitions") as bar:
             for at in range(0, len(places), AT_ONCE):
@@ -57,7 +57,7 @@ def command(
     rows: list[list[Any]] = []
     failed = 0
     for topic, partition in wanted:
-        answer = outcome[topic, partition]
+        answer = outcome[TopicPartition(topic, partition)]
         entry: dict[str, Any] = {"topic": topic, "partition": partition}
         if isinstance(answer, KafkaError):
             failed += 1
@@ -73,7 +73,7 @@ def command(
     return 1 if failed else 0
 
 
-def parse_offsets(text: str) -> dict[Place, int]:
+def parse_offsets(text: str) -> dict[TopicPartition, int]:
     try:
         content = json.loads(text)
     except ValueError:
@@ -85,7 +85,7 @@ def parse_offsets(text: str) -> dict[Place, int]:
     entries = content.get("partitions")
     if not isinstance(entries, list):
         raise CommandFailed("Missing partitions field")
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     twice: list[str] = []
     for entry in entries:
         for name, kind in (("topic", str), ("partition", int), ("offset", int)):
@@ -95,7 +95,7 @@ def parse_offsets(text: str) -> dict[Place, int]:
                 raise CommandFailed(f"Field `{name}` must be a {'string' if kind is str else 'whole number'}")
             if not isinstance(entry[name], str) and not -1 <= entry[name] <= LARGEST[name]:
                 raise CommandFailed(f"Field `{name}` is out of range: {entry[name]}")
-        place = (entry["topic"], entry["partition"])
+        place = TopicPartition(entry["topic"], entry["partition"])
         if place in found:
             twice.append(f"{place[0]}-{place[1]}")
         found[place] = entry["offset"]

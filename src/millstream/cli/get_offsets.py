@@ -11,6 +11,7 @@ from millstream.cli import common
 from millstream.cli.common import INTERNAL_TOPICS
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.wire.topic_partition import TopicPartition
 
 REMOVED = {
     "--offsets": "each partition has one answer: leave it out",
@@ -91,7 +92,7 @@ def command(
         answers = list_offsets(
             cluster,
             {
-                (name, index): moment
+                TopicPartition(name, index): moment
                 for name, index in places
                 if cluster.topics[name].partitions[index].leader in cluster.nodes
             },

@@ -9,6 +9,7 @@ from millstream.cli import common
 from millstream.cli.common import INTERNAL_TOPICS, kafka_id
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.client.admin import Admin, PartitionState, Reassignment, Setting, TopicState
@@ -383,14 +384,17 @@ def describe_topics(
             p
             for p in state.partitions
             if not filters
-            or any(FILTER_RULES[rule](p, moves.get((name, p.index)), least, live) for rule in filters)
+            or any(
+                FILTER_RULES[rule](p, moves.get(TopicPartition(name, p.index)), least, live)
+                for rule in filters
+            )
         ]
         if filters and not chosen:
             continue
         if not filters:
             lines.append(topic_line(state, own, moves))
         if not only_overrides:
-            lines += [partition_line(name, p, moves.get((name, p.index))) for p in chosen]
+            lines += [partition_line(name, p, moves.get(TopicPartition(name, p.index))) for p in chosen]
         data.append(topic_facts(state, own, chosen, moves))
         rows += [
             [name, p.index, p.leader if p.leader >= 0 else "none", joined(p.replicas), joined(p.isr)]
@@ -399,7 +403,7 @@ def describe_topics(
     return Report(lines, data, ["Topic", "Partition", "Leader", "Replicas", "In sync"], rows)
 
 
-Moves = Mapping[tuple[str, int], "Reassignment"]
+Moves = Mapping[TopicPartition, "Reassignment"]
 
 
 def reassignments(admin: "Admin") -> Moves:
@@ -432,7 +436,7 @@ FILTER_RULES: dict[str, Rule] = {
 
 def topic_line(state: "TopicState", own: Mapping[str, str | None], moves: Moves) -> str:
     first = state.partitions[0] if state.partitions else None
-    factor = replication_factor(first, moves.get((state.name, first.index))) if first else 0
+    factor = replication_factor(first, moves.get(TopicPartition(state.name, first.index))) if first else 0
     identity = f"\tTopicId: {kafka_id(state.id)}" if state.id.int else ""
     configs = ",".join(f"{name}={value}" for name, value in own.items())
     return (
@@ -476,7 +480,7 @@ def topic_facts(
             "last_known_elr": None if p.last_known_elr is None else list(p.last_known_elr),
             "offline_replicas": list(p.offline),
         }
-        move = moves.get((state.name, p.index))
+        move = moves.get(TopicPartition(state.name, p.index))
         if move is not None:
             entry["adding_replicas"] = list(move.adding)
             entry["removing_replicas"] = list(move.removing)

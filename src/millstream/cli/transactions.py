@@ -9,12 +9,12 @@ import typer
 from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.client.transactions import ProducerState, Transactions
     from millstream.wire.errors import KafkaError
 
-Place = tuple[str, int]
 AT_ONCE = 500  # partitions in one request when many are searched
 MINUTE = 60_000
 
@@ -147,13 +147,13 @@ def command(
         elif action == "describe":
             report = describe_report(transactions, transactional_id)
         elif action == "describe-producers":
-            report = producers_report(transactions, (topic, partition or 0), broker_id)
+            report = producers_report(transactions, TopicPartition(topic, partition or 0), broker_id)
         elif action == "find-hanging":
             minutes = 15 if max_transaction_timeout is None else max_transaction_timeout
             report = hanging_report(transactions, topic, partition, broker_id, minutes)
         elif action == "abort":
             identity = (producer_id, producer_epoch, coordinator_epoch)
-            report = abort(transactions, (topic, partition or 0), start_offset, identity)
+            report = abort(transactions, TopicPartition(topic, partition or 0), start_offset, identity)
         else:
             report = terminate(transactions, transactional_id)
     emit(report, style)
@@ -258,7 +258,7 @@ def describe_report(transactions: "Transactions", transactional_id: str) -> Repo
 
 
 def producers_of(
-    transactions: "Transactions", place: Place, broker: int | None, what: str
+    transactions: "Transactions", place: TopicPartition, broker: int | None, what: str
 ) -> "list[ProducerState]":
     from millstream.wire.errors import KafkaError
 
@@ -271,7 +271,7 @@ def producers_of(
     return found
 
 
-def producers_report(transactions: "Transactions", place: Place, broker: int | None) -> Report:
+def producers_report(transactions: "Transactions", place: TopicPartition, broker: int | None) -> Report:
     asked = "leader" if broker is None else f"broker {broker}"
     what = f"Failed to describe producers for partition {place[0]}-{place[1]} on {asked}"
     data = [
@@ -294,7 +294,7 @@ def hanging_report(
     transactions: "Transactions", topic: str, partition: int | None, broker: int | None, minutes: int
 ) -> Report:
     now = round(time.time() * 1000)
-    candidates: list[tuple[Place, ProducerState]] = []
+    candidates: list[tuple[TopicPartition, ProducerState]] = []
     places = search_places(transactions, topic, partition, broker)
     for at in range(0, len(places), AT_ONCE):
         candidates += open_too_long(transactions, places[at : at + AT_ONCE], broker, now - minutes * MINUTE)
@@ -318,15 +318,15 @@ def hanging_report(
 
 def search_places(
     transactions: "Transactions", topic: str, partition: int | None, broker: int | None
-) -> list[Place]:
+) -> list[TopicPartition]:
     if topic and partition is not None:
-        return [(topic, partition)]
+        return [TopicPartition(topic, partition)]
     cluster = transactions.cluster
     problems = cluster.refresh([topic] if topic else None)
     for error in problems.values():
         fail("Failed to describe 1 topics", error)
     return [
-        (name, number)
+        TopicPartition(name, number)
         for name, known in sorted(cluster.topics.items())
         if not topic or name == topic
         for number, state in known.partitions.items()
@@ -335,8 +335,8 @@ def search_places(
 
 
 def open_too_long(
-    transactions: "Transactions", places: Sequence[Place], broker: int | None, before: int
-) -> "list[tuple[Place, ProducerState]]":
+    transactions: "Transactions", places: Sequence[TopicPartition], broker: int | None, before: int
+) -> "list[tuple[TopicPartition, ProducerState]]":
     from millstream.wire.errors import KafkaError
 
     found = []
@@ -350,8 +350,8 @@ def open_too_long(
 
 
 def without_owner(
-    transactions: "Transactions", candidates: "Sequence[tuple[Place, ProducerState]]"
-) -> "Iterable[tuple[Place, ProducerState]]":
+    transactions: "Transactions", candidates: "Sequence[tuple[TopicPartition, ProducerState]]"
+) -> "Iterable[tuple[TopicPartition, ProducerState]]":
     """Those that no coordinator knows of, or not with this partition: nobody is going to write their marker."""
     from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -359,7 +359,7 @@ def without_owner(
         return
     ids = {p.producer_id for _, p in candidates}
     owners = {t.producer_id: t.transactional_id for t in transactions.listed(producer_ids=ids)}
-    expected: dict[str, set[Place]] = {}
+    expected: dict[str, set[TopicPartition]] = {}
     for transactional_id in owners.values():
         try:
             expected[transactional_id] = set(transactions.describe(transactional_id).partitions)
@@ -378,7 +378,7 @@ def without_owner(
 
 def abort(
     transactions: "Transactions",
-    place: Place,
+    place: TopicPartition,
     start_offset: int | None,
     identity: tuple[int | None, int | None, int | None],
 ) -> Report:

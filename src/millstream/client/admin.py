@@ -13,6 +13,7 @@ from millstream.client.cluster import MOVED, Cluster, Node
 from millstream.client.errors import check, describe
 from millstream.client.messages import NO_ID
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 TOPIC = 2
 BROKER = 4
@@ -33,8 +34,6 @@ SOURCES = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-
-Place = tuple[str, int]  # topic, partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,9 @@ class LogFolder(NamedTuple):
     error: ErrorCode
     total_bytes: int
     usable_bytes: int
-    sizes: dict[Place, tuple[int, int, bool]]  # size, lag, whether it is a copy under way to another folder
+    sizes: dict[
+        TopicPartition, tuple[int, int, bool]
+    ]  # size, lag, whether it is a copy under way to another folder
 
 
 class Reassignment(NamedTuple):
@@ -212,12 +213,12 @@ class Admin:
             left = [name for name in left if name >= at.topic_name]
         return found
 
-    def reassignments(self) -> dict[Place, Reassignment]:
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Partitions that are moving between brokers just now."""
         answer = self._change("list_partition_reassignments", topics=None)
         check(answer.error_code, answer.error_message)
         return {
-            (str(t.name), int(p.partition_index)): Reassignment(
+            TopicPartition(str(t.name), int(p.partition_index)): Reassignment(
                 tuple(map(int, p.replicas)),
                 tuple(map(int, p.adding_replicas)),
                 tuple(map(int, p.removing_replicas)),
@@ -226,10 +227,10 @@ class Admin:
             for p in t.partitions
         }
 
-    def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         """Drop the records before an offset (-1: all there are). Answers with the new first offset."""
         left = dict(before)
-        found: dict[Place, int | KafkaError] = {}
+        found: dict[TopicPartition, int | KafkaError] = {}
         for topic in {topic for topic, _ in before}:
             problem = self.cluster.refresh([topic]).get(topic)
             for place in [place for place in left if place[0] == topic]:
@@ -340,7 +341,7 @@ class Admin:
             check(getattr(answer, "error_code", ErrorCode.none), subject=f"broker {broker}")
             for r in answer.results:
                 sizes = {
-                    (str(t.name), int(p.partition_index)): (
+                    TopicPartition(str(t.name), int(p.partition_index)): (
                         int(p.partition_size),
                         int(p.offset_lag),
                         bool(p.is_future_key),
@@ -405,7 +406,9 @@ class Admin:
                 found[name] = TopicState(name, topic.id, topic.internal, partitions)
         return found
 
-    def _delete_records(self, node_id: int, before: Mapping[Place, int]) -> dict[Place, int | KafkaError]:
+    def _delete_records(
+        self, node_id: int, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
         topics: dict[str, list[dict[str, int]]] = {}
         for (topic, partition), offset in before.items():
             topics.setdefault(topic, []).append({"partition_index": partition, "offset": offset})
@@ -414,10 +417,10 @@ class Admin:
             topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
             timeout=self._timeout_ms,
         )
-        found: dict[Place, int | KafkaError] = {}
+        found: dict[TopicPartition, int | KafkaError] = {}
         for t in answer.topics:
             for p in t.partitions:
-                place = (str(t.name), int(p.partition_index))
+                place = TopicPartition(str(t.name), int(p.partition_index))
                 if p.error_code is ErrorCode.none:
                     found[place] = int(p.low_watermark)
                 else:

@@ -19,6 +19,7 @@ from millstream.client.connection import Connection
 from millstream.client.errors import Unreachable, check, describe, retriable
 from millstream.client.messages import NO_ID
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 Result = TypeVar("Result")
 
@@ -255,16 +256,18 @@ class Cluster:
         found = self.topics.get(name)
         return NO_ID if found is None else found.id
 
-    def by_leader(self, partitions: Iterable[tuple[str, int]]) -> dict[int, list[tuple[str, int]]]:
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """The partitions grouped by the broker that leads them; tries until each has one."""
         wanted = list(partitions)
         retry = self.retry()
         asked = False
         while True:
-            groups: dict[int, list[tuple[str, int]]] = {}
+            groups: dict[int, list[TopicPartition]] = {}
             try:
                 for topic, partition in wanted:
-                    groups.setdefault(self.leader(topic, partition).leader, []).append((topic, partition))
+                    groups.setdefault(self.leader(topic, partition).leader, []).append(
+                        TopicPartition(topic, partition)
+                    )
                 return groups
             except KafkaError as error:
                 missing = error.code is ErrorCode.unknown_topic_or_partition

@@ -24,6 +24,7 @@ from millstream.wire.client_messages import (
 from millstream.wire.client_messages import Fetched as Fetched
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import ABORT_MARKER, control_type, iter_batches, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 
 class Fetcher:
@@ -47,7 +48,7 @@ class Fetcher:
         self._rack = rack
         self._retry: Retry | None = None
 
-    def poll(self, positions: Mapping[tuple[str, int], int], max_wait_ms: int = 500) -> list[Fetched]:
+    def poll(self, positions: Mapping[TopicPartition, int], max_wait_ms: int = 500) -> list[Fetched]:
         """One round. Partitions whose leader moved are missing from the answer and found again by the next round; if
         that goes on for longer than the client's patience, the error is raised. Other errors of a partition
         (offset_out_of_range above all) are in its answer, for the caller to decide."""
@@ -83,7 +84,7 @@ class Fetcher:
         return found
 
     def _ask(
-        self, node_id: int, positions: Mapping[tuple[str, int], int], max_wait_ms: int
+        self, node_id: int, positions: Mapping[TopicPartition, int], max_wait_ms: int
     ) -> tuple[Connection, int]:
         cluster = self._cluster
         topics: dict[str, dict[int, Position]] = {}

@@ -16,11 +16,11 @@ from millstream.client.connection import Connection
 from millstream.client.errors import check, describe, retriable
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT16, INT32, Malformed, read_bytes
+from millstream.wire.topic_partition import TopicPartition
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 NAMES_ONLY = 9  # the last version of OffsetCommit and OffsetFetch that speaks of topics by name
 
-Place = tuple[str, int]  # topic, partition
 Result = TypeVar("Result")
 
 
@@ -37,8 +37,8 @@ class Member:
     instance_id: str | None
     client_id: str
     host: str
-    assignment: tuple[Place, ...]
-    target: tuple[Place, ...] = ()
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
     epoch: int | None = None
     upgraded: bool | None = None  # in a group of the newer protocol: whether the member speaks it too
 
@@ -235,12 +235,12 @@ class Groups:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def committed(
-        self, group_id: str, places: Iterable[Place] | None = None
-    ) -> dict[Place, Committed | KafkaError]:
+        self, group_id: str, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed | KafkaError]:
         """What the group has committed, everywhere or for some partitions. What has no offset is left out."""
         topics = None if places is None else places_by_topic(places)
 
-        def ask(connection: Connection) -> dict[Place, Committed | KafkaError]:
+        def ask(connection: Connection) -> dict[TopicPartition, Committed | KafkaError]:
             asked = (
                 None
                 if topics is None
@@ -256,10 +256,10 @@ class Groups:
             )
             body = answer.groups[0] if hasattr(answer, "groups") else answer
             check(getattr(body, "error_code", ErrorCode.none), subject=f"the offsets of group {group_id}")
-            found: dict[Place, Committed | KafkaError] = {}
+            found: dict[TopicPartition, Committed | KafkaError] = {}
             for t in body.topics:
                 for p in t.partitions:
-                    place = (str(t.name), int(p.partition_index))
+                    place = TopicPartition(str(t.name), int(p.partition_index))
                     if p.error_code is not ErrorCode.none:
                         found[place] = KafkaError(p.error_code, describe(p.error_code))
                     elif p.committed_offset >= 0:
@@ -270,13 +270,16 @@ class Groups:
         return self._coordinators.ask(group_id, ask)
 
     def commit(
-        self, group_id: str, offsets: Mapping[Place, int], metadata: Mapping[Place, str] | None = None
-    ) -> dict[Place, KafkaError | None]:
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Commit for a group without members, with the texts that go with some of the offsets. The broker refuses a group
         that has members."""
         topics = offsets_by_topic(offsets, metadata or {})
 
-        def ask(connection: Connection) -> dict[Place, KafkaError | None]:
+        def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
             answer = connection.request(
                 "offset_commit",
                 up_to=NAMES_ONLY,
@@ -289,14 +292,16 @@ class Groups:
 
         return self._coordinators.ask(group_id, ask) if topics else {}
 
-    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, KafkaError | None]:
+    def delete_offsets(
+        self, group_id: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Forget what was committed for some partitions. Raises what concerns the group as a whole."""
         topics = [
             {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
             for name, numbers in places_by_topic(places).items()
         ]
 
-        def ask(connection: Connection) -> dict[Place, KafkaError | None]:
+        def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
             answer = connection.request("offset_delete", group_id=group_id, topics=topics)
             check(answer.error_code, subject=f"group {group_id}")
             return _per_partition(answer, f"group {group_id}")
@@ -313,9 +318,9 @@ def _delete(group_id: str, connection: Connection) -> None:
         check(result.error_code, subject=f"group {group_id}")
 
 
-def _per_partition(answer: Any, subject: str) -> dict[Place, KafkaError | None]:
+def _per_partition(answer: Any, subject: str) -> dict[TopicPartition, KafkaError | None]:
     """Answers per partition; one that means that the coordinator has moved concerns the whole request."""
-    found: dict[Place, KafkaError | None] = {}
+    found: dict[TopicPartition, KafkaError | None] = {}
     for t in answer.topics:
         for p in t.partitions:
             if p.error_code in _COORDINATOR_MOVED:
@@ -323,11 +328,13 @@ def _per_partition(answer: Any, subject: str) -> dict[Place, KafkaError | None]:
             error = None
             if p.error_code is not ErrorCode.none:
                 error = KafkaError(p.error_code, describe(p.error_code))
-            found[str(t.name), int(p.partition_index)] = error
+            found[TopicPartition(str(t.name), int(p.partition_index))] = error
     return found
 
 
-def offsets_by_topic(offsets: Mapping[Place, int], metadata: Mapping[Place, str]) -> list[dict[str, Any]]:
+def offsets_by_topic(
+    offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
+) -> list[dict[str, Any]]:
     """Offsets to commit, as requests have them."""
     return [
         {
@@ -335,9 +342,9 @@ def offsets_by_topic(offsets: Mapping[Place, int], metadata: Mapping[Place, str]
             "partitions": [
                 {
                     "partition_index": number,
-                    "committed_offset": offsets[name, number],
+                    "committed_offset": offsets[TopicPartition(name, number)],
                     "committed_leader_epoch": -1,
-                    "committed_metadata": metadata.get((name, number), ""),
+                    "committed_metadata": metadata.get(TopicPartition(name, number), ""),
                 }
                 for number in numbers
             ],
@@ -346,27 +353,31 @@ def offsets_by_topic(offsets: Mapping[Place, int], metadata: Mapping[Place, str]
     ]
 
 
-def places_by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def places_by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
     return topics
 
 
-def _places(assignment: Any) -> tuple[Place, ...]:
-    return tuple((str(t.topic_name), int(n)) for t in assignment.topic_partitions for n in t.partitions)
+def _places(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(str(t.topic_name), int(n)) for t in assignment.topic_partitions for n in t.partitions
+    )
 
 
-def parse_assignment(data: bytes) -> tuple[Place, ...]:
+def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions in what a classic group's leader gave to a member: a version, then topics with their partitions."""
-    found: list[Place] = []
+    found: list[TopicPartition] = []
     try:
         count = INT32.unpack_from(data, 2)[0] if data else 0
         at = 6
         for _ in range(count):
             name, at = read_bytes(data, at + 2, INT16.unpack_from(data, at)[0])
             partitions = INT32.unpack_from(data, at)[0]
-            found += [(name.decode(), n) for n in struct.unpack_from(f">{partitions}i", data, at + 4)]
+            found += [
+                TopicPartition(name.decode(), n) for n in struct.unpack_from(f">{partitions}i", data, at + 4)
+            ]
             at += 4 + 4 * partitions
     except (Malformed, struct.error, UnicodeDecodeError):
         return ()  # another client's own format

@@ -14,16 +14,10 @@ from typing import Any
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check
-from millstream.client.groups import (
-    GROUP,
-    NAMES_ONLY,
-    Coordinators,
-    Place,
-    parse_assignment,
-    places_by_topic,
-)
+from millstream.client.groups import GROUP, NAMES_ONLY, Coordinators, parse_assignment, places_by_topic
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT16, INT32, read_bytes
+from millstream.wire.topic_partition import TopicPartition
 
 PROTOCOL = "range"
 GRACE = 5.0  # what a join may take beyond the rebalance timeout
@@ -48,7 +42,7 @@ class Membership:
         instance_id: str | None = None,
     ) -> None:
         self.group_id = group_id
-        self.assignment: tuple[Place, ...] = ()
+        self.assignment: tuple[TopicPartition, ...] = ()
         self._topics = topics
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -78,7 +72,7 @@ class Membership:
                 self._notice(error)
         return not self._joined
 
-    def join(self) -> tuple[Place, ...]:
+    def join(self) -> tuple[TopicPartition, ...]:
         """Join, wait for the others, and say which partitions are ours now."""
         while not self._joined:
             try:
@@ -94,7 +88,7 @@ class Membership:
             self._next_beat = time.monotonic() + self._heartbeat
         return self.assignment
 
-    def commit(self, offsets: Mapping[Place, int]) -> bool:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit as this member. False if the group has gone on without it: then others have these partitions."""
         if not offsets:
             return True
@@ -104,7 +98,7 @@ class Membership:
                 "partitions": [
                     {
                         "partition_index": number,
-                        "committed_offset": offsets[name, number],
+                        "committed_offset": offsets[TopicPartition(name, number)],
                         "committed_leader_epoch": -1,
                         "committed_metadata": "",
                     }
@@ -211,9 +205,9 @@ class Membership:
 
 def range_shares(
     wishes: Mapping[str, Iterable[str]], partitions: Mapping[str, int]
-) -> dict[str, list[Place]]:
+) -> dict[str, list[TopicPartition]]:
     """Each topic's partitions in one piece per member, the first members one more where it does not come out even."""
-    shares: dict[str, list[Place]] = {member: [] for member in wishes}
+    shares: dict[str, list[TopicPartition]] = {member: [] for member in wishes}
     for topic in sorted(partitions):
         takers = sorted(member for member, topics in wishes.items() if topic in topics)
         if not takers:
@@ -222,7 +216,7 @@ def range_shares(
         at = 0
         for index, member in enumerate(takers):
             count = each + (index < more)
-            shares[member] += [(topic, number) for number in range(at, at + count)]
+            shares[member] += [TopicPartition(topic, number) for number in range(at, at + count)]
             at += count
     return shares
 
@@ -243,7 +237,7 @@ def decode_subscription(data: bytes) -> list[str]:
     return topics
 
 
-def encode_assignment(places: Iterable[Place]) -> bytes:
+def encode_assignment(places: Iterable[TopicPartition]) -> bytes:
     parts = []
     topics = places_by_topic(places)
     for name, numbers in topics.items():

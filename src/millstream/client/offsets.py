@@ -6,6 +6,7 @@ from typing import NamedTuple
 from millstream.client.cluster import MOVED, Cluster
 from millstream.client.errors import describe
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
@@ -27,15 +28,15 @@ class Offset(NamedTuple):
 
 def list_offsets(
     cluster: Cluster,
-    wanted: Mapping[tuple[str, int], int],
+    wanted: Mapping[TopicPartition, int],
     *,
     read_committed: bool = False,
     timeout: float | None = None,
-) -> dict[tuple[str, int], Offset]:
+) -> dict[TopicPartition, Offset]:
     """The offset of each (topic, partition) for a timestamp in milliseconds, or for one of the constants above."""
     oldest = max((_FIRST_VERSION.get(timestamp, 0) for timestamp in wanted.values()), default=0)
     left = dict(wanted)
-    found: dict[tuple[str, int], Offset] = {}
+    found: dict[TopicPartition, Offset] = {}
     retry = cluster.retry(timeout)
     while True:
         problem: KafkaError | None = None
@@ -65,8 +66,8 @@ def list_offsets(
 
 
 def _ask(
-    cluster: Cluster, node_id: int, wanted: Mapping[tuple[str, int], int], oldest: int, read_committed: bool
-) -> dict[tuple[str, int], Offset | KafkaError]:
+    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], oldest: int, read_committed: bool
+) -> dict[TopicPartition, Offset | KafkaError]:
     connection = cluster.connection(node_id)
     connection.version("list_offsets", at_least=oldest)
     topics: dict[str, list[dict[str, int]]] = {}
@@ -80,10 +81,10 @@ def _ask(
         topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         timeout=round(cluster.config.request_timeout * 1000),
     )
-    found: dict[tuple[str, int], Offset | KafkaError] = {}
+    found: dict[TopicPartition, Offset | KafkaError] = {}
     for topic in answer.topics:
         for part in topic.partitions:
-            key = (str(topic.name), int(part.partition_index))
+            key = TopicPartition(str(topic.name), int(part.partition_index))
             if part.error_code is ErrorCode.none:
                 found[key] = Offset(
                     int(part.offset), int(part.timestamp), int(getattr(part, "leader_epoch", -1))

@@ -30,9 +30,9 @@ from millstream.wire.client_messages import (
 from millstream.wire.compression import NONE
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
+from millstream.wire.topic_partition import TopicPartition
 
 Batch = bytearray | memoryview
-Place = tuple[str, int]  # topic, partition
 
 _PRODUCER_AT = 43
 _PRODUCER = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
@@ -50,9 +50,9 @@ class Sent(NamedTuple):
 class Sending:
     """Batches on their way: those without an outcome, who was asked for which, and what is known already."""
 
-    left: dict[Place, Batch]
-    asked: list[tuple[Connection, int, list[Place]]]
-    known: "dict[Place, Sent | KafkaError]"
+    left: dict[TopicPartition, Batch]
+    asked: list[tuple[Connection, int, list[TopicPartition]]]
+    known: "dict[TopicPartition, Sent | KafkaError]"
 
 
 class Producer:
@@ -83,19 +83,21 @@ class Producer:
         self._create_topics = create_topics
         self.producer_id = -1
         self.producer_epoch = -1
-        self._sequences: dict[Place, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
 
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sent:
         """Records of one partition, as one batch."""
         batch = encode_batch(records, self._codec, level=self._level)
-        return self.send_batches({(topic, partition): batch})[topic, partition]
+        return self.send_batches({TopicPartition(topic, partition): batch})[TopicPartition(topic, partition)]
 
-    def send_batches(self, batches: Mapping[Place, Batch], timeout: float | None = None) -> dict[Place, Sent]:
+    def send_batches(
+        self, batches: Mapping[TopicPartition, Batch], timeout: float | None = None
+    ) -> dict[TopicPartition, Sent]:
         """One finished batch per partition. Returns when all are acknowledged; an error that does not pass is raised
         after the others have been dealt with, and names its partition."""
         return self.finish(self.start(batches), timeout)
 
-    def start(self, batches: Mapping[Place, Batch]) -> Sending:
+    def start(self, batches: Mapping[TopicPartition, Batch]) -> Sending:
         """Send one finished batch per partition without waiting. Until `finish` is called with what this returns, the
         batches stay as they are and the cluster is not used for anything else."""
         for topic in {topic for topic, _ in batches}:
@@ -106,11 +108,11 @@ class Producer:
         left = dict(batches)
         return Sending(left, *self._launch(left))
 
-    def finish(self, sending: Sending, timeout: float | None = None) -> dict[Place, Sent]:
+    def finish(self, sending: Sending, timeout: float | None = None) -> dict[TopicPartition, Sent]:
         """Wait until all that was started is acknowledged, and send again what got lost."""
         cluster = self._cluster
         left, asked, known = sending.left, sending.asked, sending.known
-        sent: dict[Place, Sent] = {}
+        sent: dict[TopicPartition, Sent] = {}
         fatal: KafkaError | None = None
         retry = cluster.retry(timeout)
         while left:
@@ -140,11 +142,11 @@ class Producer:
     # --- one round ---------------------------------------------------------------------------------------------------
 
     def _launch(
-        self, left: Mapping[Place, Batch]
-    ) -> tuple[list[tuple[Connection, int, list[Place]]], dict[Place, Sent | KafkaError]]:
+        self, left: Mapping[TopicPartition, Batch]
+    ) -> tuple[list[tuple[Connection, int, list[TopicPartition]]], dict[TopicPartition, Sent | KafkaError]]:
         """Send everything to whoever leads it."""
-        outcomes: dict[Place, Sent | KafkaError] = {}
-        asked: list[tuple[Connection, int, list[Place]]] = []
+        outcomes: dict[TopicPartition, Sent | KafkaError] = {}
+        asked: list[tuple[Connection, int, list[TopicPartition]]] = []
         for node_id, places in self._cluster.by_leader(left).items():
             try:
                 connection, version = self._ask(node_id, {place: left[place] for place in places})
@@ -154,8 +156,10 @@ class Producer:
         return asked, outcomes
 
     def _land(
-        self, asked: list[tuple[Connection, int, list[Place]]], outcomes: dict[Place, Sent | KafkaError]
-    ) -> dict[Place, Sent | KafkaError]:
+        self,
+        asked: list[tuple[Connection, int, list[TopicPartition]]],
+        outcomes: dict[TopicPartition, Sent | KafkaError],
+    ) -> dict[TopicPartition, Sent | KafkaError]:
         """Collect the answers."""
         for connection, version, places in asked:
             if self._acks == 0:
@@ -174,11 +178,11 @@ class Producer:
             outcomes.update(self._outcomes(answer))
         return outcomes
 
-    def _ask(self, node_id: int, batches: Mapping[Place, Batch]) -> tuple[Connection, int]:
+    def _ask(self, node_id: int, batches: Mapping[TopicPartition, Batch]) -> tuple[Connection, int]:
         connection = self._cluster.connection(node_id)
         return connection, self._pack_and_send(connection, batches)
 
-    def _pack_and_send(self, connection: Connection, batches: Mapping[Place, Batch]) -> int:
+    def _pack_and_send(self, connection: Connection, batches: Mapping[TopicPartition, Batch]) -> int:
         """Returns the version in which the request went out."""
         cluster = self._cluster
         topics: dict[str, dict[int, Any]] = {}
@@ -193,14 +197,14 @@ class Producer:
             connection.no_answer_expected()
         return version
 
-    def _outcomes(self, answer: Any) -> dict[Place, Sent | KafkaError]:
-        found: dict[Place, Sent | KafkaError] = {}
+    def _outcomes(self, answer: Any) -> dict[TopicPartition, Sent | KafkaError]:
+        found: dict[TopicPartition, Sent | KafkaError] = {}
         for topic in answer.responses:
             name = getattr(topic, "name", None) or self._cluster.topic_names.get(
                 getattr(topic, "topic_id", NO_ID), ""
             )
             for part in topic.partition_responses:
-                place = (str(name), int(part.index))
+                place = TopicPartition(str(name), int(part.index))
                 code = part.error_code
                 if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                     found[place] = Sent(
@@ -215,14 +219,14 @@ class Producer:
 
     # --- producer id and sequences -------------------------------------------------------------------------------------
 
-    def _stamp(self, place: Place, batch: Batch) -> None:
+    def _stamp(self, place: TopicPartition, batch: Batch) -> None:
         if self.producer_id < 0:
             self._begin()
         sequence = self._sequences.get(place, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
         batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
 
-    def _settle(self, place: Place, batch: Batch, outcome: Sent | KafkaError) -> None:
+    def _settle(self, place: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
         if not self._idempotent:
             return
         if isinstance(outcome, Sent):

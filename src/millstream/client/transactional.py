@@ -19,8 +19,9 @@ from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
 from millstream.client.groups import GROUP, TRANSACTION, Coordinators, offsets_by_topic, places_by_topic
 from millstream.client.messages import exchange
-from millstream.client.producer import Batch, Place, Producer, Sending
+from millstream.client.producer import Batch, Producer, Sending
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 BUSY_PAUSE = 0.01  # the coordinator still writes the end of the last transaction, which takes milliseconds
 
@@ -71,18 +72,20 @@ class TransactionalProducer(Producer):
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(cluster, TRANSACTION)
         self._groups = Coordinators(cluster, GROUP)
-        self._announced: set[Place] = set()
+        self._announced: set[TopicPartition] = set()
 
     @classmethod
     def resume(cls, cluster: Cluster, handle: Handle) -> "TransactionalProducer":
         """Go on with a transaction that is open."""
         producer = cls(cluster, handle.transactional_id)
         producer.producer_id, producer.producer_epoch = handle.producer_id, handle.producer_epoch
-        producer._sequences = {(topic, partition): number for topic, partition, number in handle.sequences}
+        producer._sequences = {
+            TopicPartition(topic, partition): number for topic, partition, number in handle.sequences
+        }
         producer._announced = set(producer._sequences)
         return producer
 
-    def handle(self, places: Iterable[Place] = ()) -> Handle:
+    def handle(self, places: Iterable[TopicPartition] = ()) -> Handle:
         """The open transaction, to be resumed elsewhere; `places` are where more will be written."""
         numbers = tuple((*place, self._sequences.get(place, 0)) for place in places)
         return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers)
@@ -109,7 +112,7 @@ class TransactionalProducer(Producer):
         self._sequences.clear()
         self._announced.clear()
 
-    def announce(self, places: Iterable[Place]) -> None:
+    def announce(self, places: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction; batches do so by themselves."""
         new = [place for place in places if place not in self._announced]
         if not new:
@@ -139,7 +142,10 @@ class TransactionalProducer(Producer):
         self._announced.update(new)
 
     def commit_offsets(
-        self, group: str, offsets: Mapping[Place, int], metadata: Mapping[Place, str] | None = None
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str] | None = None,
     ) -> None:
         """Make a group's offsets, and the texts that go with some of them, part of the transaction: they are there with its
         records, or neither is. For a group without members."""
@@ -183,7 +189,7 @@ class TransactionalProducer(Producer):
     def abort(self) -> None:
         self._end(False)
 
-    def start(self, batches: Mapping[Place, Batch]) -> Sending:
+    def start(self, batches: Mapping[TopicPartition, Batch]) -> Sending:
         for topic in {topic for topic, _ in batches}:
             self._cluster.topic(topic, create=self._create_topics)
         self.announce(batches)
@@ -230,7 +236,7 @@ def _unless_busy(act: Any, connection: Connection) -> Any:
 
 
 def send_all(
-    cluster: Cluster, place: Place, batches: Sequence[tuple[Handle, Batch]]
+    cluster: Cluster, place: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
 ) -> dict[str, KafkaError]:
     """One more batch for each of these transactions, all into one partition that they have announced, all requests
     ahead of their answers. Returns what went wrong, by transactional id; errors that pass are tried again."""
@@ -253,7 +259,7 @@ def send_all(
 
 
 def _send_round(
-    cluster: Cluster, place: Place, batches: Sequence[tuple[Handle, Batch]]
+    cluster: Cluster, place: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
 ) -> dict[str, KafkaError | None]:
     outcomes: dict[str, KafkaError | None] = {}
     producers = [(TransactionalProducer.resume(cluster, handle), batch) for handle, batch in batches]

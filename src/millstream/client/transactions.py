@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
-from millstream.client.groups import TRANSACTION, Coordinators, Place, places_by_topic
+from millstream.client.groups import TRANSACTION, Coordinators, places_by_topic
 from millstream.client.messages import exchange
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import (
@@ -24,6 +24,7 @@ from millstream.wire.primitives import (
     read_count,
     skip_tags,
 )
+from millstream.wire.topic_partition import TopicPartition
 
 
 class TransactionListing(NamedTuple):
@@ -41,7 +42,7 @@ class TransactionState(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int | None
-    partitions: tuple[Place, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 class ProducerState(NamedTuple):
@@ -118,18 +119,18 @@ class Transactions:
         return self._coordinators.ask(transactional_id, ask)
 
     def producers(
-        self, places: Iterable[Place], broker: int | None = None
-    ) -> dict[Place, list[ProducerState] | KafkaError]:
+        self, places: Iterable[TopicPartition], broker: int | None = None
+    ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         """The producers that partitions remember, as their leaders (or one broker) know them."""
         wanted = list(places)
         groups = {broker: wanted} if broker is not None else self.cluster.by_leader(wanted)
-        found: dict[Place, list[ProducerState] | KafkaError] = {}
+        found: dict[TopicPartition, list[ProducerState] | KafkaError] = {}
         for node_id, group in groups.items():
             topics = [{"name": name, "partition_indexes": n} for name, n in places_by_topic(group).items()]
             answer = self.cluster.persistently(partial(self._producers, node_id, topics))
             for t in answer.topics:
                 for p in t.partitions:
-                    place = (str(t.name), int(p.partition_index))
+                    place = TopicPartition(str(t.name), int(p.partition_index))
                     if p.error_code is not ErrorCode.none:
                         text = describe(p.error_code, p.error_message, f"partition {place[0]}-{place[1]}")
                         found[place] = KafkaError(p.error_code, text)
@@ -142,7 +143,9 @@ class Transactions:
             self.cluster.refresh([])
         return self.cluster.connection(node_id).request("describe_producers", topics=topics)
 
-    def abort(self, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def abort(
+        self, place: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
         """Write an abort marker into one partition, in the name of a coordinator of that epoch."""
         marker = {
             "producer_id": producer_id,
@@ -206,12 +209,12 @@ def _read_described(body: memoryview, transactional_id: str, coordinator: int) -
     state, at = read_compact_string(body, at)
     timeout_ms, start_ms, producer_id, epoch = _DESCRIBED.unpack_from(body, at)
     topics, at = read_count(body, at + _DESCRIBED.size, True)
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     for _ in range(topics):
         name, at = read_compact_string(body, at)
         indexes, at = read_count(body, at, True)
         for _ in range(indexes):
-            places.append(((name or b"").decode(), INT32.unpack_from(body, at)[0]))
+            places.append(TopicPartition((name or b"").decode(), INT32.unpack_from(body, at)[0]))
             at += 4
         at = skip_tags(body, at)
     return TransactionState(

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from millstream.cluster.metadata_records import Endpoint
 from millstream.wire.errors import ErrorCode
+from millstream.wire.topic_partition import TopicPartition
 
 TopicRef = str | UUID
 R = TypeVar("R", covariant=True)
@@ -179,15 +180,15 @@ class SetConfigs(Command[dict[Resource, Result]]):
 
 
 @dataclass(slots=True, eq=False)
-class ElectLeaders(Command[dict[tuple[str, int], Result]]):
+class ElectLeaders(Command[dict[TopicPartition, Result]]):
     """Reply: dict[(topic name, partition), Result]; with partitions=None those that need no election are left out."""
 
-    partitions: Sequence[tuple[str, int]] | None
+    partitions: Sequence[TopicPartition] | None
     unclean: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class AlterReassignments(Command[dict[tuple[str, int], Result]]):
+class AlterReassignments(Command[dict[TopicPartition, Result]]):
     """Moves replicas; replicas=None cancels. Reply: dict[(topic name, partition), Result]."""
 
     partitions: Sequence[tuple[str, int, Sequence[int] | None]]

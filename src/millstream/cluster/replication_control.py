@@ -26,6 +26,7 @@ from millstream.cluster.partitions import (
 )
 from millstream.cluster.topics import check_replicas
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 
 class _Rules:
@@ -51,22 +52,24 @@ def elect_leaders(image: Image, command: ElectLeaders, context: Context) -> Deci
     wanted = command.partitions
     if wanted is None:
         wanted = [
-            (t.name, p.index) for t in image.topics_by_id.values() for p in image.partitions[t.topic_id]
+            TopicPartition(t.name, p.index)
+            for t in image.topics_by_id.values()
+            for p in image.partitions[t.topic_id]
         ]
     rules = _Rules(image, context)
-    records: dict[tuple[str, int], Record] = {}
-    replies: dict[tuple[str, int], Result] = {}
+    records: dict[TopicPartition, Record] = {}
+    replies: dict[TopicPartition, Result] = {}
     for name, index in wanted:
-        if (name, index) in replies:
+        if TopicPartition(name, index) in replies:
             continue
         try:
             partition = _partition(image, name, index)
             new = _elected(partition, rules.of(partition.topic_id), command.unclean)
-            records[name, index] = new
-            replies[name, index] = OK
+            records[TopicPartition(name, index)] = new
+            replies[TopicPartition(name, index)] = OK
         except KafkaError as problem:
             if command.partitions is not None or problem.code is not ErrorCode.election_not_needed:
-                replies[name, index] = Result(problem.code, problem.message or None)
+                replies[TopicPartition(name, index)] = Result(problem.code, problem.message or None)
     return Decision(list(records.values()), replies)
 
 
@@ -105,10 +108,10 @@ def _elected(old: Partition, rules: Rules, unclean: bool) -> Partition:
 
 def alter_reassignments(image: Image, command: AlterReassignments, context: Context) -> Decision:
     rules = _Rules(image, context)
-    records: dict[tuple[str, int], Record] = {}
-    replies: dict[tuple[str, int], Result] = {}
+    records: dict[TopicPartition, Record] = {}
+    replies: dict[TopicPartition, Result] = {}
     for name, index, target in command.partitions:
-        key = (name, index)
+        key = TopicPartition(name, index)
         try:
             if key in replies:
                 records.pop(key, None)

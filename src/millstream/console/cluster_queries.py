@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.client import Cluster
-from millstream.client.groups import GROUP, NAMES_ONLY, Groups, Place
+from millstream.client.groups import GROUP, NAMES_ONLY, Groups
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 AT_ONCE = 2000  # partitions, or groups, in one request
 Item = TypeVar("Item")
@@ -18,22 +19,22 @@ class GroupSummary(NamedTuple):
     members: int
 
 
-def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list[Place]]:
+def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list[TopicPartition]]:
     """Partitions by the broker that leads them, from the metadata at hand; those without a leader are left out."""
-    groups: dict[int, list[Place]] = {}
+    groups: dict[int, list[TopicPartition]] = {}
     for name in cluster.topics if topics is None else topics:
         topic = cluster.topics.get(name)
         if topic is None:
             continue
         for index, partition in topic.partitions.items():
             if partition.leader in cluster.nodes:
-                groups.setdefault(partition.leader, []).append((name, index))
+                groups.setdefault(partition.leader, []).append(TopicPartition(name, index))
     return groups
 
 
-def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) -> dict[Place, int]:
+def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
     """The offset of every partition of these topics (None: of all known) for a moment or EARLIEST or LATEST."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for node_id, places in led(cluster, topics).items():
         for part in _parts(places):
             try:
@@ -50,13 +51,13 @@ def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) 
                 name = str(topic.name)
                 for p in topic.partitions:
                     if p.error_code is ErrorCode.none:
-                        found[name, int(p.partition_index)] = int(p.offset)
+                        found[TopicPartition(name, int(p.partition_index))] = int(p.offset)
     return found
 
 
-def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Place, int]]:
+def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """What groups have committed: few requests for many groups where the broker takes them together."""
-    found: dict[str, dict[Place, int]] = {}
+    found: dict[str, dict[TopicPartition, int]] = {}
     for node_id, names in coordinators(cluster, group_ids).items():
         connection = cluster.connection(node_id)
         if connection.version("offset_fetch", up_to=NAMES_ONLY) < 8:
@@ -73,7 +74,7 @@ def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Plac
             for group in answer.groups:
                 if group.error_code is ErrorCode.none:
                     found[str(group.group_id)] = {
-                        (str(t.name), int(p.partition_index)): int(p.committed_offset)
+                        TopicPartition(str(t.name), int(p.partition_index)): int(p.committed_offset)
                         for t in group.topics
                         for p in t.partitions
                         if p.error_code is ErrorCode.none and p.committed_offset >= 0
@@ -129,7 +130,9 @@ def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSumm
     return found
 
 
-def lags(positions: Mapping[Place, int], ends: Mapping[Place, int]) -> dict[Place, int]:
+def lags(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     return {place: max(0, ends[place] - offset) for place, offset in positions.items() if place in ends}
 
 
@@ -141,7 +144,7 @@ def _offers(connection: Any, api: str) -> bool:
         return False
 
 
-def _by_topic(places: Iterable[Place], moment: int) -> list[dict[str, Any]]:
+def _by_topic(places: Iterable[TopicPartition], moment: int) -> list[dict[str, Any]]:
     topics: dict[str, list[dict[str, int]]] = {}
     for name, index in places:
         entry = {"partition_index": index, "current_leader_epoch": -1, "timestamp": moment}

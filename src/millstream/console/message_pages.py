@@ -17,6 +17,7 @@ from millstream.client.fetch import next_offset
 from millstream.console import cluster_queries
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 Positions = dict[int, int]  # partition -> offset
 
@@ -66,8 +67,8 @@ def bounds(cluster: Cluster, name: str, partition: int | None) -> _Bounds:
     ends = cluster_queries.offsets(cluster, LATEST, [name])
     chosen = [partition] if partition is not None else list(topic.partitions)
     return _Bounds(
-        {p: starts[name, p] for p in chosen if (name, p) in starts and (name, p) in ends},
-        {p: ends[name, p] for p in chosen if (name, p) in starts and (name, p) in ends},
+        {p: starts[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
+        {p: ends[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
     )
 
 
@@ -75,7 +76,10 @@ def at_time(cluster: Cluster, name: str, partition: int | None, moment: int) -> 
     """The first offset at or after a moment in each partition; the end where there is none."""
     _, ends = bounds(cluster, name, partition)
     found = cluster_queries.offsets(cluster, moment, [name])
-    return {p: found[name, p] if found.get((name, p), -1) >= 0 else end for p, end in ends.items()}
+    return {
+        p: found[TopicPartition(name, p)] if found.get(TopicPartition(name, p), -1) >= 0 else end
+        for p, end in ends.items()
+    }
 
 
 def after(
@@ -223,7 +227,9 @@ class _Collector:
         records: dict[int, list[Record]] = {p: [] for p in windows}
         left = set(windows)
         while left and self._room > 0 and time.monotonic() < self._deadline:
-            answers = self._fetcher.poll({(self._topic, p): positions[p] for p in left}, max_wait_ms=200)
+            answers = self._fetcher.poll(
+                {TopicPartition(self._topic, p): positions[p] for p in left}, max_wait_ms=200
+            )
             for answer in answers:
                 p = answer.partition
                 if answer.error is not ErrorCode.none:
@@ -274,14 +280,14 @@ def follow(
 ) -> None:
     """The live tail: `deliver` gets new records, at most so many a round, and how many were left out. What is written after
     `started` was called is new."""
-    positions = {(name, p): end for p, end in bounds(cluster, name, partition).ends.items()}
+    positions = {TopicPartition(name, p): end for p, end in bounds(cluster, name, partition).ends.items()}
     started()
     fetcher = Fetcher(cluster, max_bytes=4 << 20)
     while not stopped():
         fresh: list[Found] = []
         skipped = 0
         for answer in fetcher.poll(positions, max_wait_ms=400):
-            place = (name, answer.partition)
+            place = TopicPartition(name, answer.partition)
             if answer.error is ErrorCode.offset_out_of_range:
                 positions[place] = max(answer.log_start_offset, 0)
                 continue

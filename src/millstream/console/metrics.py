@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.http.metrics import Page, Sample
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.console.context import Console
@@ -97,7 +98,7 @@ def _groups(page: Page, console: "Console") -> None:
             labels: dict[str, str | int] = {"consumergroup": group, "topic": topic, "partition": partition}
             offsets.append((labels, offset))
             if (topic, partition) in found.lags:
-                lags.append((labels, found.lags[topic, partition]))
+                lags.append((labels, found.lags[TopicPartition(topic, partition)]))
         sums.append(({"consumergroup": group}, found.lag))
     page.add("kafka_consumergroup_current_offset", "gauge", "What a group has committed.", offsets)
     page.add("kafka_consumergroup_lag", "gauge", "How far behind the end a group is.", lags)

@@ -20,6 +20,7 @@ from millstream.spark.runner.status_records import (
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 
 class PipelineReports:
@@ -48,7 +49,7 @@ class PipelineReports:
 
     def _catch_up(self, cluster: Cluster) -> None:
         topic = topic_of(cluster, self.topic)
-        place = (self.topic, 0)
+        place = TopicPartition(self.topic, 0)
         end = cluster_queries.offsets(cluster, LATEST, [self.topic]).get(place, 0)
         if topic.id != self._id or end < self._position:  # made anew
             self._id, self._found = topic.id, {}

@@ -4,11 +4,12 @@ import time
 from typing import NamedTuple
 
 from millstream.client import EARLIEST, LATEST, Cluster
-from millstream.client.groups import Groups, Place
+from millstream.client.groups import Groups
 from millstream.console import cluster_queries
 from millstream.console.security import Refused
 from millstream.filters import BadTime, parse_time
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 MODES = {
     "earliest": "to the beginning",
@@ -59,18 +60,23 @@ def planned(cluster: Cluster, group: str, form: dict[str, str]) -> list[Step]:
     return plan
 
 
-def _places(cluster: Cluster, current: dict[Place, int], topic: str) -> list[Place]:
+def _places(cluster: Cluster, current: dict[TopicPartition, int], topic: str) -> list[TopicPartition]:
     if not topic:
         return list(current)
     problem = cluster.refresh([topic]).get(topic)
     if problem is not None or topic not in cluster.topics:
         raise Refused(400, f"There is no topic {topic}.")
-    return [(topic, partition) for partition in cluster.topics[topic].partitions]
+    return [TopicPartition(topic, partition) for partition in cluster.topics[topic].partitions]
 
 
 def _wanted(
-    cluster: Cluster, mode: str, value: str, places: list[Place], current: dict[Place, int], topics: set[str]
-) -> dict[Place, int]:
+    cluster: Cluster,
+    mode: str,
+    value: str,
+    places: list[TopicPartition],
+    current: dict[TopicPartition, int],
+    topics: set[str],
+) -> dict[TopicPartition, int]:
     if mode == "time":
         try:
             moment = max(0, parse_time(value, round(time.time() * 1000)))

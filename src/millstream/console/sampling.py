@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster
 from millstream.client.cluster import Node, Topic
-from millstream.client.groups import GroupListing, Groups, Place
+from millstream.client.groups import GroupListing, Groups
 from millstream.console import cluster_queries
 from millstream.console.time_series import Series, SeriesTable
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,9 @@ class Snapshot:
     nodes: Mapping[int, Node] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-    ends: Mapping[Place, int] = field(default_factory=dict)
-    starts: Mapping[Place, int] = field(default_factory=dict)
-    sizes: Mapping[Place, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     disks: Mapping[int, Disk] = field(default_factory=dict)
     groups: tuple[GroupListing, ...] = ()
 
@@ -68,14 +69,14 @@ class Snapshot:
         known = self.topics.get(topic)
         if known is None or not self.sizes:
             return None
-        return sum(self.sizes.get((topic, index), 0) for index in known.partitions)
+        return sum(self.sizes.get(TopicPartition(topic, index), 0) for index in known.partitions)
 
     def records(self, topic: str) -> int:
         """Offsets between first and end: as many records, unless the topic is compacted or has transactions."""
         known = self.topics.get(topic)
         if known is None:
             return 0
-        places = [(topic, index) for index in known.partitions]
+        places = [TopicPartition(topic, index) for index in known.partitions]
         return sum(max(0, self.ends.get(p, 0) - self.starts.get(p, 0)) for p in places)
 
 
@@ -84,8 +85,8 @@ class GroupPosition:
     """What one group has committed and how far behind it is, at some moment."""
 
     taken: float
-    committed: Mapping[Place, int]
-    lags: Mapping[Place, int]
+    committed: Mapping[TopicPartition, int]
+    lags: Mapping[TopicPartition, int]
 
     @property
     def lag(self) -> int:
@@ -233,9 +234,9 @@ class Sampler:
             else:
                 self.topic_rates.forget(name)
 
-    def _disks(self, cluster: Cluster) -> tuple[dict[int, Disk], dict[Place, int]]:
+    def _disks(self, cluster: Cluster) -> tuple[dict[int, Disk], dict[TopicPartition, int]]:
         disks: dict[int, Disk] = {}
-        sizes: dict[Place, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         admin = Admin(cluster)
         for node_id in cluster.nodes:
             try:
@@ -260,7 +261,7 @@ class Sampler:
             log.debug("groups cannot be listed: %s", error.message)
             return self.snapshot.groups
 
-    def _follow_groups(self, cluster: Cluster, ends: Mapping[Place, int], now: float) -> None:
+    def _follow_groups(self, cluster: Cluster, ends: Mapping[TopicPartition, int], now: float) -> None:
         names = [group.group_id for group in self.snapshot.groups]
         known = set(names)
         for gone in self.positions.keys() - known:

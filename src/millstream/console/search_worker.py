@@ -27,6 +27,7 @@ from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
 from millstream.wire.compression import DEFAULT_LIMIT, NONE, decompress
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 REPORT_EVERY = 0.25
 LARGEST_HIT = 256 * 1024  # bytes of a key or value that are handed over
@@ -233,7 +234,9 @@ def _scan(
     if task.get("until") is not None:
         later = cluster_queries.offsets(cluster, task["until"], [topic])
         stops = {
-            p: min(end, later[topic, p]) if later.get((topic, p), -1) >= 0 else end
+            p: min(end, later[TopicPartition(topic, p)])
+            if later.get(TopicPartition(topic, p), -1) >= 0
+            else end
             for p, end in stops.items()
         }
     first = {p: min(positions[p], stop) for p, stop in stops.items()}
@@ -260,7 +263,7 @@ def _scan(
         )
 
     while left:
-        for answer in fetcher.poll({(topic, p): positions[p] for p in left}, max_wait_ms=300):
+        for answer in fetcher.poll({TopicPartition(topic, p): positions[p] for p in left}, max_wait_ms=300):
             p = answer.partition
             if answer.error is ErrorCode.offset_out_of_range:  # retention was faster
                 positions[p] = max(answer.log_start_offset, positions[p] + 1)

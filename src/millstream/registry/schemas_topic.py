@@ -35,6 +35,7 @@ from millstream.registry.kafka import coordinator
 from millstream.wire.batch import next_sequence
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, iter_batches, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class SchemaTopic:
                 if not waiting:
                     log.warning("waiting for the Kafka cluster: %s", error.message)
                     waiting = True
-        place = (self._settings.name, 0)
+        place = TopicPartition(self._settings.name, 0)
         end = list_offsets(self._reader, {place: LATEST})[place].offset
         self._position = list_offsets(self._reader, {place: EARLIEST})[place].offset
         entries: list[Entry] = []
@@ -179,7 +180,7 @@ class SchemaTopic:
             )
 
     def _poll(self, fetcher: Fetcher) -> list[Entry]:
-        place = (self._settings.name, 0)
+        place = TopicPartition(self._settings.name, 0)
         entries: list[Entry] = []
         for answer in fetcher.poll({place: self._position}, POLL_MS):
             if answer.error is ErrorCode.offset_out_of_range:
@@ -269,7 +270,7 @@ class SchemaTopic:
             producer_epoch=current.epoch,
             base_sequence=current.sequence,
         )
-        place = (self._settings.name, 0)
+        place = TopicPartition(self._settings.name, 0)
         try:
             sent = self._producer.send_batches({place: batch})[place]
         except KafkaError as error:

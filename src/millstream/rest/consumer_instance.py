@@ -16,14 +16,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Assignment
 
 from millstream.rest import errors
+from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Place = tuple[str, int]
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 AT_ONCE = 500  # records asked of librdkafka in one go
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05
@@ -69,8 +70,8 @@ class Instance:
         self._run = run
         self._mode = ""  # topics, pattern or partitions: they exclude each other
         self._pending: deque[Message] = deque()  # fetched, not given out yet
-        self._given: dict[Place, int] = {}  # the offset after the last record that the client got
-        self._stored: dict[Place, int] = {}
+        self._given: dict[TopicPartition, int] = {}  # the offset after the last record that the client got
+        self._stored: dict[TopicPartition, int] = {}
         self._paused = False
 
     # Records
@@ -147,10 +148,10 @@ class Instance:
                 log.debug("%s/%s: %s", self.group, self.name, error)
         return count
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._forget((one.topic, one.partition) for one in partitions)
+    def _revoked(self, consumer: Consumer, partitions: list[Assignment]) -> None:
+        self._forget(TopicPartition(one.topic, one.partition) for one in partitions)
 
-    def _forget(self, places: Iterable[Place]) -> None:
+    def _forget(self, places: Iterable[TopicPartition]) -> None:
         """What was fetched of these partitions is no longer what comes next."""
         gone = set(places)
         kept = [one for one in self._pending if (one.topic(), one.partition()) not in gone]
@@ -167,7 +168,7 @@ class Instance:
         for place, offset in self._given.items():
             if self._stored.get(place) != offset:
                 try:
-                    self._consumer.store_offsets(offsets=[TopicPartition(*place, offset)])
+                    self._consumer.store_offsets(offsets=[Assignment(*place, offset)])
                 except KafkaException as error:  # the partition belongs to another member now
                     log.debug("%s/%s: %s", self.group, self.name, error)
                 self._stored[place] = offset
@@ -210,14 +211,14 @@ class Instance:
 
         await self._act(act)
 
-    async def assign(self, places: Sequence[Place]) -> None:
+    async def assign(self, places: Sequence[TopicPartition]) -> None:
         if self._mode in ("topics", "pattern"):
             raise errors.illegal_state(EXCLUSIVE)
 
         def act() -> None:
             self._acknowledge()
             kept = {(one.topic, one.partition) for one in self._consumer.assignment()} & set(places)
-            wanted = [TopicPartition(*one, self._next(one) if one in kept else -1001) for one in places]
+            wanted = [Assignment(*one, self._next(one) if one in kept else -1001) for one in places]
             self._forget([one for one in list(self._given) if one not in kept])
             self._pending.clear()  # comes again, from where the client is
             self._consumer.assign(wanted)
@@ -225,16 +226,16 @@ class Instance:
 
         await self._act(act)
 
-    def _next(self, place: Place) -> int:
+    def _next(self, place: TopicPartition) -> int:
         """The offset of the next record for the client; -1001 if that is up to the group and the reset policy."""
         for message in self._pending:
             if (message.topic(), message.partition()) == place:
                 return int(message.offset())  # type: ignore[arg-type]
         return self._given.get(place, -1001)
 
-    async def assignment(self) -> list[Place]:
+    async def assignment(self) -> list[TopicPartition]:
         found = await self._act(self._consumer.assignment)
-        return sorted((one.topic, one.partition) for one in found)
+        return sorted(TopicPartition(one.topic, one.partition) for one in found)
 
     # Positions
 
@@ -248,10 +249,10 @@ class Instance:
                 raise errors.illegal_state(f"No current assignment for partition {topic}-{partition}")
         for topic, partition, offset in offsets:
             self._acknowledge()
-            self._seek_one(TopicPartition(topic, partition, offset))
-            self._forget([(topic, partition)])
+            self._seek_one(Assignment(topic, partition, offset))
+            self._forget([TopicPartition(topic, partition)])
 
-    def _seek_one(self, place: TopicPartition) -> None:
+    def _seek_one(self, place: Assignment) -> None:
         """A partition that was just assigned cannot be moved in at once."""
         deadline = time.monotonic() + BLOCKING
         while True:
@@ -264,7 +265,7 @@ class Instance:
                     raise
                 time.sleep(0.02)
 
-    async def seek_to_edge(self, places: Sequence[Place], *, end: bool) -> None:
+    async def seek_to_edge(self, places: Sequence[TopicPartition], *, end: bool) -> None:
         def act() -> None:
             held = {(one.topic, one.partition) for one in self._consumer.assignment()}
             offsets = []
@@ -281,14 +282,16 @@ class Instance:
         """To the first record at or after a moment (milliseconds), or to the end."""
 
         def act() -> None:
-            wanted = [TopicPartition(topic, partition, moment) for topic, partition, moment in times]
+            wanted = [Assignment(topic, partition, moment) for topic, partition, moment in times]
             found = self._consumer.offsets_for_times(wanted, timeout=BLOCKING)
             self._seek(
                 [
                     (
                         one.topic,
                         one.partition,
-                        one.offset if one.offset >= 0 else self._watermarks((one.topic, one.partition))[1],
+                        one.offset
+                        if one.offset >= 0
+                        else self._watermarks(TopicPartition(one.topic, one.partition))[1],
                     )
                     for one in found
                 ]
@@ -296,8 +299,8 @@ class Instance:
 
         await self._act(act)
 
-    def _watermarks(self, place: Place) -> tuple[int, int]:
-        found: Any = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=BLOCKING)
+    def _watermarks(self, place: TopicPartition) -> tuple[int, int]:
+        found: Any = self._consumer.get_watermark_offsets(Assignment(*place), timeout=BLOCKING)
         if found is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return int(found[0]), int(found[1])
@@ -309,12 +312,12 @@ class Instance:
 
         def act() -> None:
             if offsets is None:
-                wanted = [TopicPartition(*place, offset) for place, offset in self._given.items()]
+                wanted = [Assignment(*place, offset) for place, offset in self._given.items()]
             else:
                 wanted = [
-                    TopicPartition(topic, partition, offset, metadata)
+                    Assignment(topic, partition, offset, metadata)
                     if metadata is not None
-                    else TopicPartition(topic, partition, offset)
+                    else Assignment(topic, partition, offset)
                     for topic, partition, offset, metadata in offsets
                 ]
             if not wanted:
@@ -327,9 +330,9 @@ class Instance:
 
         await self._act(act)
 
-    async def committed(self, places: Sequence[Place]) -> list[tuple[str, int, int, str]]:
+    async def committed(self, places: Sequence[TopicPartition]) -> list[tuple[str, int, int, str]]:
         def act() -> list[tuple[str, int, int, str]]:
-            wanted = [TopicPartition(*place) for place in places]
+            wanted = [Assignment(*place) for place in places]
             found = self._consumer.committed(wanted, timeout=BLOCKING)
             return [
                 (one.topic, one.partition, one.offset, one.metadata or "")

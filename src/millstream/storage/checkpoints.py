@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from millstream.storage.files import read_small, replace_file, sync_path
+from millstream.wire.topic_partition import TopicPartition
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
@@ -29,7 +30,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = ".boot-id"
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 
 
 class FormatError(Exception):
@@ -61,7 +62,7 @@ def random_id() -> UUID:
 # -- offsets ----------------------------------------------------------------------------------------------------------
 
 
-def write_offsets(folder: str, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+def write_offsets(folder: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
     replace_file(os.path.join(folder, name), f"0\n{len(lines)}\n{''.join(lines)}".encode())
 
@@ -83,7 +84,7 @@ def read_offsets(folder: str, name: str) -> Offsets:
         offsets: Offsets = {}
         for line in lines[2:]:
             topic, partition, offset = line.split()
-            offsets[topic, int(partition)] = int(offset)
+            offsets[TopicPartition(topic, int(partition))] = int(offset)
         if len(lines) - 2 != count:
             raise FormatError(f"{path} promises {count} lines and has {len(lines) - 2}")
     except (ValueError, IndexError) as error:

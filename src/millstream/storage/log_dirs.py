@@ -27,6 +27,7 @@ from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
 from millstream.storage.files import FilePool, Reaper, storage_error, sync_file_system, sync_path
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class FolderError(Exception):
     """A data folder cannot be used; the broker must not start with it."""
 
 
-def parse_folder_name(name: str) -> tuple[str, int] | None:
+def parse_folder_name(name: str) -> TopicPartition | None:
     """(topic, partition) of a partition's folder; None for any other folder."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdecimal():
         return None
-    return topic, int(number)
+    return TopicPartition(topic, int(number))
 
 
 def default_file_limit() -> int:
@@ -72,7 +73,7 @@ class LogFolders:
         self.pool = FilePool(file_limit or default_file_limit())
         self.reaper = Reaper()
         self.expiration_ms = expiration_ms
-        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.logs: dict[TopicPartition, PartitionLog] = {}
         self.meta: dict[str, MetaProperties] = {}
         self.clean: dict[str, bool] = {}
         self.cluster_id = ""
@@ -80,7 +81,7 @@ class LogFolders:
         self.page_cache_lost = False  # a power cut, as far as we can tell: written bytes may be missing
         self._locks: dict[str, int] = {}
         self._counts = {path: 0 for path in self.paths}  # partitions in each folder
-        self._on_disk: dict[str, set[tuple[str, int]]] = {}  # partitions named in each kind of checkpoint
+        self._on_disk: dict[str, set[TopicPartition]] = {}  # partitions named in each kind of checkpoint
         self._lost_ends = False  # a log ends before the offset up to which it was cleaned
 
     def producers_expire_after(self, milliseconds: int) -> None:
@@ -148,7 +149,7 @@ class LogFolders:
 
     def load(
         self, config_for: Callable[[str], LogConfig] | None = None
-    ) -> dict[tuple[str, int], PartitionLog]:
+    ) -> dict[TopicPartition, PartitionLog]:
         """Open every partition of every folder. `config_for(topic)` gives its settings (they can be set later too)."""
         for path in self.paths:
             self._load_folder(path, config_for)
@@ -217,7 +218,7 @@ class LogFolders:
 
     def create(self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig) -> PartitionLog:
         """A new, empty partition in the folder that holds the fewest."""
-        key = (topic, partition)
+        key = TopicPartition(topic, partition)
         if key in self.logs:
             raise KafkaError(ErrorCode.topic_already_exists, f"{topic}-{partition} exists already")
         path = min(self.paths, key=lambda each: self._counts[each])
@@ -242,10 +243,10 @@ class LogFolders:
         return log
 
     def _keep(self, log: PartitionLog, path: str) -> None:
-        self.logs[log.topic, log.partition] = log
+        self.logs[TopicPartition(log.topic, log.partition)] = log
         self._counts[path] += 1
 
-    def _forget_namesake(self, key: tuple[str, int]) -> None:
+    def _forget_namesake(self, key: TopicPartition) -> None:
         """Checkpoints may still speak of a deleted partition of this name; the new one must not inherit from it."""
         if key in self._on_disk.get(checkpoints.RECOVERY_POINTS, ()):
             self.checkpoint_recovery_points()
@@ -272,7 +273,7 @@ class LogFolders:
         return renamed
 
     def _set_aside(self, log: PartitionLog, suffix: str) -> str:
-        if self.logs.pop((log.topic, log.partition), None) is not None:
+        if self.logs.pop(TopicPartition(log.topic, log.partition), None) is not None:
             self._counts[os.path.dirname(log.folder)] -= 1
         log.close(clean=False)
         tail = f".{uuid4().hex}{suffix}"

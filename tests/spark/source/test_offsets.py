@@ -14,10 +14,11 @@ from millstream.spark.errors import OptionError, PipelineError
 from millstream.spark.source import offsets, stream
 from millstream.spark.source.offsets import Source
 from millstream.spark.source.plan import Range
-from millstream.spark.source.read_options import Place, SourceSettings, parse
+from millstream.spark.source.read_options import SourceSettings, parse
 from millstream.spark.source.task import TaskReader
 from millstream.wire.arrow import Columns
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 from .reading import Stream
 
@@ -47,7 +48,9 @@ class Answers:
         }
         return problems if wanted is not None else {}
 
-    def list_offsets(self, cluster: object, wanted: Mapping[Place, int], **_: object) -> dict[Place, Offset]:
+    def list_offsets(
+        self, cluster: object, wanted: Mapping[TopicPartition, int], **_: object
+    ) -> dict[TopicPartition, Offset]:
         ends = {t: self.short.pop(0) if self.short and self.ends[t] else end for t, end in self.ends.items()}
         return {
             place: Offset(0 if moment == EARLIEST else ends[place[0]], -1, -1)
@@ -158,7 +161,7 @@ class TaskAnswers(Answers):
 
         return Retry()
 
-    def by_leader(self, places: Iterable[Place]) -> dict[int, list[Place]]:
+    def by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         raise UNKNOWN if self.asked < 3 else RuntimeError("read on")
 
 

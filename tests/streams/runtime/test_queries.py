@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from millstream.client import LATEST, ClientConfig
-from millstream.client.producer import Place
 from millstream.streams import SessionWindows, StreamsBuilder, TimeWindows, serdes
 from millstream.streams.runtime import queries
 from millstream.streams.runtime.queries import query_app
 from millstream.streams.stores.layout import session_key, window_key
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 CLIENT = ClientConfig.of("127.0.0.1:1")
 Raw = tuple[bytes, bytes | None, int]
@@ -44,7 +44,7 @@ class Topics:
         numbers = range(len(self.topics[name]))
         return SimpleNamespace(name=name, id=self.ids[name], partitions=dict.fromkeys(numbers))
 
-    def list_offsets(self, _: Any, wanted: dict[Place, int], **__: Any) -> dict[Place, Any]:
+    def list_offsets(self, _: Any, wanted: dict[TopicPartition, int], **__: Any) -> dict[TopicPartition, Any]:
         ends = {place: len(self.topics[place[0]][place[1]]) for place in wanted}
         return {
             place: SimpleNamespace(offset=ends[place] if which == LATEST else 0)
@@ -52,8 +52,8 @@ class Topics:
         }
 
     def read_ranges(
-        self, _: Any, begin: dict[Place, int], until: dict[Place, int]
-    ) -> Iterator[tuple[Place, Any]]:
+        self, _: Any, begin: dict[TopicPartition, int], until: dict[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, Any]]:
         for (topic, number), end in until.items():
             found = self.topics[topic][number][begin[topic, number] : end]
             if found:

@@ -9,10 +9,10 @@ import pytest
 
 from millstream.client import LATEST, ClientConfig
 from millstream.client.groups import Committed
-from millstream.client.producer import Place
 from millstream.streams.runtime import reader as module
 from millstream.streams.runtime.reader import StreamsReader
 from millstream.streams.runtime.work import Group, Plan
+from millstream.wire.topic_partition import TopicPartition
 
 CLIENT = ClientConfig.of("127.0.0.1:1")
 
@@ -20,22 +20,26 @@ CLIENT = ClientConfig.of("127.0.0.1:1")
 class Log:
     """The first and the next offset of each partition, and what the group has committed."""
 
-    def __init__(self, ends: dict[Place, tuple[int, int]], committed: dict[Place, int]) -> None:
+    def __init__(
+        self, ends: dict[TopicPartition, tuple[int, int]], committed: dict[TopicPartition, int]
+    ) -> None:
         self.ends, self.offsets = ends, committed
 
     def topic(self, name: str) -> Any:
         return SimpleNamespace(partitions={number: None for topic, number in self.ends if topic == name})
 
-    def list_offsets(self, _cluster: Any, wanted: dict[Place, int], **_: Any) -> dict[Place, Any]:
+    def list_offsets(
+        self, _cluster: Any, wanted: dict[TopicPartition, int], **_: Any
+    ) -> dict[TopicPartition, Any]:
         return {
             place: SimpleNamespace(offset=self.ends[place][which == LATEST])
             for place, which in wanted.items()
         }
 
-    def committed(self, _group: str, places: list[Place]) -> dict[Place, Committed]:
+    def committed(self, _group: str, places: list[TopicPartition]) -> dict[TopicPartition, Committed]:
         return {place: Committed(self.offsets[place], -1, "") for place in places if place in self.offsets}
 
-    def commit(self, _group: str, offsets: dict[Place, int]) -> dict[Place, None]:
+    def commit(self, _group: str, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, None]:
         self.offsets.update(offsets)
         return dict.fromkeys(offsets)
 

@@ -28,6 +28,7 @@ from millstream.broker.coordinators.groups.subscription import CONSUMER
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT32
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -317,7 +318,7 @@ class GroupOffsetsApi:
                     raise KafkaError(ErrorCode.non_empty_group)
                 reading = group.subscribed
             rows: list[Row] = []
-            places: list[tuple[str, int]] = []
+            places: list[TopicPartition] = []
             answers = []
             for topic in request.topics:
                 count = self._partition_count(topic.name)
@@ -331,7 +332,7 @@ class GroupOffsetsApi:
                     errors.append(ErrorCode.group_subscribed_to_topic if in_use else ErrorCode.none)
                     known = part.offsets.get(group_id, topic.name, index) is not None
                     if not in_use and (known or part.offsets.is_unstable(group_id, topic.name, index)):
-                        places.append((topic.name, index))
+                        places.append(TopicPartition(topic.name, index))
                         rows.append((offset_records.offset_key(group_id, topic.name, index), None))
                 answers.append((topic, errors))
 
@@ -369,7 +370,7 @@ class GroupOffsetsApi:
         """Offsets that become the group's when their transaction commits."""
         request = call.request
         group_id = request.group_id
-        errors: dict[tuple[str, int], ErrorCode] = {}
+        errors: dict[TopicPartition, ErrorCode] = {}
         whole = ErrorCode.none
         rows, commits, any_known = self._txn_commits(request, call.version, errors)
         try:
@@ -396,7 +397,7 @@ class GroupOffsetsApi:
                         call.make(
                             "TxnOffsetCommitResponsePartition",
                             partition_index=each.partition_index,
-                            error_code=errors.get((topic.name, each.partition_index), whole),
+                            error_code=errors.get(TopicPartition(topic.name, each.partition_index), whole),
                         )
                         for each in topic.partitions
                     ),
@@ -439,7 +440,7 @@ class GroupOffsetsApi:
             raise KafkaError(error)
 
     def _txn_commits(
-        self, request: Any, version: int, errors: dict[tuple[str, int], ErrorCode]
+        self, request: Any, version: int, errors: dict[TopicPartition, ErrorCode]
     ) -> tuple[list[Row], Commits, bool]:
         """What is to be written, and whether any of the partitions exists."""
         now_ms = wall_ms()
@@ -451,7 +452,7 @@ class GroupOffsetsApi:
             count = self._partition_count(topic.name)
             for each in topic.partitions:
                 metadata = each.committed_metadata or ""
-                place = (topic.name, each.partition_index)
+                place = TopicPartition(topic.name, each.partition_index)
                 if not 0 <= each.partition_index < count:
                     errors[place] = ErrorCode.unknown_topic_or_partition
                     continue

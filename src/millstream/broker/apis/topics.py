@@ -26,6 +26,7 @@ from millstream.cluster.commands import (
     TopicRef,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -211,7 +212,11 @@ class TopicsApi:
         kind = request.election_type if call.version >= 1 else PREFERRED
         asked = None
         if request.topic_partitions is not None:
-            asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+            asked = [
+                TopicPartition(topic.topic, index)
+                for topic in request.topic_partitions
+                for index in topic.partitions
+            ]
         error = ErrorCode.none
         if kind in (PREFERRED, UNCLEAN):
             results = await self._submit(
@@ -244,7 +249,9 @@ class TopicsApi:
         allow = request.allow_replication_factor_change if call.version >= 1 else True
         results = await self._submit(
             AlterReassignments(asked, allow),
-            lambda error: {(name, index): Result(error.code, error.message) for name, index, _ in asked},
+            lambda error: {
+                TopicPartition(name, index): Result(error.code, error.message) for name, index, _ in asked
+            },
         )
         return call.answer(
             allow_replication_factor_change=allow,
@@ -264,7 +271,7 @@ class TopicsApi:
     def _by_topic(
         self,
         call: Call,
-        results: dict[tuple[str, int], Result],
+        results: dict[TopicPartition, Result],
         structure: str,
         name_field: str,
         parts_field: str,
@@ -286,11 +293,15 @@ class TopicsApi:
     def list_reassignments(self, call: Call) -> Any:
         image = self.broker.image
         asked = call.request.topics
-        wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
+        wanted = (
+            None
+            if asked is None
+            else {TopicPartition(t.name, index) for t in asked for index in t.partition_indexes}
+        )
         grouped: dict[str, list[Any]] = {}
         for partition in image.reassignments():
             name = image.topics_by_id[partition.topic_id].name
-            if wanted is None or (name, partition.index) in wanted:
+            if wanted is None or TopicPartition(name, partition.index) in wanted:
                 grouped.setdefault(name, []).append(
                     call.make(
                         "OngoingPartitionReassignment",

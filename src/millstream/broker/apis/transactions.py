@@ -18,7 +18,6 @@ from millstream.broker.coordinators.transactions.coordinator import wall_ms
 from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
 from millstream.broker.coordinators.transactions.transaction_records import (
     STATE_OF_LABEL,
-    TopicPartition,
     Transaction,
 )
 from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
@@ -27,6 +26,7 @@ from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import body_start, codec
 from millstream.wire.primitives import uvarint
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import Answer, Verdicts
@@ -164,9 +164,9 @@ class TransactionsApi:
         for topic, index in partitions:
             known = image.topic(topic)
             if from_client and topic in INTERNAL_TOPICS:
-                problems[topic, index] = ErrorCode.topic_authorization_failed
+                problems[TopicPartition(topic, index)] = ErrorCode.topic_authorization_failed
             elif known is None or image.partition(known.topic_id, index) is None:
-                problems[topic, index] = ErrorCode.unknown_topic_or_partition
+                problems[TopicPartition(topic, index)] = ErrorCode.unknown_topic_or_partition
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | problems if problems else {}
 
     # ------------------------------------------------------------------ AddOffsetsToTxn
@@ -174,7 +174,7 @@ class TransactionsApi:
     def add_offsets(self, call: Call) -> Any:
         """The group's partition of the offsets topic becomes part of the transaction."""
         request = call.request
-        partition = (OFFSETS_TOPIC, self.broker.groups.topic.shard_index(request.group_id))
+        partition = TopicPartition(OFFSETS_TOPIC, self.broker.groups.topic.shard_index(request.group_id))
         answer = self.coordinator.add_partitions(
             request.transactional_id,
             request.producer_id,
@@ -347,7 +347,7 @@ def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
 
 
 def _partitions(topics: Any, field: str = "partitions") -> list[TopicPartition]:
-    return [(topic.name, index) for topic in topics for index in getattr(topic, field)]
+    return [TopicPartition(topic.name, index) for topic in topics for index in getattr(topic, field)]
 
 
 def _by_topic(verdicts: Verdicts) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:

@@ -16,6 +16,7 @@ from millstream.cli.errors import UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.perf.statistics import MEGABYTE
 from millstream.cli.progress import progress
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.cli.console_positions import Reading
@@ -182,7 +183,7 @@ class Run:
         from millstream.wire.records import iter_records
 
         reading = self._reading
-        place = (fetched.topic, fetched.partition)
+        place = TopicPartition(fetched.topic, fetched.partition)
         start = reading.positions[place]
         self.fetched_bytes += len(fetched.records)
         for header, batch in visible_batches(fetched, start, reading.fetcher.read_committed):

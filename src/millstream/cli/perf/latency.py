@@ -12,6 +12,7 @@ from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.perf.statistics import Latencies
 from millstream.cli.progress import progress
+from millstream.wire.topic_partition import TopicPartition
 
 PATIENCE_MS = 60_000
 EVERY = 1_000
@@ -76,7 +77,7 @@ def command(
             create(cluster, topic)
         partitions = sorted(reading.topic(topic).partitions)
         fetcher = Fetcher(reading)
-        places = dict.fromkeys([(topic, number) for number in partitions], LATEST)
+        places = dict.fromkeys([TopicPartition(topic, number) for number in partitions], LATEST)
         positions = {place: answer.offset for place, answer in list_offsets(reading, places).items()}
         headers = [
             (
@@ -135,7 +136,7 @@ def create(cluster: Any, topic: str) -> None:
         raise CommandFailed(outcome.message or f"cannot create topic {topic}")
 
 
-def check_back(fetcher: Any, positions: dict[tuple[str, int], int], value: bytes, topic: str) -> None:
+def check_back(fetcher: Any, positions: dict[TopicPartition, int], value: bytes, topic: str) -> None:
     """Wait for the record that was just sent; anything else means that somebody else writes there."""
     from millstream.client.fetch import next_offset, visible_batches
     from millstream.wire.records import iter_records
@@ -144,7 +145,7 @@ def check_back(fetcher: Any, positions: dict[tuple[str, int], int], value: bytes
     while time.monotonic() < deadline:
         found = []
         for fetched in fetcher.poll(positions, 500):
-            place = (fetched.topic, fetched.partition)
+            place = TopicPartition(fetched.topic, fetched.partition)
             start = positions[place]
             for _, batch in visible_batches(fetched, start):
                 found += [record.value for record in iter_records(batch) if record.offset >= start]

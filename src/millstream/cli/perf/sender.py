@@ -25,6 +25,7 @@ from millstream.wire.client_messages import (
     pack_produce,
 )
 from millstream.wire.errors import ErrorCode
+from millstream.wire.topic_partition import TopicPartition
 
 Answered = Callable[[float, int, int], None]  # seconds, records, bytes of values
 
@@ -79,7 +80,9 @@ class Sender:
         self.request_time = 0.0
         partitions = cluster.topic(topic, create=True).partitions
         led: dict[int, list[int]] = {}
-        for (_, partition), node in self._leaders([(topic, number) for number in partitions]).items():
+        for (_, partition), node in self._leaders(
+            [TopicPartition(topic, number) for number in partitions]
+        ).items():
             led.setdefault(node, []).append(partition)
         newest = PRODUCE_TOPIC_IDS - 1 if cluster.topic_id(topic) == NO_ID else PRODUCE_NEWEST
         self.brokers = []
@@ -89,7 +92,7 @@ class Sender:
             self.brokers.append(Broker(connection, version, sorted(numbers)))
         self._producer = self._producer_id() if idempotent else (-1, -1)
 
-    def _leaders(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def _leaders(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: node for node, group in self._cluster.by_leader(places).items() for place in group}
 
     def _producer_id(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import typer
 from millstream.cli import common
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.wire.topic_partition import TopicPartition
 
 FORMATS = ("parquet", "json", "avro")
 
@@ -148,7 +149,7 @@ def records_of(topic: str, servers: str, command_config: str) -> int:
         problem = cluster.refresh([topic]).get(topic)
         if problem is not None:
             raise problem
-        places = [(topic, number) for number in cluster.topics[topic].partitions]
+        places = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
         ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
         starts = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
     return sum(ends[place].offset - starts[place].offset for place in places)

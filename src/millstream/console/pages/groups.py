@@ -7,12 +7,13 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from millstream.client import EARLIEST, LATEST, Cluster
-from millstream.client.groups import GroupDescription, Groups, Place
+from millstream.client.groups import GroupDescription, Groups
 from millstream.console import cluster_queries, formatting
 from millstream.console.context import Console, console_of, draw, tell
 from millstream.console.resets import MODES, planned
 from millstream.console.security import Refused, changing
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter()
 
@@ -38,11 +39,13 @@ async def group_list(
     visible = matching[paging.first : paging.last]
     names = [group.group_id for group in visible]
 
-    def ask(cluster: Cluster) -> tuple[dict[str, cluster_queries.GroupSummary], dict[str, dict[Place, int]]]:
+    def ask(
+        cluster: Cluster,
+    ) -> tuple[dict[str, cluster_queries.GroupSummary], dict[str, dict[TopicPartition, int]]]:
         return cluster_queries.summaries(cluster, names), cluster_queries.committed(cluster, names)
 
     summaries: dict[str, cluster_queries.GroupSummary] = {}
-    committed: dict[str, dict[Place, int]] = {}
+    committed: dict[str, dict[TopicPartition, int]] = {}
     if names:
         try:
             summaries, committed = await console.pool.run(ask)
@@ -90,7 +93,7 @@ class _Details:
         self.committed = cluster_queries.committed(cluster, [name]).get(name, {})
         if found.state == "Dead" and not self.committed:
             raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {name}")
-        owners: dict[Place, str] = {}
+        owners: dict[TopicPartition, str] = {}
         for member in found.members:
             for place in member.assignment:
                 owners[place] = member.client_id
@@ -179,9 +182,12 @@ async def apply(request: Request) -> Response:
     return RedirectResponse("/groups/view?" + formatting.query(name=name), 303)
 
 
-def _unpacked(text: str) -> dict[Place, int]:
+def _unpacked(text: str) -> dict[TopicPartition, int]:
     try:
-        found = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(text)}
+        found = {
+            TopicPartition(str(topic), int(partition)): int(offset)
+            for topic, partition, offset in json.loads(text)
+        }
     except (ValueError, TypeError):
         raise Refused(400, "The plan cannot be read. Preview it again.") from None
     if any(offset < 0 for offset in found.values()):

@@ -12,6 +12,7 @@ from millstream.console.context import Console, console_of, draw, tell
 from millstream.console.message_pages import topic_of
 from millstream.console.security import Refused, changing
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter()
 SORTS = ("name", "partitions", "records", "size", "rate")
@@ -152,9 +153,9 @@ async def topic_page(request: Request, name: str) -> Response:
         {
             "partition": p,
             "leaderless": bool(snapshot.nodes) and p.leader not in snapshot.nodes,
-            "start": starts.get((name, p.index)),
-            "end": ends.get((name, p.index)),
-            "size": snapshot.sizes.get((name, p.index)),
+            "start": starts.get(TopicPartition(name, p.index)),
+            "end": ends.get(TopicPartition(name, p.index)),
+            "size": snapshot.sizes.get(TopicPartition(name, p.index)),
         }
         for p in topic.partitions.values()
     ]
@@ -272,7 +273,7 @@ async def empty_topic(request: Request, name: str) -> Response:
 
     def act(cluster: Cluster) -> None:
         topic = topic_of(cluster, name)
-        outcome = Admin(cluster).delete_records({(name, p): -1 for p in topic.partitions})
+        outcome = Admin(cluster).delete_records({TopicPartition(name, p): -1 for p in topic.partitions})
         for (_, partition), error in outcome.items():
             if isinstance(error, KafkaError):
                 raise Refused(400, f"Partition {partition}: {error.message}")

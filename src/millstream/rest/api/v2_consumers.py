@@ -26,9 +26,10 @@ from millstream.rest.api.responses import (
     url,
     v2,
 )
-from millstream.rest.consumer_instance import Instance, Place
+from millstream.rest.consumer_instance import Instance
 from millstream.rest.formats import decode_binary, decode_json
 from millstream.rest.schemas import Schemas
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter(prefix="/consumers/{group}", tags=["v2 consumers"])
 ONE = "/instances/{instance}"
@@ -287,7 +288,7 @@ def _as_json(messages: list[Message], decode: Any) -> tuple[bytes, int]:
 # Parts of bodies
 
 
-def _place(one: Any, fields: frozenset[str]) -> Place:
+def _place(one: Any, fields: frozenset[str]) -> TopicPartition:
     item = checked_object(one, fields, "a partition")
     topic, partition = text_of(item, "topic", needed=True), number_of(item, "partition", needed=True)
     assert topic is not None and partition is not None
@@ -295,10 +296,10 @@ def _place(one: Any, fields: frozenset[str]) -> Place:
         raise errors.unprocessable("topic must not be empty")
     if partition < 0:
         raise errors.unprocessable(f"Invalid partition: {partition}. It has to be a number from 0.")
-    return topic, partition
+    return TopicPartition(topic, partition)
 
 
-def _places(body: dict[str, Any], name: str) -> list[Place]:
+def _places(body: dict[str, Any], name: str) -> list[TopicPartition]:
     items = list_of(body, name, needed=True)
     if len(items) > MOST_PARTITIONS:
         raise errors.unprocessable(f"{name}: more than {MOST_PARTITIONS}")

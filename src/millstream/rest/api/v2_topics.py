@@ -10,6 +10,7 @@ from millstream.rest import errors
 from millstream.rest.api.responses import json_body, path_number, service_of, v2
 from millstream.rest.consumer_instances import INTERNAL
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter(tags=["v2 topics"])
 MISSING = (ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_topic_exception)
@@ -76,7 +77,7 @@ async def partition(topic: str, partition: str, request: Request) -> Response:
 @router.get("/topics/{topic}/partitions/{partition}/offsets")
 async def offsets(topic: str, partition: str, request: Request) -> Response:
     """Where a partition begins and ends."""
-    place = (topic, path_number(partition))
+    place = TopicPartition(topic, path_number(partition))
 
     def ask(cluster: Cluster) -> dict[str, int]:
         _one(_state(cluster, topic), place[1])

@@ -11,6 +11,7 @@ from millstream.rest import errors
 from millstream.rest.api.links import Json, Links, links
 from millstream.rest.api.responses import path_number, service_of, v3
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/consumer-groups", tags=["v3 consumer groups"])
 ONE = "/{consumer_group_id}"
@@ -211,7 +212,7 @@ async def _lags(request: Request, name: str) -> list[Lag]:
     return sorted(lags, key=lambda one: (-one.lag, one.topic, one.partition))
 
 
-def _existing(cluster: Cluster, places: dict[tuple[str, int], int]) -> list[tuple[str, int]]:
+def _existing(cluster: Cluster, places: dict[TopicPartition, int]) -> list[TopicPartition]:
     """Offsets may outlive their topics."""
     gone = cluster.refresh({topic for topic, _ in places}) if places else {}
     return [

@@ -22,6 +22,7 @@ from millstream.rest.api.responses import (
     v3,
 )
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics", tags=["v3 topics"])
 
@@ -142,7 +143,7 @@ async def get_offsets(cluster_id: str, topic_name: str, partition_id: str, reque
     """Where a partition begins and ends."""
     shown = await links(request)
     index = (await _partition_of(request, topic_name, partition_id)).index
-    place = (topic_name, index)
+    place = TopicPartition(topic_name, index)
 
     def ask(cluster: Cluster) -> tuple[int, int]:
         first = list_offsets(cluster, {place: EARLIEST})[place].offset
@@ -167,7 +168,7 @@ async def get_reassignment(cluster_id: str, topic_name: str, partition_id: str, 
     shown = await links(request)
     index = path_number(partition_id)
     found = (await service_of(request).kafka.ask(lambda cluster: Admin(cluster).reassignments())).get(
-        (topic_name, index)
+        TopicPartition(topic_name, index)
     )
     if found is None:
         raise errors.not_found()

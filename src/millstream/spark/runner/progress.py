@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from millstream.spark.runner.status_records import RUNNING, QueryStatus
+from millstream.wire.topic_partition import TopicPartition
 
 Offsets = dict[str, dict[str, int]]
 
@@ -35,7 +36,7 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
                 known[partition] = min(offset, known.get(partition, offset))
         if done and newest:
             behind = (behind or 0) + lag_of(
-                done, {(t, int(p)): o for t, ps in newest.items() for p, o in ps.items()}
+                done, {TopicPartition(t, int(p)): o for t, ps in newest.items() for p, o in ps.items()}
             )
     if read:
         status.offsets = read
@@ -43,7 +44,7 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
         status.lag = behind
 
 
-def lag_of(read: Offsets, ends: dict[tuple[str, int], int]) -> int:
+def lag_of(read: Offsets, ends: dict[TopicPartition, int]) -> int:
     """Records between where a query is and where the partitions end. Partitions that it does not know count as a whole."""
     done = {
         (topic, int(partition)): offset

@@ -13,6 +13,7 @@ from millstream.client.groups import Groups
 from millstream.spark.runner.progress import Offsets
 from millstream.spark.runner.status_records import Status
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 PATIENCE = 2.0  # seconds; what fails now is tried again with the next report
 KEEP_EVERY = 3600.0  # a broker forgets the offsets of a group that is silent for days
@@ -48,7 +49,11 @@ class GroupOffsets:
         return complaints
 
     def _commit(self, group: str, offsets: Offsets) -> KafkaError | None:
-        places = {(topic, int(p)): offset for topic, parts in offsets.items() for p, offset in parts.items()}
+        places = {
+            TopicPartition(topic, int(p)): offset
+            for topic, parts in offsets.items()
+            for p, offset in parts.items()
+        }
         try:
             outcomes = self._groups.commit(group, places)
         except KafkaError as error:

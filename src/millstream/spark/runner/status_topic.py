@@ -27,8 +27,9 @@ from millstream.spark.runner.status_records import (
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
-PLACE = (TOPIC, 0)
+PLACE = TopicPartition(TOPIC, 0)
 CONFIGS = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 
 
@@ -125,9 +126,13 @@ class Book:
 
     # --- lag ---------------------------------------------------------------------------------------------------------------
 
-    def ends_of(self, offsets: dict[str, dict[str, int]]) -> dict[tuple[str, int], int]:
+    def ends_of(self, offsets: dict[str, dict[str, int]]) -> dict[TopicPartition, int]:
         """Where those partitions end now."""
-        wanted = {(topic, int(partition)): LATEST for topic, parts in offsets.items() for partition in parts}
+        wanted = {
+            TopicPartition(topic, int(partition)): LATEST
+            for topic, parts in offsets.items()
+            for partition in parts
+        }
         for topic in offsets:
             self._cluster.topic(topic)
         return {place: found.offset for place, found in list_offsets(self._cluster, wanted).items()}

@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.client.producer import Batch, Place, Producer, Sending
+from millstream.client.producer import Batch, Producer, Sending
 from millstream.spark.errors import PipelineError
 from millstream.spark.sink.workers import Worker
 from millstream.spark.sink.write_options import WriteSettings
 from millstream.wire.arrow.encode import BadRow, Encoded, Encoder, Rows, TooLarge
 from millstream.wire.batch import CRC_START, crc_of
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 JOINED_BYTES = (
     4 << 20
@@ -33,7 +34,7 @@ class Outlet:
         self._producer = producer
         self._turn = turn
         self._encoder: Encoder | None = None
-        self._round: dict[Place, Batch] = {}
+        self._round: dict[TopicPartition, Batch] = {}
         self._round_bytes = 0
         self._sending: Sending | None = None
         self.rows = 0

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from millstream.client.producer import Place
 from millstream.client.transactional import Handle, TransactionalProducer, end_all, is_fenced, send_all
 from millstream.spark.errors import PipelineError, said_plainly
 from millstream.spark.sink.markers import (
@@ -35,6 +34,7 @@ from millstream.spark.sink.task import Task, query_of, refuse_adaptive, this_tas
 from millstream.spark.sink.workers import Worker, patient_worker_for, worker_for, worker_of_task
 from millstream.spark.sink.write_options import WriteSettings
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class Done(WriterCommitMessage):
     task: int
     rows: int
     counts: frozenset[int]  # numbers of tasks, by the markers of this batch that are committed
-    place: Place  # where markers go
+    place: TopicPartition  # where markers go
     handle: Handle | None
 
 

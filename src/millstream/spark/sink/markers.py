@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from millstream.client import EARLIEST, Admin, Cluster, Fetcher, NewTopic, list_offsets
 from millstream.client.cluster import Topic
-from millstream.client.producer import Place
 from millstream.spark.errors import PipelineError
 from millstream.wire.batch import BatchHeader
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -34,6 +33,7 @@ from millstream.wire.records import (
     iter_batches,
     iter_records,
 )
+from millstream.wire.topic_partition import TopicPartition
 
 PARTITIONS = 8
 TOPIC_SETTINGS = {
@@ -138,13 +138,13 @@ class MarkerLog:
         self._topic = topic
         self._fetcher = Fetcher(cluster, partition_max_bytes=4 << 20)
         self._query = query
-        self._place: Place | None = None
+        self._place: TopicPartition | None = None
         self._offset = -1
         self._topic_id: object = None
         self.book = Book(query)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The partition that has this query's markers. Creates the topic if there is none."""
         if self._place is None:
             try:
@@ -153,7 +153,9 @@ class MarkerLog:
                 if error.code is not ErrorCode.unknown_topic_or_partition:
                     raise
                 found = self._create()
-            self._place = (self._topic, partition_for(self._query.encode(), len(found.partitions)))
+            self._place = TopicPartition(
+                self._topic, partition_for(self._query.encode(), len(found.partitions))
+            )
             self._topic_id = found.id
         return self._place
 

@@ -24,10 +24,10 @@ from millstream.spark.source.read_options import (
     LATEST,
     OFFSETS,
     Bound,
-    Place,
     SourceSettings,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 Answer = TypeVar("Answer")
 
@@ -43,23 +43,25 @@ class Source:
         self.settings = settings
         self._cluster = cluster
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[TopicPartition]:
         """All partitions to read, freshly asked for, so that new ones are among them."""
         return self._again(self._places)
 
-    def earliest(self, places: Iterable[Place]) -> dict[Place, int]:
+    def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = dict.fromkeys(places, ASK_EARLIEST)
         return self._again(lambda: self._ask(wanted))
 
-    def latest(self, places: Iterable[Place], known: Mapping[Place, int] | None = None) -> dict[Place, int]:
+    def latest(
+        self, places: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, int]:
         """The ends of the logs: for read_committed, of what is decided. They should not be before what is `known`."""
         wanted = dict.fromkeys(places, ASK_LATEST)
         return self._again(lambda: self._ask(wanted), lambda found: _reaches(found, known or {}))
 
-    def newest(self, known: Mapping[Place, int]) -> dict[Place, int]:
+    def newest(self, known: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The ends of all partitions that are there now. Those in `known` were there, and had come so far."""
 
-        def ask() -> dict[Place, int]:
+        def ask() -> dict[TopicPartition, int]:
             return self._ask(dict.fromkeys(self._places(missing_is_an_error=False), ASK_LATEST))
 
         return self._again(ask, lambda found: _reaches(found, known))
@@ -90,13 +92,13 @@ class Source:
             time.sleep(self.settings.pause)
         raise AssertionError("there is at least one try")
 
-    def _places(self, missing_is_an_error: bool = True) -> list[Place]:
+    def _places(self, missing_is_an_error: bool = True) -> list[TopicPartition]:
         settings, cluster = self.settings, self._cluster
         if settings.pattern is not None:
             cluster.refresh()
             matches = re.compile(settings.pattern).search  # any part of the name, as in Spark's source
             topics = [t for t in cluster.topics.values() if not t.internal and matches(t.name)]
-            return sorted((t.name, p) for t in topics for p in t.partitions)
+            return sorted(TopicPartition(t.name, p) for t in topics for p in t.partitions)
         wanted = settings.topics or tuple(dict.fromkeys(topic for topic, _ in settings.assigned))
         problems = cluster.refresh(wanted)
         option = "subscribe" if settings.topics else "assign"
@@ -105,15 +107,17 @@ class Source:
                 raise problem
             if missing_is_an_error:
                 raise Missing(f"topic '{topic}' of option '{option}' does not exist")
-        found = [(t, p) for t in wanted if t in cluster.topics for p in cluster.topics[t].partitions]
+        found = [
+            TopicPartition(t, p) for t in wanted if t in cluster.topics for p in cluster.topics[t].partitions
+        ]
         if not settings.assigned:
             return sorted(found)
         for topic, partition in settings.assigned:
-            if (topic, partition) not in found and missing_is_an_error:
+            if TopicPartition(topic, partition) not in found and missing_is_an_error:
                 raise Missing(f"partition {topic}-{partition} of option 'assign' does not exist")
         return sorted(set(settings.assigned) & set(found))
 
-    def _ask(self, wanted: Mapping[Place, int]) -> dict[Place, int]:
+    def _ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = (
             list_offsets(self._cluster, wanted, read_committed=self.settings.read_committed) if wanted else {}
         )
@@ -121,7 +125,7 @@ class Source:
 
     # --- where to start and to end -------------------------------------------------------------------------------------
 
-    def resolve(self, bound: Bound, places: list[Place]) -> dict[Place, int]:
+    def resolve(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset that a bound means for each partition."""
         if bound.kind == EARLIEST:
             return self.earliest(places)
@@ -132,7 +136,7 @@ class Source:
             return self._given_offsets(bound, places)
         return self._by_time(bound, places)
 
-    def _check_named(self, bound: Bound, places: list[Place]) -> None:
+    def _check_named(self, bound: Bound, places: list[TopicPartition]) -> None:
         """Offsets and timestamps per partition must name the partitions that are read, all of them and no other."""
         if bound.moment is not None:
             return
@@ -145,9 +149,9 @@ class Source:
                 f"option '{bound.option}' does not say anything about partition {topic}-{partition}"
             )
 
-    def _given_offsets(self, bound: Bound, places: list[Place]) -> dict[Place, int]:
+    def _given_offsets(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         first, last = self.earliest(places), self.latest(places)
-        found: dict[Place, int] = {}
+        found: dict[TopicPartition, int] = {}
         for place in places:
             offset = bound.per_place[place]
             if offset == FROM_EARLIEST:
@@ -164,7 +168,7 @@ class Source:
             found[place] = offset
         return found
 
-    def _by_time(self, bound: Bound, places: list[Place]) -> dict[Place, int]:
+    def _by_time(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         moments = {p: bound.per_place[p] if bound.moment is None else bound.moment for p in places}
         found = self._ask(moments)
         late = [place for place in places if found[place] < 0]
@@ -185,5 +189,5 @@ class Source:
         print(f"millstream: {what}; going on without it", file=sys.stderr)
 
 
-def _reaches(found: Mapping[Place, int], known: Mapping[Place, int]) -> bool:
+def _reaches(found: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> bool:
     return all(found.get(place, -1) >= offset for place, offset in known.items())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-Place = tuple[str, int]  # topic, partition
+from millstream.wire.topic_partition import TopicPartition
 
 PACK = 20_000  # offsets; below this, partitions share a task
 
@@ -30,7 +30,7 @@ class Range(NamedTuple):
 Plan = list[list[Range]]
 
 
-def ranges_between(start: Mapping[Place, int], end: Mapping[Place, int]) -> list[Range]:
+def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
     """What lies between two offsets, in the order of topics and partitions; a partition without a start is left out."""
     return [
         Range(*place, start[place], end[place])

@@ -14,8 +14,7 @@ from typing import Any
 from millstream.client import ClientConfig
 from millstream.spark.errors import OptionError
 from millstream.spark.options import Options
-
-Place = tuple[str, int]  # topic, partition
+from millstream.wire.topic_partition import TopicPartition
 
 EARLIEST, LATEST, OFFSETS, TIMESTAMP = "earliest", "latest", "offsets", "timestamp"
 FROM_LATEST, FROM_EARLIEST = -1, -2  # as an offset in JSON
@@ -65,7 +64,7 @@ class Bound:
 
     option: str
     kind: str
-    per_place: Mapping[Place, int] = field(default_factory=dict)
+    per_place: Mapping[TopicPartition, int] = field(default_factory=dict)
     moment: int | None = None
     or_latest: bool = False  # whether "no record is that young" means the end of the log; else it is an error
 
@@ -77,7 +76,7 @@ class SourceSettings:
     client: ClientConfig
     topics: tuple[str, ...]
     pattern: str | None
-    assigned: tuple[Place, ...]
+    assigned: tuple[TopicPartition, ...]
     start: Bound
     end: Bound
     headers: bool
@@ -158,7 +157,7 @@ def _without_triggers(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name.lower() not in ignored}
 
 
-def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[Place, ...]]:
+def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
     named = [name for name in WHICH if name in options]
     if not named:
         raise OptionError(
@@ -184,7 +183,11 @@ def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[Place, 
     listed = options.json("assign")
     if not isinstance(listed, dict) or not all(isinstance(numbers, list) for numbers in listed.values()):
         raise OptionError(f"option 'assign' must be JSON {shape}")
-    places = tuple((topic, _whole(n, "assign", shape)) for topic, numbers in listed.items() for n in numbers)
+    places = tuple(
+        TopicPartition(topic, _whole(n, "assign", shape))
+        for topic, numbers in listed.items()
+        for n in numbers
+    )
     if not places:
         raise OptionError("option 'assign' names no partition")
     return (), None, tuple(dict.fromkeys(places))
@@ -213,7 +216,7 @@ def _check_order(start: Bound, end: Bound) -> None:
     """An end before the start is a mistake, whatever is in the topics. (A negative offset is not one yet.)"""
     if start.kind != end.kind:
         return
-    for place in sorted(start.per_place.keys() | end.per_place.keys()) or [("", 0)]:
+    for place in sorted(start.per_place.keys() | end.per_place.keys()) or [TopicPartition("", 0)]:
         first = start.per_place.get(place, start.moment)
         last = end.per_place.get(place, end.moment)
         if first is not None and last is not None and first > last >= 0:
@@ -221,18 +224,18 @@ def _check_order(start: Bound, end: Bound) -> None:
             raise OptionError(f"option '{end.option}' ({last}{where}) is before '{start.option}' ({first})")
 
 
-def _per_place(options: Options, name: str, least: int) -> dict[Place, int]:
+def _per_place(options: Options, name: str, least: int) -> dict[TopicPartition, int]:
     shape = 'such as {"topic":{"0":23,"1":-2}}'
     listed = options.json(name)
     if not isinstance(listed, dict) or not all(isinstance(numbers, dict) for numbers in listed.values()):
         raise OptionError(f"option '{name}' must be JSON {shape}")
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for topic, numbers in listed.items():
         for partition, value in numbers.items():
             value = _whole(value, name, shape)
             if value < least:
                 raise OptionError(f"option '{name}': {value} for {topic}-{partition} is not possible")
-            found[topic, _whole(partition, name, shape)] = value
+            found[TopicPartition(topic, _whole(partition, name, shape))] = value
     return found
 
 

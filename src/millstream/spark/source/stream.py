@@ -29,9 +29,10 @@ from millstream.spark.errors import PipelineError, said_plainly
 from millstream.spark.source.batch import Task, read_task
 from millstream.spark.source.connections import cluster, patient_cluster
 from millstream.spark.source.offsets import Source
-from millstream.spark.source.plan import Place, Plan, Range, ranges_between, share, split
+from millstream.spark.source.plan import Plan, Range, ranges_between, share, split
 from millstream.spark.source.read_options import SourceSettings
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,10 +44,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings, names: tuple[str, ...]) -> None:
         self._settings = settings
         self._names = names
-        self._target: dict[Place, int] | None = None  # AvailableNow: not beyond
-        self._newest: dict[Place, int] = {}
+        self._target: dict[TopicPartition, int] | None = None  # AvailableNow: not beyond
+        self._newest: dict[TopicPartition, int] = {}
         self._last_batch = float("-inf")  # so that the first batch after a start waits for nothing
-        self._committed: dict[Place, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
         self._commit_failed = False
 
     @property
@@ -82,13 +83,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges = share(ranges, self._settings.max_offsets)
         if not ranges and not lost:
             return start  # the very same: Spark takes any other for new data
-        end = begin | {(r.topic, r.partition): r.until for r in ranges}
+        end = begin | {TopicPartition(r.topic, r.partition): r.until for r in ranges}
         # What is lost is gone from the offset, or set back: that is logged, so that it is noticed once. A batch has at least
         # one task, since the exactly-once sink counts batches by the tasks that have written.
         plan = split(ranges, self._settings.min_tasks, self._settings.max_records) or [[]]
         return write_offset(end, plan)
 
-    def _begin(self, start: Mapping[Place, int]) -> tuple[dict[Place, int], bool]:
+    def _begin(self, start: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], bool]:
         """Where each partition goes on: new ones at their first offset, lost ones as the options say. And whether any
         was lost."""
         source = self._source
@@ -107,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lost.append(place)
         return begin | source.earliest([place for place in self._newest if place not in start]), bool(lost)
 
-    def _end(self, begin: Mapping[Place, int]) -> dict[Place, int]:
+    def _end(self, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if self._target is None:
             return self._newest
         return {place: min(self._newest[place], self._target.get(place, begin[place])) for place in begin}
@@ -145,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: LogOffset) -> None:
         self._commit_to_group(read_offset(end))
 
-    def _commit_to_group(self, done: dict[Place, int]) -> None:
+    def _commit_to_group(self, done: dict[TopicPartition, int]) -> None:
         """Spark has finished all batches up to here: tell the group, so that Kafka's tools show the lag. Spark never
         calls `commit` for the last batch of a run that ends by itself, but it asks `latestOffset` what comes after it,
         and does so only when it is finished. That this fails is no reason to stop: the query's own offsets are in its
@@ -191,19 +192,19 @@ class Broken(StreamReader):
 # --- offsets as Spark logs them ----------------------------------------------------------------------------------------
 
 
-def write_offset(offsets: Mapping[Place, int], plan: Plan | None = None) -> LogOffset:
+def write_offset(offsets: Mapping[TopicPartition, int], plan: Plan | None = None) -> LogOffset:
     topics: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
-        topics.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
+        topics.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
     written: LogOffset = {"offsets": topics}
     if plan is not None:
         written["plan"] = [[list(r) for r in ranges] for ranges in plan]
     return written
 
 
-def read_offset(logged: LogOffset) -> dict[Place, int]:
+def read_offset(logged: LogOffset) -> dict[TopicPartition, int]:
     return {
-        (topic, int(partition)): offset
+        TopicPartition(topic, int(partition)): offset
         for topic, partitions in logged["offsets"].items()
         for partition, offset in partitions.items()
     }

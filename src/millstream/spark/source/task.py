@@ -18,7 +18,7 @@ from millstream.client.connection import Connection
 from millstream.client.errors import describe
 from millstream.client.messages import NO_ID
 from millstream.spark.source.offsets import Source
-from millstream.spark.source.plan import Place, Range
+from millstream.spark.source.plan import Range
 from millstream.spark.source.read_options import SourceSettings
 from millstream.wire.arrow import Answer, Chunk, Columns
 from millstream.wire.client_messages import (
@@ -32,6 +32,7 @@ from millstream.wire.client_messages import (
     read_fetch,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
@@ -56,7 +57,7 @@ class _Asked:
 
     connection: Connection
     version: int
-    positions: dict[Place, int]
+    positions: dict[TopicPartition, int]
 
 
 @dataclass(slots=True)
@@ -78,13 +79,13 @@ class TaskReader:
         self._settings = settings
         self._cluster = cluster
         self._columns = columns
-        self._open: dict[Place, _Open] = {}
+        self._open: dict[TopicPartition, _Open] = {}
         self._later: list[Range] = []  # two ranges of one partition are read one after the other
         for r in ranges:
             if (r.topic, r.partition) in self._open:
                 self._later.append(r)
             else:
-                self._open[r.topic, r.partition] = _Open(r.first, r.until)
+                self._open[TopicPartition(r.topic, r.partition)] = _Open(r.first, r.until)
         self._asked: dict[int, _Asked] = {}
         self._last_progress = time.monotonic()
         self._retry = cluster.retry(settings.patience)
@@ -110,7 +111,7 @@ class TaskReader:
                     yield job.fetched.topic, job.fetched.partition, chunk
             if not self._open and self._later:
                 r = self._later.pop(0)
-                self._open[r.topic, r.partition] = _Open(r.first, r.until)
+                self._open[TopicPartition(r.topic, r.partition)] = _Open(r.first, r.until)
 
     # --- asking --------------------------------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class TaskReader:
             if node_id not in self._asked:
                 self._ask(node_id, places)
 
-    def _ask(self, node_id: int, places: Sequence[Place]) -> None:
+    def _ask(self, node_id: int, places: Sequence[TopicPartition]) -> None:
         cluster = self._cluster
         topics: dict[str, dict[int, Position]] = {}
         positions = {place: self._open[place].position for place in places}
@@ -148,7 +149,7 @@ class TaskReader:
         connection.send(FETCH, version, version >= FETCH_FLEXIBLE, [body])
         self._asked[node_id] = _Asked(connection, version, positions)
 
-    def _needed(self, places: Sequence[Place]) -> int:
+    def _needed(self, places: Sequence[TopicPartition]) -> int:
         """Not much more than what is left to read: what comes after the range would be fetched for nothing."""
         most = 0.0
         for place in places:
@@ -196,7 +197,7 @@ class TaskReader:
                     raise error
         return jobs
 
-    def _take(self, place: Place, fetched: Fetched) -> list[_Job]:
+    def _take(self, place: TopicPartition, fetched: Fetched) -> list[_Job]:
         """Move the position past an answer. No whole batch in it: it was too large for what was left of the answer."""
         answer = Answer(fetched.records)
         state = self._open.pop(place)
@@ -210,7 +211,7 @@ class TaskReader:
             self._open[place] = state  # at the end: in the next request the others come first
         return [] if after is None else [_Job(fetched, answer, first, state.until)]
 
-    def _out_of_range(self, place: Place) -> None:
+    def _out_of_range(self, place: TopicPartition) -> None:
         """What was to be read is gone: deleted by retention, or the topic is another one of the same name."""
         source = Source(self._settings, self._cluster)
         self._asked.clear()  # asking for offsets takes over the connection

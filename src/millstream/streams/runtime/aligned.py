@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from millstream.client import Cluster, Fetcher, list_offsets, visible_batches
-from millstream.client.producer import Place
 from millstream.wire.records import iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 _A_RECORD = 64 * 1024  # bytes to ask for when one record is wanted; brokers send at least one batch
 
@@ -19,23 +19,31 @@ _A_RECORD = 64 * 1024  # bytes to ask for when one record is wanted; brokers sen
 def aligned(
     cluster: Cluster,
     topics: Iterable[str],
-    begin: Mapping[Place, int],
-    end: Mapping[Place, int],
-    latest: Mapping[Place, int],
-) -> dict[Place, int]:
+    begin: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
     """New ends for the topics of one sub-topology. Something of the topic that is furthest behind is always taken."""
     topics = list(topics)
     cut = {place: offset for place, offset in end.items() if place[0] in topics and offset < latest[place]}
     if not cut:
         return {}
     left_behind = _times(cluster, cut)
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for number in {number for _, number in cut}:
-        times = {topic: left_behind[topic, number] for topic in topics if (topic, number) in left_behind}
+        times = {
+            topic: left_behind[TopicPartition(topic, number)]
+            for topic in topics
+            if TopicPartition(topic, number) in left_behind
+        }
         if not times:
             continue
         first = min(times.values())
-        others = [(topic, number) for topic in topics if (topic, number) in end and times.get(topic) != first]
+        others = [
+            TopicPartition(topic, number)
+            for topic in topics
+            if TopicPartition(topic, number) in end and times.get(topic) != first
+        ]
         wanted = {place: first for place in others if end[place] > begin.get(place, 0)}
         for place, at in (list_offsets(cluster, wanted) if wanted else {}).items():
             if 0 <= at.offset < end[place]:
@@ -43,12 +51,12 @@ def aligned(
     return found
 
 
-def _times(cluster: Cluster, places: Mapping[Place, int]) -> dict[Place, int]:
+def _times(cluster: Cluster, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left out."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_A_RECORD)
     for answer in fetcher.poll(dict(places), 500):
-        place = (answer.topic, answer.partition)
+        place = TopicPartition(answer.topic, answer.partition)
         for _, batch in visible_batches(answer, places[place], read_committed=True):
             for record in iter_records(batch):
                 if record.offset >= places[place] and place not in found:

@@ -22,6 +22,7 @@ from millstream.streams.runtime.topics import (
 )
 from millstream.streams.runtime.work import Settings
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,7 @@ class Streams:
                 if error is not None and error.code is not ErrorCode.group_id_not_found:
                     raise error
             places = [
-                (topic, number)
+                TopicPartition(topic, number)
                 for topic in intermediate_topics(self.topology).intersection(there)
                 for number in cluster.topic(topic).partitions
             ]
@@ -154,7 +155,11 @@ class Streams:
                 for source in group.sources
                 for topic in topology.nodes[source].topics
             }
-            places = [(topic, number) for topic in topics for number in cluster.topic(topic).partitions]
+            places = [
+                TopicPartition(topic, number)
+                for topic in topics
+                for number in cluster.topic(topic).partitions
+            ]
             # First what is done, then what there is: what a task wrote while it finished is not overlooked.
             done = Groups(cluster).committed(name, places)
             ends = list_offsets(cluster, dict.fromkeys(places, LATEST))

@@ -25,7 +25,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millstream.client import EARLIEST, LATEST, ClientConfig, Cluster, list_offsets
-from millstream.client.producer import Place
 from millstream.serdes.plain import to_json
 from millstream.streams.errors import StreamsError
 from millstream.streams.runtime.worker import read_ranges, task_of_global_tables
@@ -33,6 +32,7 @@ from millstream.streams.stores import StoreSpec
 from millstream.streams.task import Errors, in_memory
 from millstream.streams.topology import Topology
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -77,7 +77,7 @@ class View:
 
     def _begin(self) -> None:
         """Forgets everything."""
-        self._positions: dict[Place, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
         self._stores: dict[int, Any] = {}
 
     def _take(self, partition: int, reads: Records) -> None:
@@ -112,7 +112,7 @@ class View:
                 self._begin()
             raise problem
         topic = cluster.topic(name)
-        places = [(name, number) for number in topic.partitions]
+        places = [TopicPartition(name, number) for number in topic.partitions]
         latest = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
         until = {place: found.offset for place, found in latest.items()}
         ahead = any(offset > until.get(place, -1) for place, offset in self._positions.items())

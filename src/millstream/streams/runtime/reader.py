@@ -29,11 +29,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from millstream.client import Admin, Cluster
 from millstream.client.groups import Groups
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
-from millstream.client.producer import Place
 from millstream.spark.errors import said_plainly
 from millstream.streams.runtime.aligned import aligned
 from millstream.streams.runtime.work import Memory, Plan, Settings, Work
 from millstream.wire.errors import KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,10 +102,10 @@ class StreamsReader(DataSourceStreamReader):
             self._loaded = (plan, Cluster(plan.client))
         return self._loaded  # type: ignore[no-any-return]
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[TopicPartition]:
         plan, cluster = self._load()
         return [
-            (topic, number)
+            TopicPartition(topic, number)
             for topic in sorted({topic for group in plan.groups for topic in group.topics})
             for number in sorted(cluster.topic(topic).partitions)
         ]
@@ -114,12 +114,12 @@ class StreamsReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return _written(self._first(self._places()))
 
-    def _first(self, places: list[Place]) -> dict[Place, int]:
+    def _first(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the group is; where it has not been, the beginning, or the end of topics that are to be read from there. The
         end is committed, because it is another one when somebody asks again."""
         plan, cluster = self._load()
         groups = Groups(cluster)
-        begin: dict[Place, int] = {}
+        begin: dict[TopicPartition, int] = {}
         for place, committed in groups.committed(plan.application, places).items():
             if isinstance(committed, KafkaError):
                 raise committed
@@ -136,7 +136,7 @@ class StreamsReader(DataSourceStreamReader):
                     raise error
         return begin
 
-    def _begin(self, start: dict[str, Any]) -> dict[Place, int]:
+    def _begin(self, start: dict[str, Any]) -> dict[TopicPartition, int]:
         """An offset of Spark's log, and of topics (or partitions) that are new since then, where a new application begins."""
         begin = _read(start)
         new = [place for place in self._places() if place not in begin]
@@ -162,7 +162,9 @@ class StreamsReader(DataSourceStreamReader):
         if self._next_timer is None:
             plan, cluster = self._load()
             tasks = [
-                (min(topic for topic in group.topics if number in cluster.topic(topic).partitions), number)
+                TopicPartition(
+                    min(topic for topic in group.topics if number in cluster.topic(topic).partitions), number
+                )
                 for group in plan.groups
                 if group.timers
                 for number in {number for topic in group.topics for number in cluster.topic(topic).partitions}
@@ -187,9 +189,13 @@ class StreamsReader(DataSourceStreamReader):
         for group in self._load()[0].groups:
             for number in sorted({number for topic, number in until if topic in group.topics}):
                 ranges = tuple(
-                    (topic, begin.get((topic, number), until[topic, number]), until[topic, number])
+                    (
+                        topic,
+                        begin.get(TopicPartition(topic, number), until[TopicPartition(topic, number)]),
+                        until[TopicPartition(topic, number)],
+                    )
                     for topic in group.topics
-                    if (topic, number) in until
+                    if TopicPartition(topic, number) in until
                 )
                 due = timers and group.timers
                 if due or any(first < last for _, first, last in ranges):
@@ -226,16 +232,16 @@ class StreamsReader(DataSourceStreamReader):
                     log.warning("cannot clean %s-%d: %s", *place, outcome)
 
 
-def _written(offsets: dict[Place, int], timers: int = 0) -> dict[str, Any]:
+def _written(offsets: dict[TopicPartition, int], timers: int = 0) -> dict[str, Any]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(number)] = offset
     return {"v": 1, "offsets": topics, "timers": timers}
 
 
-def _read(offset: dict[str, Any]) -> dict[Place, int]:
+def _read(offset: dict[str, Any]) -> dict[TopicPartition, int]:
     return {
-        (topic, int(number)): value
+        TopicPartition(topic, int(number)): value
         for topic, numbers in offset["offsets"].items()
         for number, value in numbers.items()
     }

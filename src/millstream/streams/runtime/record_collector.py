@@ -13,7 +13,6 @@ import numba as nb
 import numpy as np
 import pyarrow as pa
 
-from millstream.client.producer import Place
 from millstream.streams.columns.blocks import buffers
 from millstream.streams.operators.base import Headers
 from millstream.streams.stores.base import LogRecord
@@ -30,6 +29,7 @@ from millstream.wire.batch import (
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch
+from millstream.wire.topic_partition import TopicPartition
 
 _BATCH_BYTES = 512 * 1024
 _NOTHING = np.zeros(1, np.uint8)
@@ -244,7 +244,7 @@ class Written:
 
     def batches(
         self, topic: str, count: int, turn: int, transactional: bool
-    ) -> Iterator[tuple[Place, bytearray | memoryview]]:
+    ) -> Iterator[tuple[TopicPartition, bytearray | memoryview]]:
         """Finished batches and where each goes; records without key and partition begin at partition `turn`."""
         self._close()
         for part in self._parts:
@@ -253,7 +253,7 @@ class Written:
 
 def _batches(
     part: _Part, topic: str, count: int, turn: int, transactional: bool
-) -> Iterator[tuple[Place, bytearray | memoryview]]:
+) -> Iterator[tuple[TopicPartition, bytearray | memoryview]]:
     key, value, stamps = part.key, part.value, part.stamps
     numbers = _numbers(part, count, turn)
     if numbers.max(initial=0) >= count or numbers.min(initial=0) < 0:
@@ -266,7 +266,9 @@ def _batches(
         if not len(rows):
             continue
         if part.headers is not None:
-            yield from _slowly(part, part.headers, (topic, number), rows.tolist(), transactional)
+            yield from _slowly(
+                part, part.headers, TopicPartition(topic, number), rows.tolist(), transactional
+            )
             continue
         mine = stamps[rows]
         base, newest, first = int(mine[0]), int(mine.max()), 0
@@ -274,7 +276,7 @@ def _batches(
             begin = at + HEADER_SIZE
             packed, stop = _pack(rows, stamps, base, first, *key, *value, out, begin, _BATCH_BYTES)
             _put_header(view[at:stop], packed, base, newest, transactional)
-            yield (topic, number), view[at:stop]
+            yield TopicPartition(topic, number), view[at:stop]
             at, first = stop, first + packed
 
 
@@ -290,8 +292,8 @@ def _numbers(part: _Part, count: int, turn: int) -> Any:
 
 
 def _slowly(
-    part: _Part, headers: list[Headers], place: Place, rows: list[int], transactional: bool
-) -> Iterator[tuple[Place, bytearray]]:
+    part: _Part, headers: list[Headers], place: TopicPartition, rows: list[int], transactional: bool
+) -> Iterator[tuple[TopicPartition, bytearray]]:
     size = 0
     chunk: list[Record] = []
     for row in rows:

@@ -21,7 +21,6 @@ from millstream.client import Cluster, Producer
 from millstream.client.fetch import Fetcher
 from millstream.client.groups import Groups
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
-from millstream.client.producer import Place
 from millstream.client.transactional import TransactionalProducer
 from millstream.streams.columns.blocks import Records, by_time
 from millstream.streams.operators.base import Headers
@@ -32,6 +31,7 @@ from millstream.streams.task import Errors, Task
 from millstream.streams.topology import Topology
 from millstream.wire.arrow import Answer, Columns
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.streams")
 
@@ -87,7 +87,7 @@ class TaskRunner:
             producer.begin()
         begin, memory = self._committed(work)
         end = {
-            (topic, self._partition): max(until, begin[topic, self._partition])
+            TopicPartition(topic, self._partition): max(until, begin[TopicPartition(topic, self._partition)])
             for topic, _, until in work.ranges
         }
         if begin == end and not work.timers:
@@ -132,23 +132,25 @@ class TaskRunner:
 
     # Reading -------------------------------------------------------------------------------------------------------------
 
-    def _committed(self, work: Work) -> tuple[dict[Place, int], str]:
+    def _committed(self, work: Work) -> tuple[dict[TopicPartition, int], str]:
         """How far each topic was processed, and what was to be remembered then."""
-        places = [(topic, self._partition) for topic, _, _ in work.ranges]
+        places = [TopicPartition(topic, self._partition) for topic, _, _ in work.ranges]
         found = self._groups.committed(self.settings.application, places)
         begin, memory = {}, ""
         for topic, first, _ in work.ranges:
-            committed = found.get((topic, self._partition))
+            committed = found.get(TopicPartition(topic, self._partition))
             if isinstance(committed, KafkaError):
                 raise committed
-            begin[topic, self._partition] = first if committed is None else committed.offset
-            if committed is not None and (topic, self._partition) == min(places):
+            begin[TopicPartition(topic, self._partition)] = first if committed is None else committed.offset
+            if committed is not None and TopicPartition(topic, self._partition) == min(places):
                 memory = committed.metadata
         return begin, memory
 
-    def _process(self, begin: dict[Place, int], until: dict[Place, int]) -> int:
+    def _process(self, begin: dict[TopicPartition, int], until: dict[TopicPartition, int]) -> int:
         """In the order of timestamps across topics, as far as each topic's own order allows."""
-        wanted = [topic for (topic, number), first in begin.items() if first < until[topic, number]]
+        wanted = [
+            topic for (topic, number), first in begin.items() if first < until[TopicPartition(topic, number)]
+        ]
         kept: dict[str, list[Records]] = {topic: [] for topic in wanted}
         count = 0
         for (topic, _), records in read_ranges(self._cluster, begin, until):
@@ -169,7 +171,7 @@ class TaskRunner:
             if not store.spec.logged:
                 continue
             self._folder.clear(store)
-            place = (store.spec.changelog(self.settings.application), self._partition)
+            place = TopicPartition(store.spec.changelog(self.settings.application), self._partition)
             start = {place: list_offsets(self._cluster, {place: EARLIEST})[place].offset}
             end = {place: list_offsets(self._cluster, {place: LATEST}, read_committed=True)[place].offset}
             for _, reads in read_ranges(self._cluster, start, end):
@@ -200,10 +202,10 @@ class TaskRunner:
         """One batch per partition at a time."""
         transactional = self.settings.exactly_once
         self._turn += 1
-        waiting: list[deque[tuple[Place, bytearray | memoryview]]] = []
+        waiting: list[deque[tuple[TopicPartition, bytearray | memoryview]]] = []
         for topic, written in self._written.items():
             count = len(self._cluster.topic(topic).partitions)
-            by_place: dict[Place, deque[tuple[Place, bytearray | memoryview]]] = {}
+            by_place: dict[TopicPartition, deque[tuple[TopicPartition, bytearray | memoryview]]] = {}
             for place, batch in written.batches(topic, count, self._turn, transactional):
                 by_place.setdefault(place, deque()).append((place, batch))
             waiting.extend(by_place.values())
@@ -237,20 +239,20 @@ def run_work(settings: Settings, topology: Topology, work: Work) -> Done:
     return done
 
 
-def _position(offsets: dict[Place, int], memory: str) -> bytes:
+def _position(offsets: dict[TopicPartition, int], memory: str) -> bytes:
     return json.dumps([sorted((*place, offset) for place, offset in offsets.items()), memory]).encode()
 
 
 def read_ranges(
-    cluster: Cluster, begin: dict[Place, int], until: dict[Place, int]
-) -> Iterator[tuple[Place, Records]]:
+    cluster: Cluster, begin: dict[TopicPartition, int], until: dict[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, Records]]:
     """The committed records of [begin, until) of each partition, in each one's order, some thousands at a time. What has been
     deleted from the beginning of a partition meanwhile is passed over."""
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_FETCH_BYTES)
     left = {place: offset for place, offset in begin.items() if offset < until.get(place, offset)}
     while left:
         for fetched in fetcher.poll(left):
-            place = (fetched.topic, fetched.partition)
+            place = TopicPartition(fetched.topic, fetched.partition)
             if fetched.error is ErrorCode.offset_out_of_range:
                 _pass_over_deleted(cluster, place, left, until)
                 continue
@@ -278,7 +280,7 @@ def read_ranges(
 
 
 def _pass_over_deleted(
-    cluster: Cluster, place: Place, left: dict[Place, int], until: dict[Place, int]
+    cluster: Cluster, place: TopicPartition, left: dict[TopicPartition, int], until: dict[TopicPartition, int]
 ) -> None:
     """To the first record that is left, as consumers do that begin at the earliest one."""
     first = list_offsets(cluster, {place: EARLIEST})[place].offset
@@ -315,11 +317,11 @@ class _GlobalTask:
         self._task = task_of_global_tables(topology, settings.application, groups, settings.errors)
         self.stores = self._task.stores
         self._topics = list(topology.global_stores.values())
-        self._positions: dict[Place, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
 
     def catch_up(self) -> None:
         places = [
-            (topic, number)
+            TopicPartition(topic, number)
             for topic in self._topics
             for number in range(len(self._cluster.topic(topic).partitions))
         ]

@@ -26,8 +26,7 @@ from millstream.wire.batch import (
     TRANSACTIONAL,
 )
 from millstream.wire.compression import NONE, compress
-
-Place = tuple[str, int]  # topic, partition
+from millstream.wire.topic_partition import TopicPartition
 
 _RECORD_OVERHEAD: Final = 28  # most bytes of a record besides key, value and headers
 _HEADER_OVERHEAD: Final = 10
@@ -41,7 +40,7 @@ Column = tuple[Any, Any, Any, int]
 class Encoded(NamedTuple):
     """One batch, and where it goes."""
 
-    place: Place
+    place: TopicPartition
     batch: memoryview
     records: int
 
@@ -120,13 +119,15 @@ class Encoder:
         loops.order(_frozen(slots), ends, order)
         columns = (key, value, headers, header_key, header_value)
         places = [
-            (name, number) for name, count in zip(names, counts, strict=True) for number in range(count)
+            TopicPartition(name, number)
+            for name, count in zip(names, counts, strict=True)
+            for number in range(count)
         ]
         yield from self._pack(places, ends, order, columns, rows, timestamp)
 
     def _pack(
         self,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         ends: Any,
         order: Any,
         columns: tuple[Column, ...],

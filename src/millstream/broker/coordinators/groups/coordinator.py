@@ -28,6 +28,7 @@ from millstream.broker.coordinators.groups.group_settings import within_bounds
 from millstream.broker.coordinators.groups.group_shard import Group, Part, Row, wall_ms
 from millstream.broker.coordinators.runtime import Replay, Shard, ShardedTopic
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -277,7 +278,7 @@ class GroupCoordinator:
         return None
 
     def _forgotten(
-        self, part: Part, group_id: str, places: Iterable[tuple[str, int]], whole_group: bool
+        self, part: Part, group_id: str, places: Iterable[TopicPartition], whole_group: bool
     ) -> None:
         for topic, partition in places:
             part.offsets.remove(group_id, topic, partition)
@@ -316,13 +317,13 @@ class GroupCoordinator:
             if isinstance(group, ConsumerGroup):
                 self.consumers.give_own_settings(group)
 
-    def _forget_topic(self, part: Part, topic: str, places: list[tuple[str, int]]) -> None:
+    def _forget_topic(self, part: Part, topic: str, commits: list[tuple[str, int]]) -> None:
         rows: list[Row] = [
-            (offset_records.offset_key(group, topic, partition), None) for group, partition in places
+            (offset_records.offset_key(group, topic, partition), None) for group, partition in commits
         ]
 
         def apply() -> None:
-            for group, partition in places:
+            for group, partition in commits:
                 part.offsets.remove(group, topic, partition)
 
         try:

@@ -25,10 +25,13 @@ from millstream.broker.coordinators.groups.offset_records import (
     parse_offset_value,
 )
 from millstream.wire.primitives import INT32
+from millstream.wire.topic_partition import TopicPartition
 
 Few = tuple[Any, ...]  # topic, partition, value, and again: a tuple, because it takes the least memory
-Many = dict[tuple[str, int], bytes]
-Place = tuple[str, str, int]  # group, topic, partition
+Many = dict[
+    tuple[str, int], bytes
+]  # by topic and partition; plain tuples, because one is built for every commit
+OffsetKey = tuple[str, str, int]  # group, topic, partition
 
 FEW = 8 * 3  # a tuple longer than this becomes a dictionary
 TOPICS_REMEMBERED = 10_000
@@ -45,7 +48,7 @@ class OffsetTable:
     def __init__(self) -> None:
         self._groups: dict[str, Few | Many] = {}
         self.count = 0
-        self._pending: dict[int, dict[Place, Pending]] = {}  # by producer id
+        self._pending: dict[int, dict[OffsetKey, Pending]] = {}  # by producer id
         self._open: dict[str, set[int]] = {}  # group -> producers with offsets that wait
         self._topics: dict[bytes, str] = {}  # while loading: names, so that each is decoded once
 
@@ -138,34 +141,34 @@ class OffsetTable:
             for at in range(0, len(known), 3):
                 yield known[at], known[at + 1], known[at + 2]
 
-    def of_group(self, group: str) -> list[tuple[str, int]]:
-        """Every place where the group has an offset, or may soon have one."""
-        places = {(topic, partition): None for topic, partition, _ in self.items(group)}
+    def of_group(self, group: str) -> list[TopicPartition]:
+        """Every partition in which the group has an offset, or may soon have one."""
+        partitions = {TopicPartition(topic, partition): None for topic, partition, _ in self.items(group)}
         for producer_id in self._open.get(group, ()):
             for of_group, topic, partition in self._pending[producer_id]:
                 if of_group == group:
-                    places[topic, partition] = None
-        return list(places)
+                    partitions[TopicPartition(topic, partition)] = None
+        return list(partitions)
 
     def of_topic(self, name: str) -> list[tuple[str, int]]:
         """The groups and partitions with an offset in this topic, or perhaps soon with one."""
-        places: dict[tuple[str, int], None] = {}
+        found: dict[tuple[str, int], None] = {}
         for group, known in self._groups.items():
             if isinstance(known, tuple) and name not in known:
                 continue  # the common case, without making anything
             for topic, partition, _ in self.items(group):
                 if topic == name:
-                    places[group, partition] = None
+                    found[group, partition] = None
         for waiting in self._pending.values():
             for group, topic, partition in waiting:
                 if topic == name:
-                    places[group, partition] = None
-        return list(places)
+                    found[group, partition] = None
+        return list(found)
 
     def expired(
         self, group: str, since: int | None, now_ms: int, retention_ms: int
-    ) -> Iterator[tuple[str, int]]:
-        """Places whose offset is too old: counted from `since`, or from each commit if that is None."""
+    ) -> Iterator[TopicPartition]:
+        """Partitions whose offset is too old: counted from `since`, or from each commit if that is None."""
         for topic, partition, value in self.items(group):
             offset = parse_offset_value(value)
             if offset.expire_time != NO_TIME:
@@ -173,7 +176,7 @@ class OffsetTable:
             else:
                 old = now_ms - (offset.commit_time if since is None else since) >= retention_ms
             if old and not self.is_unstable(group, topic, partition):
-                yield topic, partition
+                yield TopicPartition(topic, partition)
 
     # ------------------------------------------------------------------ offsets of open transactions
 
@@ -188,8 +191,8 @@ class OffsetTable:
         """Whether an open transaction may still change this offset."""
         if group not in self._open:
             return False
-        place = (group, topic, partition)
-        return any(place in self._pending[producer_id] for producer_id in self._open[group])
+        key = (group, topic, partition)
+        return any(key in self._pending[producer_id] for producer_id in self._open[group])
 
     def in_transaction(self, group: str) -> bool:
         return group in self._open
@@ -207,11 +210,11 @@ class OffsetTable:
                 if value is not None:
                     self.put(group, topic, partition, value, position)
 
-    def _outdate(self, place: Place, position: int) -> None:
-        for producer_id in self._open[place[0]]:
+    def _outdate(self, key: OffsetKey, position: int) -> None:
+        for producer_id in self._open[key[0]]:
             waiting = self._pending[producer_id]
-            if place in waiting and waiting[place].position < position:
-                waiting[place] = Pending(waiting[place].position, None)
+            if key in waiting and waiting[key].position < position:
+                waiting[key] = Pending(waiting[key].position, None)
 
     # ------------------------------------------------------------------ loading
 

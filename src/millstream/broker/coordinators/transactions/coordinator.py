@@ -27,7 +27,6 @@ from millstream.broker.coordinators.transactions.transaction_records import (
     FLEXIBLE,
     PLAIN,
     State,
-    TopicPartition,
     Transaction,
     encode_key,
     encode_value,
@@ -42,6 +41,7 @@ from millstream.broker.coordinators.transactions.transaction_state import (
 )
 from millstream.wire.batch import CONTROL
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -285,7 +285,7 @@ class TransactionCoordinator:
                     return ErrorCode.invalid_producer_epoch
                 if known.txn_first_offset >= 0 and known.epoch == producer_epoch:
                     return ErrorCode.none
-        which = (OFFSETS_TOPIC, index)
+        which = TopicPartition(OFFSETS_TOPIC, index)
         if version < 5:
             if not self.broker.settings.boolean("transaction.partition.verification.enable"):
                 return ErrorCode.none

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from millstream.broker.coordinators.transactions.transaction_records import TopicPartition, Transaction
+from millstream.broker.coordinators.transactions.transaction_records import Transaction
 from millstream.broker.coordinators.transactions.transaction_state import MAX_EPOCH, Machine, Marker
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.runtime import Shard

@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT16, INT32, INT64, read_bytes, read_count, read_uvarint, uvarint
-
-TopicPartition = tuple[str, int]
+from millstream.wire.topic_partition import TopicPartition
 
 NO_ID = NO_EPOCH = NO_TIME = -1
 KEY_VERSION = 0
@@ -188,7 +187,9 @@ def _decode_partitions(value: memoryview, at: int, flexible: bool) -> tuple[froz
         raw, at = read_bytes(value, at, size)
         topic = raw.decode()
         indexes, at = read_count(value, at, flexible)
-        partitions.update((topic, index) for index in struct.unpack_from(f">{indexes}i", value, at))
+        partitions.update(
+            TopicPartition(topic, index) for index in struct.unpack_from(f">{indexes}i", value, at)
+        )
         at += 4 * indexes
         if flexible:
             _, at = _read_tags(value, at)

@@ -36,10 +36,10 @@ from millstream.broker.coordinators.transactions.transaction_records import (
     NO_ID,
     NO_TIME,
     State,
-    TopicPartition,
     Transaction,
 )
 from millstream.wire.errors import ErrorCode
+from millstream.wire.topic_partition import TopicPartition
 
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH = MAX_EPOCH - 1  # the last one that a client sees: there is always one more to fence it with

@@ -21,10 +21,10 @@ from millstream.broker.coordinators.transactions.transaction_state import CONCUR
 from millstream.wire.batch import HEADER_SIZE, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.produce import ProduceRequest
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator, Verdicts
-    from millstream.broker.coordinators.transactions.transaction_records import TopicPartition
     from millstream.broker.partitions import Partition
 
 FIRST_THAT_ADDS = 12  # version of Produce
@@ -88,7 +88,9 @@ class TransactionalWrites:
                 if isinstance(verdicts, asyncio.Future):
                     return verdicts
             else:
-                verdicts = {(partition.topic, partition.index): verdict for partition in beginning}
+                verdicts = {
+                    TopicPartition(partition.topic, partition.index): verdict for partition in beginning
+                }
             self._sort_out(verdicts, beginning, version, refused)
         return refused or None
 
@@ -113,7 +115,7 @@ class TransactionalWrites:
         version: int,
     ) -> Verdicts | asyncio.Future[Outcome]:
         coordinator = self._coordinator
-        which = [(partition.topic, partition.index) for partition in beginning]
+        which = [TopicPartition(partition.topic, partition.index) for partition in beginning]
         if version < FIRST_THAT_ADDS:
             if not coordinator.broker.settings.boolean("transaction.partition.verification.enable"):
                 return {}
@@ -151,7 +153,7 @@ class TransactionalWrites:
         refused: Refused,
     ) -> None:
         for partition, (producer_id, epoch, sequence) in beginning.items():
-            code = verdicts.get((partition.topic, partition.index), ErrorCode.none)
+            code = verdicts.get(TopicPartition(partition.topic, partition.index), ErrorCode.none)
             first = (partition, producer_id)
             if code is ErrorCode.none:
                 problem = self._out_of_order(partition, (producer_id, epoch, sequence), version)
