@@ -15,7 +15,7 @@ from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.produce import (
     BEHIND_RECORDS,
     PartitionResult,
-    Repeated,
+    RequestTemplate,
     pack_produce_response,
     read_produce,
 )
@@ -131,19 +131,19 @@ def whole_frame(version: int, correlation_id: int, records: bytes, acks: int = -
 @pytest.mark.parametrize("version", [9, 11, 13])
 def test_a_repeated_request_is_recognised_and_answered_the_same(version: int) -> None:
     first = whole_frame(version, 1, b"a" * 100)
-    usual = Repeated.of(read_produce(first, 13, version), first, version)
-    assert usual is not None
+    template = RequestTemplate.of(read_produce(first, 13, version), first, version)
+    assert template is not None
     for size in (1, 99, 127, 128, 20_000):
         frame = whole_frame(version, 2, b"b" * size)
-        assert bytes(frame[8 : usual.prefix_end]) == usual.prefix
+        assert bytes(frame[8 : template.prefix_end]) == template.prefix
         assert bytes(frame[-BEHIND_RECORDS - size : -BEHIND_RECORDS]) == b"b" * size
     topic = TOPIC_ID.bytes if version >= 13 else b"orders"
     expected = pack_produce_response(7, version, [(topic, [PartitionResult(3, 0, 500, -1, 4)])])
-    assert usual.pack(7, 500, -1, 4) == expected
+    assert template.pack(7, 500, -1, 4) == expected
     other = whole_frame(version, 2, b"a" * 100, acks=1)
-    assert bytes(other[8 : usual.prefix_end]) != usual.prefix
+    assert bytes(other[8 : template.prefix_end]) != template.prefix
 
 
-def test_only_the_usual_kind_is_remembered() -> None:
+def test_only_a_simple_request_has_a_template() -> None:
     body = memoryview(b"\0" * 13 + encoded_request(11))
-    assert Repeated.of(read_produce(body, 13, 11), body, 11) is None
+    assert RequestTemplate.of(read_produce(body, 13, 11), body, 11) is None

@@ -1,8 +1,8 @@
 """The partitions this broker hosts, and what they do when the metadata changes.
 
-`Partition` joins a log with its role: the leader epoch it may write under, who waits for its high watermark, who waits
-for new records. Roles come only from the image (`become_leader`, `resign`, `delete`), never from a request.
-`Partitions` finds them by topic name and by topic id, as the protocol's bytes, and applies image deltas.
+`Partition` joins a log with its role: the leader epoch it may write under, the produce requests that wait for its high
+watermark, the fetches that wait for new records. Roles come only from the image, never from a request. `Partitions` finds
+them by topic name and by topic id, as the bytes that requests carry, and applies image deltas.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ logger = logging.getLogger("millstream.partitions")
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
-AckWaiter = tuple[
-    int, int, Callable[[ErrorCode], None]
-]  # offset to reach, under which leader epoch, whom to tell
+# Offset that the high watermark has to reach, leader epoch under which it must, what to call then.
+AckWaiter = tuple[int, int, Callable[[ErrorCode], None]]
 
 
 class Partition:
@@ -63,7 +62,7 @@ class Partition:
         self.index = index
         self.log = log
         self.leads = False
-        self.open_to_clients = False  # leads, and is not a topic that only the broker writes
+        self.open_to_clients = False  # leads, and is not an internal topic
         self.leader = -1
         self.leader_epoch = -1
         self.replicas: tuple[int, ...] = ()
@@ -95,7 +94,7 @@ class Partition:
         self.enough_in_sync = len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
 
     def resign(self) -> None:
-        """Another broker leads, or the topic is gone: nobody who waits here may be told that the write is safe."""
+        """Another broker leads, or the topic is gone: no write that is not committed may be acknowledged."""
         self.leads = self.open_to_clients = False
         self.enough_in_sync = False
         self._refuse_acks(ErrorCode.not_leader_or_follower)
@@ -103,15 +102,25 @@ class Partition:
 
     # ------------------------------------------------------------------ high watermark
 
-    def advance(self, now_ms: int) -> None:
-        """Raise the high watermark to what every in-sync replica holds. In a cluster of one that is this log's end."""
+    def appended(self, size: int, messages: int, now_ms: int) -> bool:
+        """What follows every append: count it and advance the high watermark. Returns whether the batch is committed.
+
+        The high watermark is what every in-sync replica holds; in a cluster of one that is the log's end.
+        """
+        self.bytes_in += size
+        self.messages_in += messages
         log = self.log
         if self._flush is not None or (log.flushes and log.flush_due(now_ms)):
             self.flush_soon()
-            return
+            return log.high_watermark >= log.end_offset
         log.set_high_watermark(log.end_offset)
         if self.ack_waiters:
             self._release_acks()
+        return True
+
+    def waits_for_commit(self, acks: int) -> bool:
+        """Whether the response to a batch that is not committed waits: for acks=all, and for an fsync under way."""
+        return acks == -1 or (acks != 0 and self._flush is not None)
 
     def flush_soon(self) -> None:
         """`flush.messages` or `flush.ms` asks for an fsync: only what it covers may be read and acknowledged."""
@@ -132,20 +141,16 @@ class Partition:
         finally:
             self._flush = None
 
-    @property
-    def flushing(self) -> bool:
-        return self._flush is not None
-
     def _release_acks(self) -> None:
         waiters, reached = self.ack_waiters, self.log.high_watermark
         while waiters and waiters[0][0] <= reached:
-            _, epoch, tell = waiters.popleft()
-            tell(ErrorCode.none if epoch == self.leader_epoch else ErrorCode.not_leader_or_follower)
+            _, epoch, notify = waiters.popleft()
+            notify(ErrorCode.none if epoch == self.leader_epoch else ErrorCode.not_leader_or_follower)
 
     def _refuse_acks(self, error: ErrorCode) -> None:
         waiters, self.ack_waiters = self.ack_waiters, deque()
-        for _, _, tell in waiters:
-            tell(error)
+        for _, _, notify in waiters:
+            notify(error)
 
     def wake_fetches(self) -> None:
         if self.fetch_waiters:

@@ -82,12 +82,12 @@ def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout, topics)
 
 
-class Repeated:
-    """A producer sends the same request again and again, but for correlation id and records; so does the broker answer.
+class RequestTemplate:
+    """What a producer's request has in common with its next ones: everything but correlation id and records.
 
-    Made from a request (flexible version, one topic, one partition, not transactional). `prefix` are the bytes between
-    correlation id and the length of the records (which begins at `prefix_end`): a frame that has them there is of the same kind,
-    and its answer is packed from what is known.
+    Made from one request (flexible version, one topic, one partition, not transactional). `prefix` is what lies between
+    the correlation id and the length of the records, which begins at `prefix_end`. A frame with the same bytes there
+    asks for the same write, so that it needs no decoding, and its response differs in its numbers only.
     """
 
     __slots__ = (
@@ -119,8 +119,8 @@ class Repeated:
         self._size = self._answer.size - 4
 
     @classmethod
-    def of(cls, request: ProduceRequest, frame: memoryview, version: int) -> "Repeated | None":
-        """What to remember of this request, if it is of the usual kind."""
+    def of(cls, request: ProduceRequest, frame: memoryview, version: int) -> "RequestTemplate | None":
+        """The template of this request, or None if it is not simple enough to have one."""
         if version < FIRST_FLEXIBLE or request.transactional_id is not None or len(request.topics) != 1:
             return None
         partitions = request.topics[0][1]
@@ -130,7 +130,7 @@ class Repeated:
         return None if records is None else cls(request, frame, version, records)
 
     def pack(self, correlation_id: int, base_offset: int, append_time: int, log_start: int) -> bytes:
-        """The answer to a write that succeeded."""
+        """The response to a write that succeeded."""
         return self._answer.pack(
             self._size,
             correlation_id,
@@ -204,7 +204,9 @@ def _pack_flexible(version: int, topics: list[tuple[bytes, list[PartitionResult]
             tags = b"\0"
             if leader is not None and version >= 10:
                 tags = b"\x01\0\x09" + struct.pack(">iiB", leader[0], leader[1], 0)
-            refused = b"".join(INT32.pack(place) + _compact(reason) + b"\0" for place, reason in records)
+            refused = b"".join(
+                INT32.pack(batch_index) + _compact(reason) + b"\0" for batch_index, reason in records
+            )
             out.append(uvarint(len(records) + 1) + refused + text + tags)
         out.append(b"\0")
     out.append(b"\0\0\0\0")  # throttle time
@@ -222,7 +224,7 @@ def _pack_old(version: int, topics: list[tuple[bytes, list[PartitionResult]]]) -
             out.append(_RESULT.pack(index, error, base, append_time, start))
             if version == 8:
                 out.append(INT32.pack(len(records)))
-                out.extend(INT32.pack(place) + _string(reason) for place, reason in records)
+                out.extend(INT32.pack(batch_index) + _string(reason) for batch_index, reason in records)
                 out.append(b"\xff\xff" if message is None else _string(message))
     out.append(b"\0\0\0\0")
     return b"".join(out)

@@ -1,4 +1,4 @@
-"""The short way of a fetch: the same bytes as the long way gives, for requests that are like the last one in every bit."""
+"""Fetch's fast path: the same bytes as the full path gives, for requests that repeat the last one in every bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from millstream.broker.apis import fetch_fast_path
 from millstream.broker.apis.fetch import FetchHandler
-from millstream.broker.apis.fetch_fast_path import UsualFetch
+from millstream.broker.apis.fetch_fast_path import FetchFastPath
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.network.file_range import FileRange
 from millstream.broker.partitions import Partition
@@ -74,7 +74,7 @@ class Client:
         self.version = version
         self.loop = SimpleNamespace(time=lambda: 1.0)
         self.peer = "test"
-        self.usual: Any = None
+        self.fast_path: Any = None
         self.answers: list[bytes] = []
 
     def send_parts(self, parts: list[Any]) -> None:
@@ -90,15 +90,15 @@ class Client:
     def send(self, data: bytes) -> None:
         self.answers.append(data)
 
-    def long_way(self, data: bytes) -> bytes:
+    def full_path(self, data: bytes) -> bytes:
         correlation = int.from_bytes(data[4:8], "big")
         self.handler.handle(self, memoryview(data), CLIENT_ID_SIZE, self.version, correlation)  # type: ignore[arg-type]
         return self.answers.pop()
 
-    def take(self, data: bytes) -> bool:
+    def try_handle(self, data: bytes) -> bool:
         """What the broker makes of a frame that lies among other bytes."""
         view = memoryview(bytearray(b"before" + data + b"\0behind"))
-        taken: bool = self.usual.take(self, view, 6, 6 + len(data))
+        taken: bool = self.fast_path.try_handle(self, view, 6, 6 + len(data))
         return taken
 
 
@@ -122,85 +122,85 @@ def connect(tmp_path: Path) -> Iterator[Callable[[int], Client]]:
 @pytest.mark.parametrize(
     "limits", [{}, {"partition_max": 20_000}, {"max_bytes": 50_000}, {"min_bytes": 70_000}]
 )
-def test_the_answer_is_that_of_the_long_way(
+def test_the_answer_is_that_of_the_full_path(
     connect: Callable[[int], Client], version: int, isolation: int, limits: dict[str, int]
 ) -> None:
     client = connect(version)
-    client.long_way(frame(version, 0, isolation_level=isolation, **limits))
-    assert isinstance(client.usual, UsualFetch)
+    client.full_path(frame(version, 0, isolation_level=isolation, **limits))
+    assert isinstance(client.fast_path, FetchFastPath)
     taken = 0
     for offset in range(client.log.high_watermark):
         asked = frame(version, offset, correlation=offset + 1, isolation_level=isolation, **limits)
-        if client.take(asked):
-            short = client.answers.pop()
-            assert short == client.long_way(asked)
+        if client.try_handle(asked):
+            fast = client.answers.pop()
+            assert fast == client.full_path(asked)
             taken += 1
     assert taken > 10
 
 
-def test_no_request_with_another_bit_is_taken(connect: Callable[[int], Client]) -> None:
+def test_no_request_with_another_bit_is_handled(connect: Callable[[int], Client]) -> None:
     client = connect(16)
     asked = frame(16, 0)
-    client.long_way(asked)
+    client.full_path(asked)
     offset = len(asked) - 29
     for at in range(len(asked)):
         for bit in range(8):
             changed = bytearray(asked)
             changed[at] ^= 1 << bit
             free = 4 <= at < 8 or (at == offset + 7 and bit < 5)  # correlation id; offsets that are there
-            assert client.take(changed) is free, f"bit {bit} of byte {at} of {len(asked)}"
+            assert client.try_handle(changed) is free, f"bit {bit} of byte {at} of {len(asked)}"
     for size in range(len(asked)):
-        assert not client.take(asked[:size])
-    assert not client.take(asked + b"\0")
+        assert not client.try_handle(asked[:size])
+    assert not client.try_handle(asked + b"\0")
     assert len(client.answers) == 8 * 4 + 5
 
 
-def test_what_needs_more_goes_the_long_way(connect: Callable[[int], Client]) -> None:
+def test_what_needs_more_is_left_to_the_full_path(connect: Callable[[int], Client]) -> None:
     client = connect(16)
-    client.long_way(frame(16, 0, min_bytes=30_000))
-    assert client.take(frame(16, 0, min_bytes=30_000))
+    client.full_path(frame(16, 0, min_bytes=30_000))
+    assert client.try_handle(frame(16, 0, min_bytes=30_000))
     high = client.log.high_watermark
     for offset in (-1, high - 1, high, high + 1, 10**12):  # out of range, too little, nothing
-        assert not client.take(frame(16, offset, min_bytes=30_000))
+        assert not client.try_handle(frame(16, offset, min_bytes=30_000))
     client.partition.leader_epoch = 4
-    assert not client.take(frame(16, 0, min_bytes=30_000))
+    assert not client.try_handle(frame(16, 0, min_bytes=30_000))
     client.partition.leader_epoch = 3
     client.partition.leads = False
-    assert not client.take(frame(16, 0, min_bytes=30_000))
+    assert not client.try_handle(frame(16, 0, min_bytes=30_000))
     assert len(client.answers) == 1
 
 
-def test_an_aborted_transaction_goes_the_long_way(
+def test_an_aborted_transaction_is_left_to_the_full_path(
     connect: Callable[[int], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = connect(16)
-    client.long_way(frame(16, 0, isolation_level=1))
+    client.full_path(frame(16, 0, isolation_level=1))
     aborted = [SimpleNamespace(producer_id=5, first_offset=1)]
     monkeypatch.setattr(PartitionLog, "aborted_transactions", lambda *_: aborted)
-    assert not client.take(frame(16, 0, isolation_level=1))
+    assert not client.try_handle(frame(16, 0, isolation_level=1))
 
 
 def test_what_is_not_in_memory_is_brought_there_first(
     connect: Callable[[int], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = connect(16)
-    expected = client.long_way(frame(16, 0))
+    expected = client.full_path(frame(16, 0))
     warmed: list[FileRange] = []
 
-    def send_warm(connection: Client, parts: list[Any], cold: list[FileRange]) -> None:
+    def send(connection: Client, parts: list[Any], cold: list[FileRange]) -> None:
         warmed.extend(cold)
         connection.send_parts(parts)
 
-    client.handler.send_warm = send_warm  # type: ignore[method-assign, assignment]
+    client.handler.send = send  # type: ignore[method-assign, assignment]
     monkeypatch.setattr(fetch_fast_path, "not_in_memory", lambda _: True)
-    assert client.take(frame(16, 0))
+    assert client.try_handle(frame(16, 0))
     assert len(warmed) == 1 and client.answers == [expected]
 
 
 @pytest.mark.parametrize(
     "different", [{"session_epoch": 0}, {"rack_id": "here"}], ids=["a session", "a rack"]
 )
-def test_other_kinds_are_not_remembered(connect: Callable[[int], Client], different: dict[str, Any]) -> None:
+def test_other_requests_are_no_templates(connect: Callable[[int], Client], different: dict[str, Any]) -> None:
     client = connect(16)
-    client.long_way(frame(16, 0, **different))
-    assert client.usual is None
+    client.full_path(frame(16, 0, **different))
+    assert client.fast_path is None

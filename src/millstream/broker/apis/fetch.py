@@ -1,9 +1,28 @@
-"""Fetch, versions 4 to 18: full and incremental, with long poll.
+"""Fetch 4-18: full and incremental, with long poll.
 
-A fetch collects, per partition, a `FileRange` of a segment (no record is read) and answers when `min_bytes` are
-there, when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions; an append wakes it.
-Records go from the file to the socket by sendfile; a slice that is not in the page cache is first read by a helper
-thread, so that a consumer of old data does not stop the loop. Left out: reading from followers, until there are some.
+     4  isolation level, last stable offset, aborted transactions, record batches of format v2 (KIP-98)
+     5  log start offset, of the follower and in the response (KIP-107)
+     6  the client knows KAFKA_STORAGE_ERROR (KIP-112)
+     7  incremental fetch sessions (KIP-227)
+     8  the client expects to be throttled after the response (KIP-219)
+     9  current leader epoch, against reading from a deposed leader (KIP-320)
+    10  zstd (KIP-110)
+    11  the consumer's rack, and a preferred read replica in the response (KIP-392)
+    12  flexible; last fetched epoch, answered with the diverging epoch (KIP-595)
+    13  topic ids instead of names (KIP-516)
+    14  the follower knows OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405)
+    15  the follower's id and epoch in tagged fields (KIP-903)
+    16  endpoints of new leaders in tagged fields (KIP-951)
+    17  directory id of a follower that fetches the metadata log (KIP-853)
+    18  the follower's high watermark in tagged fields (KIP-1166)
+
+A fetch collects a `FileRange` of a segment per partition (no record is read) and answers when `min_bytes` are there,
+when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions, and an append wakes it.
+Records go from the file to the socket by sendfile; a range that is not in the page cache is first read by a helper
+thread, so that a consumer of old data does not stop the loop. A request that repeats an earlier one is served by
+`fetch_fast_path`.
+
+Left out: fetching by followers and from them (KIP-392), tiered storage, quotas.
 """
 
 from __future__ import annotations
@@ -14,9 +33,9 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from millstream.broker.apis.fetch_fast_path import UsualFetch
+from millstream.broker.apis.fetch_fast_path import FetchFastPath
 from millstream.broker.apis.fetch_sessions import Cached, FetchSessions, Key, Session
-from millstream.broker.apis.produce_fast_path import UsualProduces
+from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.broker.network.file_range import COPY_BELOW, FileRange, not_in_memory, read_through
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
@@ -40,6 +59,8 @@ logger = logging.getLogger("millstream.fetch")
 
 
 class FetchHandler:
+    """Serves Fetch on the full path: any version, any number of partitions, sessions."""
+
     api: Api  # set before the first request comes
 
     def __init__(
@@ -67,11 +88,12 @@ class FetchHandler:
         try:
             session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())
         except KafkaError as error:
-            connection.send(b"".join(pack_fetch_response(correlation_id, version, error.code, 0, [])))  # type: ignore[arg-type]
+            refused = pack_fetch_response(correlation_id, version, error.code, 0, [])
+            connection.send(b"".join(refused))  # type: ignore[arg-type]
             return
         fetch.session = session
         if fetch.try_answer(patient=request.max_wait_ms > 0):
-            self._remember(fetch, frame)
+            self._learn(fetch, frame)
             return
         if len(self.parked) >= self.max_parked:
             logger.warning(
@@ -81,23 +103,26 @@ class FetchHandler:
             return
         ParkedFetch(self, fetch)
 
-    def _remember(self, fetch: Fetch, frame: memoryview) -> None:
-        """The next request of this connection is probably like this one."""
+    def _learn(self, fetch: Fetch, frame: memoryview) -> None:
+        """The next request of this connection will probably repeat this one."""
         connection = fetch.connection
         if (
             fetch.found >= COPY_BELOW
-            and UsualFetch.fits(fetch.request, frame, fetch.version)
-            and not isinstance(connection.usual, UsualProduces)
+            and FetchFastPath.fits(fetch.request, frame, fetch.version)
+            and not isinstance(connection.fast_path, ProduceFastPath)
         ):
             for partition in fetch.hosted():
-                connection.usual = UsualFetch(self, fetch.request, frame, fetch.version, partition)
+                connection.fast_path = FetchFastPath(self, fetch.request, frame, fetch.version, partition)
 
-    def send_warm(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
-        """Bring cold slices into the page cache in a thread, then send."""
+    def send(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
+        """Send a response with file ranges in it; the cold ones are brought into the page cache first, by a thread."""
+        if not cold:
+            connection.send_parts(parts)
+            return
         self.cold_reads += len(cold)
         connection.park(None)
 
-        async def warm_then_send() -> None:
+        async def read_then_send() -> None:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, read_through, cold)
             finally:
@@ -107,7 +132,7 @@ class FetchHandler:
                     connection.send_parts(parts)
                     connection.resume()
 
-        task = connection.loop.create_task(warm_then_send())
+        task = connection.loop.create_task(read_then_send())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -203,7 +228,8 @@ class Fetch:
             result = self._fail(
                 want, ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
             )
-            result.aborted = []  # here Kafka says none, of other errors nothing at all
+            # An empty list, as in Kafka; with any other error it is null.
+            result.aborted = []
             return result
         if not partition.leads or self.request.replica_id >= 0:
             result = self._fail(want, ErrorCode.not_leader_or_follower)
@@ -214,7 +240,7 @@ class Fetch:
             result = self._fail(
                 want, ErrorCode.fenced_leader_epoch if older else ErrorCode.unknown_leader_epoch
             )
-            if older:  # a client that is told need not ask for the metadata
+            if older:  # KIP-951: saves the client a Metadata request
                 result.leader = (partition.leader, partition.leader_epoch)
             return result
         log = partition.log
@@ -232,7 +258,7 @@ class Fetch:
         if committed_only:
             result.aborted = []
         if offset >= high_watermark and start <= offset <= log.end_offset:
-            return result  # nothing new: the usual state of a consumer that keeps up
+            return result  # nothing new, as for every consumer that keeps up
         try:
             found = log.read(offset, min(left, want.max_bytes), "lso" if committed_only else "hw", first)
         except KafkaError as error:
@@ -282,7 +308,7 @@ class Fetch:
         self._send(parts)
 
     def _news(self, result: FetchResult, cached: Cached) -> bool:
-        """Whether an incremental answer must mention this partition; remembers what it was told."""
+        """Whether an incremental response must mention this partition; remembers what it says."""
         changed = (
             self.full
             or result.size > 0
@@ -292,14 +318,14 @@ class Fetch:
             or result.last_stable != cached.last_stable
             or result.log_start != cached.log_start
         )
-        # An error is told again until it is gone: forget what was said before.
+        # An error is repeated until it is gone, and what follows it is news.
         cached.high_watermark = -1 if result.error else result.high_watermark
         cached.last_stable = result.last_stable
         cached.log_start = result.log_start
         return changed
 
     def _send(self, parts: list[object]) -> None:
-        """Join what is small into one piece, leave what is large to sendfile, warm what is cold."""
+        """Join what is small into one piece and leave what is large or cold to sendfile."""
         if len(parts) == 1:
             self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
             return
@@ -323,16 +349,14 @@ class Fetch:
                 cold.append(part)
         if small:
             out.append(small)
-        if cold:
-            self.handler.send_warm(self.connection, out, cold)
-        elif len(out) == 1:
+        if len(out) == 1 and not cold:
             self.connection.send(bytes(out[0]))  # type: ignore[arg-type]
         else:
-            self.connection.send_parts(out)
+            self.handler.send(self.connection, out, cold)
 
 
 class ParkedFetch:
-    """A fetch that waits for records, for its time to be over, or for its client to leave."""
+    """A fetch that waits for records, until `max_wait` is over or its client leaves."""
 
     __slots__ = ("_fetch", "_handler", "_partitions", "_timer", "done")
 
@@ -361,11 +385,12 @@ class ParkedFetch:
     def _leave(self) -> None:
         self.cancel()
         connection = self._fetch.connection
-        if connection.pending is self:  # else the answer is still being warmed up, and resumes by itself
+        # Otherwise a cold range is still being read, which resumes the connection when it is done.
+        if connection.pending is self:
             connection.resume()
 
     def cancel(self) -> None:
-        """No longer wait; also when the client has left."""
+        """Stop waiting; also when the client has left."""
         self.done = True
         self._timer.cancel()
         self._handler.parked.discard(self)

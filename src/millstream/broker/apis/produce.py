@@ -1,10 +1,24 @@
-"""Produce, versions 3 to 13 (listed from 0, as Kafka 4 does for old librdkafka).
+"""Produce 3-13, listed from 0 as Kafka 4 does, for the sake of old librdkafka (KAFKA-18659).
 
-The hot path: a frame comes in, each batch is checked and appended by its header alone, and the answer is packed by hand.
-The answer waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
-until the fsync is done. acks=0 has no answer; if such a write fails the connection is closed, which is the only way
-to tell. A request with a transactional id takes one more step: `TransactionalWrites` says which partitions it may begin
-a transaction in. Requests that are like the one before them do not come here at all: see `usual_produce.py`.
+     3  transactional id, record batches of format v2 only (KIP-98)
+     4  the client knows KAFKA_STORAGE_ERROR (KIP-112)
+     5  log start offset in the response
+     6  the client expects to be throttled after the response (KIP-219)
+     7  zstd (KIP-110)
+     8  which records of a refused batch are at fault, and why (KIP-467)
+     9  flexible
+    10  the new leader, in tagged fields, with NOT_LEADER_OR_FOLLOWER (KIP-951)
+    11  the client knows TRANSACTION_ABORTABLE (KIP-890)
+    12  writing adds the partition to the transaction: AddPartitionsToTxn is not needed (KIP-890)
+    13  topic ids instead of names (KIP-516)
+
+A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand. It waits
+only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages` until the fsync is
+done. acks=0 has no response; the connection is closed if such a write fails, as nothing else would tell the client.
+A request with a transactional id first asks `TransactionalWrites` in which partitions it may begin a transaction.
+A request that repeats an earlier one does not come here at all: see `produce_fast_path`.
+
+Left out: message formats before v2, which Kafka 4 refuses too, and quotas (the throttle time is always 0).
 """
 
 from __future__ import annotations
@@ -15,7 +29,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.broker.apis.produce_fast_path import UsualProduces
+from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -26,7 +40,7 @@ from millstream.wire.produce import (
     FIRST_WITH_TOPIC_ID,
     PartitionResult,
     ProduceRequest,
-    Repeated,
+    RequestTemplate,
     pack_produce_response,
     read_produce,
 )
@@ -42,15 +56,17 @@ logger = logging.getLogger("millstream.produce")
 
 FIRST_WITH_ZSTD = 7
 MAGIC_AT = 16
-SHORTEST_OLD = 14  # length of an empty message before format v2
+SHORTEST_V1 = 14  # length of an empty message before format v2
 ZSTD = 4
 
 _time_ns = time.time_ns
 
 
 class ProduceHandler:
-    transactions: TransactionalWrites  # set before the first request comes
-    api: Api  # set with it
+    """Serves Produce on the full path: any version, any number of partitions, transactions."""
+
+    transactions: TransactionalWrites  # both are set before the first request comes
+    api: Api
 
     def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
         self.partitions = partitions
@@ -102,29 +118,29 @@ class ProduceHandler:
                 try:
                     appended = self._append(partition, records, acks, now_ms, version, transactional)
                 except KafkaError as error:
-                    self.failed += 1
-                    results.append(self._refused(partition, index, error))
+                    results.append(self.refused(partition, index, error))
                     continue
                 log = partition.log
                 result = PartitionResult(
                     index, 0, appended.base_offset, appended.append_time, log.start_offset
                 )
                 results.append(result)
-                if not appended.duplicate:
-                    partition.bytes_in += appended.size
-                    partition.messages_in += appended.last_offset - appended.base_offset + 1
-                    partition.advance(now_ms)
+                end_offset = appended.last_offset + 1
+                if appended.duplicate:
+                    committed = log.high_watermark >= end_offset
+                else:
+                    committed = partition.appended(appended.size, end_offset - appended.base_offset, now_ms)
                     if partition.fetch_waiters:
                         woken.append(partition)
-                if log.high_watermark <= appended.last_offset and acks and (acks == -1 or partition.flushing):
+                if not committed and partition.waits_for_commit(acks):
                     if waiting is None:
                         waiting = []
-                    waiting.append((partition, appended.last_offset + 1, len(answer), result))
+                    waiting.append((partition, end_offset, len(answer), result))
                 elif acks and not transactional:
-                    self._remember(connection, request, frame, version, partition)
+                    self._learn(connection, request, frame, version, partition)
             answer.append((topic, results))
         if waiting is not None:
-            PendingProduce(self, connection, version, correlation_id, request.timeout_ms, answer, waiting)
+            PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
         elif acks:
             connection.send(pack_produce_response(correlation_id, version, answer))
         else:
@@ -142,7 +158,8 @@ class ProduceHandler:
         correlation_id: int,
     ) -> None:
         """The transaction's log has not committed yet what this request needs: start over when it has, or cannot."""
-        kept = memoryview(bytearray(frame))  # the buffer it came in is used for other requests meanwhile
+        # The buffer that the frame arrived in is used for other requests meanwhile.
+        kept = memoryview(bytearray(frame))
         connection.park(None)
 
         async def wait_then_handle() -> None:
@@ -160,7 +177,7 @@ class ProduceHandler:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _remember(
+    def _learn(
         self,
         connection: Connection,
         request: ProduceRequest,
@@ -168,38 +185,38 @@ class ProduceHandler:
         version: int,
         partition: Partition,
     ) -> None:
-        repeated = Repeated.of(request, frame, version)
-        if repeated is not None:
-            if not isinstance(connection.usual, UsualProduces):
-                connection.usual = UsualProduces(self)
-            connection.usual.remember(repeated, partition)
+        """The next requests of this connection will probably repeat this one."""
+        template = RequestTemplate.of(request, frame, version)
+        if template is not None:
+            if not isinstance(connection.fast_path, ProduceFastPath):
+                connection.fast_path = ProduceFastPath(self)
+            connection.fast_path.learn(template, partition)
 
-    def refuse(
+    def answer_refused(
         self,
         connection: Connection,
-        request: Repeated,
+        template: RequestTemplate,
         correlation_id: int,
         partition: Partition,
         error: KafkaError,
     ) -> None:
-        """Tell that the only write of this request failed."""
-        self.failed += 1
-        answer = [(request.topic, [self._refused(partition, request.index, error)])]
-        connection.send(pack_produce_response(correlation_id, request.version, answer))
+        """For the fast path: the only write of the request failed."""
+        answer = [(template.topic, [self.refused(partition, template.index, error)])]
+        connection.send(pack_produce_response(correlation_id, template.version, answer))
 
     def answer_later(
         self,
         connection: Connection,
-        request: Repeated,
+        template: RequestTemplate,
         correlation_id: int,
         partition: Partition,
         offset: int,
         result: PartitionResult,
     ) -> None:
-        """Answer when the high watermark has reached `offset`."""
-        answer = [(request.topic, [result])]
+        """For the fast path: answer when the high watermark has reached `offset`."""
+        answer = [(template.topic, [result])]
         waiting = [(partition, offset, 0, result)]
-        PendingProduce(self, connection, request.version, correlation_id, request.timeout_ms, answer, waiting)
+        PendingProduce(connection, template.version, correlation_id, template.timeout_ms, answer, waiting)
 
     def _append(
         self,
@@ -239,7 +256,8 @@ class ProduceHandler:
             return PartitionResult(index, ErrorCode.unknown_topic_id)
         return PartitionResult(index, ErrorCode.unknown_topic_or_partition)
 
-    def _refused(self, partition: Partition, index: int, error: KafkaError) -> PartitionResult:
+    def refused(self, partition: Partition, index: int, error: KafkaError) -> PartitionResult:
+        self.failed += 1
         if error.code is ErrorCode.kafka_storage_error:
             logger.error("%s: write failed: %s", partition, error)
         else:
@@ -256,7 +274,7 @@ class ProduceHandler:
         failed = [result for _, results in answer for result in results if result.error]
         if failed:
             code = ErrorCode(failed[0].error).name
-            connection.close(f"a write with acks=0 failed with {code}, which cannot be told otherwise")
+            connection.close(f"a write with acks=0 failed with {code}, and has no response to say so")
 
 
 def _not_one_batch(records: memoryview | None) -> KafkaError:
@@ -264,7 +282,7 @@ def _not_one_batch(records: memoryview | None) -> KafkaError:
     if records is not None and len(records) >= MAGIC_AT:
         length = _LENGTH.unpack_from(records, 8)[0]
         is_old = len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC
-        if length < (SHORTEST_OLD if is_old else HEADER_SIZE - LENGTH_END):
+        if length < (SHORTEST_V1 if is_old else HEADER_SIZE - LENGTH_END):
             return KafkaError(ErrorCode.corrupt_message, f"a record batch cannot have length {length}")
     return KafkaError(
         ErrorCode.invalid_record, "a produce request must have one whole record batch per partition"
@@ -283,7 +301,6 @@ class PendingProduce:
         "_connection",
         "_correlation_id",
         "_done",
-        "_handler",
         "_left",
         "_timer",
         "_version",
@@ -291,7 +308,6 @@ class PendingProduce:
 
     def __init__(
         self,
-        handler: ProduceHandler,
         connection: Connection,
         version: int,
         correlation_id: int,
@@ -299,7 +315,6 @@ class PendingProduce:
         answer: list[tuple[bytes, list[PartitionResult]]],
         waiting: list[tuple[Partition, int, int, PartitionResult]],
     ) -> None:
-        self._handler = handler
         self._connection = connection
         self._version = version
         self._correlation_id = correlation_id
@@ -309,25 +324,26 @@ class PendingProduce:
         self._timer = connection.loop.call_later(max(timeout_ms, 0) / 1000, self._timed_out)
         connection.park(self)
         for partition, offset, topic, result in waiting:
-            told = partial(self._told, (topic, result.partition))
-            partition.ack_waiters.append((offset, partition.leader_epoch, told))
+            notify = partial(self._committed, (topic, result.partition))
+            partition.ack_waiters.append((offset, partition.leader_epoch, notify))
 
-    def _told(self, at: tuple[int, int], error: ErrorCode) -> None:
-        if self._done or at not in self._left:
+    def _committed(self, key: tuple[int, int], error: ErrorCode) -> None:
+        """A partition, by the index of its topic in the response and its own, is committed or has failed."""
+        if self._done or key not in self._left:
             return
-        self._left.discard(at)
+        self._left.discard(key)
         if error:
-            self._fail(at, error)
+            self._fail(key, error)
         if not self._left:
             self._finish()
 
     def _timed_out(self) -> None:
-        for at in self._left:
-            self._fail(at, ErrorCode.request_timed_out)
+        for key in self._left:
+            self._fail(key, ErrorCode.request_timed_out)
         self._finish()
 
-    def _fail(self, at: tuple[int, int], error: ErrorCode) -> None:
-        topic, index = at
+    def _fail(self, key: tuple[int, int], error: ErrorCode) -> None:
+        topic, index = key
         results = self._answer[topic][1]
         for position, result in enumerate(results):
             if result.partition == index:
@@ -341,6 +357,6 @@ class PendingProduce:
         self._connection.resume()
 
     def cancel(self) -> None:
-        """The client has left: the write stands, nobody is told."""
+        """The client has left: the write stands, nobody is waiting for the response."""
         self._done = True
         self._timer.cancel()

@@ -1,9 +1,12 @@
-"""The short way for a produce request that is like one before it.
+"""Produce requests that repeat an earlier one of their connection, served without decoding.
 
-A producer sends the same request again and again, but for correlation id and records. Each connection remembers the kinds
-of request that it has sent of late. A frame that begins like one of them is taken apart by one unpack, header of its batch
-included, and answered by one pack. Whatever is unusual about it goes the long way (`ProduceHandler`), which also says what
-is wrong.
+A producer's requests differ in correlation id and records only. Each connection keeps templates of the requests it has
+sent lately. A frame that begins like one of them is taken apart by one unpack, which includes the header of its batch,
+appended by `append_plain`, and answered by one pack. A frame that differs in anything else, and a batch that needs more
+than its header checked, is left to `ProduceHandler` before anything was changed.
+
+What follows the append (`Partition.appended`, `PendingProduce`, `ProduceHandler.refused`) is the full path's own code;
+tests/broker/apis/test_fast_path_equivalence.py holds both against each other.
 """
 
 from __future__ import annotations
@@ -11,79 +14,71 @@ from __future__ import annotations
 import struct
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 from millstream.wire.errors import KafkaError
 from millstream.wire.primitives import uvarint
-from millstream.wire.produce import BEHIND_RECORDS, PartitionResult, Repeated
+from millstream.wire.produce import BEHIND_RECORDS, PartitionResult, RequestTemplate
 
 if TYPE_CHECKING:
     from millstream.broker.apis.produce import ProduceHandler
     from millstream.broker.network.connection import Connection
     from millstream.broker.partitions import Partition
 
-MAX_KINDS = 64  # requests remembered per connection
+MAX_TEMPLATES = 64  # per connection
 
 _time_ns = time.time_ns
-_length_told = lru_cache(1024)(uvarint)
+_cached_uvarint = lru_cache(1024)(uvarint)
 
 
-class Kind(NamedTuple):
-    """A kind of request, and the partition it is for."""
+class ProduceFastPath:
+    """The templates of one connection, by their prefix.
 
-    request: Repeated
-    partition: Partition
-
-
-class UsualProduces:
-    """The kinds of request that a connection has sent of late, by their prefix.
-
-    Requests for the partitions of one topic have prefixes of one length, so one look finds the kind.
+    Requests for the partitions of one topic have prefixes of the same length, so that one lookup finds the template.
     """
 
-    __slots__ = ("_handler", "_kinds", "_layouts", "_prefix_end", "api")
+    __slots__ = ("_handler", "_layouts", "_prefix_end", "_templates", "api")
 
     def __init__(self, handler: ProduceHandler) -> None:
         self._handler = handler
         self.api = handler.api
         self._prefix_end = 0
-        self._kinds: dict[bytes, Kind] = {}
+        self._templates: dict[bytes, tuple[RequestTemplate, Partition]] = {}
 
-    def remember(self, request: Repeated, partition: Partition) -> None:
-        if len(self._kinds) >= MAX_KINDS:
-            self._kinds.clear()
-        self._kinds[request.prefix] = Kind(request, partition)
-        if request.prefix_end != self._prefix_end:
-            self._prefix_end = request.prefix_end
-            # API and version, correlation id, prefix, length of the records (a varint of 1 to 3 bytes), header of the batch
+    def learn(self, template: RequestTemplate, partition: Partition) -> None:
+        if len(self._templates) >= MAX_TEMPLATES:
+            self._templates.clear()
+        self._templates[template.prefix] = template, partition
+        if template.prefix_end != self._prefix_end:
+            self._prefix_end = template.prefix_end
+            # API key and version, correlation id, prefix, length of the records (a varint of 1 to 3 bytes), batch header
             self._layouts = [
-                struct.Struct(f">ii{len(request.prefix)}s{size}s{HEADER.format[1:]}") for size in range(4)
+                struct.Struct(f">ii{len(template.prefix)}s{size}s{HEADER.format[1:]}") for size in range(4)
             ]
 
-    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
-        """Handle the frame that lies there, if it is of a kind that is remembered and the short way will do."""
-        size = end - start - self._prefix_end - BEHIND_RECORDS  # of the records and of the length before them
+    def try_handle(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
+        size = end - start - self._prefix_end - BEHIND_RECORDS  # of the records, with the varint before them
         if size <= 128:
-            told = 1
+            varint_size = 1
         elif size <= 16385:
-            told = 2
+            varint_size = 2
         elif size <= 2097154:
-            told = 3
+            varint_size = 3
         else:
             return False
-        size -= told
+        size -= varint_size
         if size < HEADER_SIZE:
             return False
-        fields = self._layouts[told].unpack_from(view, start)
-        known = self._kinds.get(fields[2])
+        fields = self._layouts[varint_size].unpack_from(view, start)
+        known = self._templates.get(fields[2])
         if known is None:
             return False
-        request, partition = known
+        template, partition = known
         stop = end - BEHIND_RECORDS
         if (
-            fields[0] != request.version
-            or fields[3] != _length_told(size + 1)
+            fields[0] != template.version
+            or fields[3] != _cached_uvarint(size + 1)
             or fields[9] & TRANSACTIONAL
             or view[stop]
             or view[stop + 1]
@@ -94,22 +89,21 @@ class UsualProduces:
         now_ms = _time_ns() // 1_000_000
         log = partition.log
         try:
-            base = log.append_plain(view[stop - size : stop], fields[4:], partition.leader_epoch, now_ms)
+            base_offset = log.append_plain(
+                view[stop - size : stop], fields[4:], partition.leader_epoch, now_ms
+            )
         except KafkaError as error:
-            self._handler.refuse(connection, request, fields[1], partition, error)
+            self._handler.answer_refused(connection, template, fields[1], partition, error)
             return True
-        if base < 0:
+        if base_offset < 0:
             return False
-        end_offset = log.end_offset
-        partition.bytes_in += size
-        partition.messages_in += end_offset - base
-        partition.advance(now_ms)
         append_time = now_ms if log.stamps_time else -1
-        if log.high_watermark >= end_offset or not (request.acks == -1 or partition.flushing):
-            connection.send(request.pack(fields[1], base, append_time, log.start_offset))
+        committed = partition.appended(size, log.end_offset - base_offset, now_ms)
+        if committed or not partition.waits_for_commit(template.acks):
+            connection.send(template.pack(fields[1], base_offset, append_time, log.start_offset))
         else:
-            result = PartitionResult(request.index, 0, base, append_time, log.start_offset)
-            self._handler.answer_later(connection, request, fields[1], partition, end_offset, result)
+            result = PartitionResult(template.index, 0, base_offset, append_time, log.start_offset)
+            self._handler.answer_later(connection, template, fields[1], partition, log.end_offset, result)
         if partition.fetch_waiters:
             partition.wake_fetches()
         return True

@@ -121,9 +121,7 @@ class Shard:
                 "not enough replicas of the coordinator's log are in sync",
             )
         appended = partition.log.append_trusted(batch, self.epoch, now_ms)
-        partition.messages_in += appended.last_offset - appended.base_offset + 1
-        partition.bytes_in += appended.size
-        partition.advance(now_ms)
+        partition.appended(appended.size, appended.last_offset - appended.base_offset + 1, now_ms)
         partition.wake_fetches()
         return self.committed(appended.last_offset + 1)
 

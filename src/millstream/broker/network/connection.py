@@ -30,7 +30,7 @@ from millstream.broker.network.file_range import FileRange
 from millstream.wire.primitives import INT32
 
 if TYPE_CHECKING:
-    from millstream.broker.network.dispatch import Dispatcher, Usual
+    from millstream.broker.network.dispatch import Dispatcher, FastPath
     from millstream.broker.network.listener import ListenerContext
 
 logger = logging.getLogger("millstream.network")
@@ -97,6 +97,7 @@ class Connection:
         "closed",
         "context",
         "dispatcher",
+        "fast_path",
         "fd",
         "last_active",
         "loop",
@@ -106,7 +107,6 @@ class Connection:
         "requests",
         "sock",
         "software",
-        "usual",
     )
 
     def __init__(
@@ -130,7 +130,7 @@ class Connection:
         self.bytes_in = self.bytes_out = self.requests = 0
         self.client_id = ""
         self.software = ""
-        self.usual: Usual | None = None  # set by the handlers of Produce and Fetch
+        self.fast_path: FastPath | None = None  # set by the handlers of Produce and Fetch
         self._buffer: bytearray | None = None  # holds an unfinished frame, or frames behind a parked one
         self._filled = 0
         self._muted = False

@@ -1,8 +1,8 @@
 """From a frame to the handler of its API, and from what the handler returns to the answer.
 
 An `Api` names the versions served and the function that serves them. Handlers of the control plane get a `Call` with the
-decoded request and return the response, as an object or packed (or a coroutine that will); Produce and Fetch get the raw frame. What a
-client may not do ends here: an unknown API, an unsupported version or a body that cannot be read closes the connection
+decoded request and return the response, as an object or packed (or a coroutine that will); Produce and Fetch get the raw
+frame. What a client may not do ends here: an unknown API, an unsupported version or a body that cannot be read closes the connection
 with one log line, as Kafka does; only ApiVersions is answered whatever its version, so that any client can find out.
 """
 
@@ -77,14 +77,14 @@ class Api:
     versions_seen: set[int] = field(default_factory=set)
 
 
-class Usual(Protocol):
-    """What a connection has sent of late: a request like one of those takes a short way, without being decoded."""
+class FastPath(Protocol):
+    """Serves the requests of a connection that repeat an earlier one, without decoding them."""
 
     @property
     def api(self) -> Api: ...
 
-    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
-        """Handle the frame that lies there, if the short way will do."""
+    def try_handle(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
+        """Handle the frame `view[start:end]`, or return False without a trace: the full path serves it then."""
 
 
 class Dispatcher:
@@ -100,10 +100,10 @@ class Dispatcher:
         """Handle the frame that lies there. Nothing that a client sends makes this raise."""
         began = _clock()
         try:
-            usual = connection.usual
-            if usual is not None and usual.take(connection, view, start, end):
-                usual.api.requests += 1
-                usual.api.seconds += _clock() - began
+            fast_path = connection.fast_path
+            if fast_path is not None and fast_path.try_handle(connection, view, start, end):
+                fast_path.api.requests += 1
+                fast_path.api.seconds += _clock() - began
                 return
             frame = view[start:end]
             if len(frame) < _HEADER.size:

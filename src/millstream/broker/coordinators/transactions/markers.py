@@ -68,8 +68,7 @@ class LocalMarkers:
         appended = log.append_marker(
             marker.producer_id, marker.epoch, marker.commit, coordinator_epoch, found.leader_epoch, now_ms
         )
-        found.bytes_in += appended.size
-        found.advance(now_ms)
+        found.appended(appended.size, 0, now_ms)
         found.wake_fetches()
         if log.high_watermark > appended.last_offset:
             self._committed(found, marker)
