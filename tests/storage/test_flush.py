@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.settings.log_config import LogConfig
+from millstream.storage import flush
 from millstream.wire.errors import ErrorCode, KafkaError
 
 from .batches import NOW, batch, files, fill, small
@@ -61,6 +62,66 @@ async def test_appends_during_a_flush_are_not_covered(open_log: OpenLog) -> None
     assert await flushing == 5
     assert log.unflushed == 30
     assert await log.flush() == 35
+
+
+async def test_a_segment_that_grew_and_rolled_during_a_flush_is_synced_again(open_log: OpenLog) -> None:
+    log = open_log(small())
+    fill(log, 5)
+    active = log.active
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    fill(log, 10)
+    assert log.unsynced == [active], "it grew behind the fdatasync under way, and rolled"
+    await flushing
+    assert log.unsynced == [active]
+    assert await log.flush(closed_segments_only=True) == 10
+    assert log.unsynced == []
+
+
+async def test_names_that_a_failed_flush_saw_are_synced_by_the_next(
+    open_log: OpenLog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    fill(log, 2)
+    synced: list[str] = []
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flush, "replace_file", lambda *arguments: refuse(""))
+        with pytest.raises(KafkaError):
+            await log.flush()
+    assert (log.recovery_point, log.sync_failed) == (0, False)
+    monkeypatch.setattr(flush, "sync_path", synced.append)
+    assert await log.flush() == 2
+    assert str(folder.parent) in synced, "the folder's own name is durable with the first flush"
+    assert files(folder) >= {"leader-epoch-checkpoint"}
+
+
+async def test_names_that_change_during_a_flush_belong_to_the_next(open_log: OpenLog) -> None:
+    log = open_log(small())
+    fill(log, 5)
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    log.roll()
+    await flushing
+    assert log.names_synced < log.name_changes
+    await log.flush()
+    assert log.names_synced == log.name_changes
+
+
+async def test_epochs_that_change_during_a_flush_belong_to_the_next(open_log: OpenLog, folder: Path) -> None:
+    log = open_log()
+    fill(log, 5)
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    log.append_leader(batch(), 7, NOW)
+    await flushing
+    assert log.epochs.dirty
+    await log.flush()
+    assert not log.epochs.dirty
+    assert "7 5" in (folder / "leader-epoch-checkpoint").read_text()
 
 
 async def test_a_truncation_during_a_flush(open_log: OpenLog) -> None:

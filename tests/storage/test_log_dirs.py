@@ -99,7 +99,7 @@ def test_create_close_load(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as raised:
         folders.create("my-topic.v1", 3, topic_id, LogConfig())
     assert raised.value.code is ErrorCode.topic_already_exists
-    folders.sync_names([log])
+    log.flush_now()
     folders.close()
     assert {".kafka_cleanshutdown", "my-topic.v1-3", "recovery-point-offset-checkpoint"} <= files(tmp_path)
     folders = start(tmp_path)

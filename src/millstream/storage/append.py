@@ -13,6 +13,7 @@ segment, another setting, a full index) sets them so that the next append asks `
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
@@ -90,13 +91,16 @@ class WritableLog:
         "closed_size",
         "end_offset",
         "epochs",
+        "flush_lock",
         "flushes",
         "folder",
+        "folder_synced",
         "generation",
         "high_watermark",
         "last_flush_ms",
         "name",
-        "names_changed",
+        "name_changes",
+        "names_synced",
         "partition",
         "pool",
         "producers",
@@ -129,7 +133,7 @@ class WritableLog:
         topic_id: UUID | None = None,
         pool: FilePool | None = None,
         reaper: Reaper | None = None,
-        names_changed: bool = True,
+        folder_synced: bool = False,
     ) -> None:
         self.folder = folder
         self.name = os.path.basename(folder)
@@ -157,10 +161,15 @@ class WritableLog:
         self.cleaned_to = 0  # the first offset that compaction has not seen yet
         self.last_flush_ms = int(time.time() * 1000)
         self.generation = 0  # counts truncations, so that a flush under way notices one
-        self.names_changed = names_changed  # files were created or renamed since the folder was synced
+        # Files were created or renamed so many times; the names up to `names_synced` are durable.
+        self.name_changes = 0 if folder_synced else 1
+        self.names_synced = 0
+        # Whether the folder's own name and the topic id in it are durable.
+        self.folder_synced = folder_synced
         self.snapshot_position = self.active.size  # in the active segment, of the last snapshot
         self.unsynced: list[Segment] = []  # closed segments with bytes that were not synced
         self.closed = False
+        self.flush_lock: asyncio.Lock | None = None  # made by the first flush
         self.sync_failed = False
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._tail_is_dirty = False
@@ -591,7 +600,7 @@ class WritableLog:
         self.closed_size += old.size
         self.active = fresh
         self.snapshot_position = 0
-        self.names_changed = True
+        self.name_changes += 1
         self._jitter_ms = int(random.random() * min(self._config.segment_jitter_ms, self._config.segment_ms))
         self._ask_before_next_append()
 

@@ -102,7 +102,7 @@ class PartitionLog(WritableLog):
             topic_id=topic_id,
             pool=pool,
             reaper=reaper,
-            names_changed=loaded.created or not clean,
+            folder_synced=clean and not loaded.created,
         )
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class PartitionLog(WritableLog):
         self.closed_size += segment.size - sum(old.size for old in gone)
         self.unsynced = [each for each in self.unsynced if each not in gone]
         self._hints = {offset: hint for offset, hint in self._hints.items() if hint[0] not in gone}
-        self.names_changed = True
+        self.name_changes += 1
         needed = {*self.bases, *self.snapshots[-1:]}
         for offset in self.snapshots:
             if offset not in needed:
@@ -288,12 +288,16 @@ class PartitionLog(WritableLog):
     async def flush(self, closed_segments_only: bool = False) -> int:
         """Everything written before this call (or before the last roll) is durable when it returns; fsync runs in a
         thread. The recovery point. Kafka syncs closed segments in the background: call it so while `unsynced`."""
-        flush = self._plan_flush(closed_segments_only)
-        if flush is not None:
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, flush.run)
-            finally:
-                self._end_flush(flush)
+        if self.flush_lock is None:
+            self.flush_lock = asyncio.Lock()
+        # One at a time: an older flush must not put its epochs over those of a newer one.
+        async with self.flush_lock:
+            flush = self._plan_flush(closed_segments_only)
+            if flush is not None:
+                try:
+                    await asyncio.get_running_loop().run_in_executor(None, flush.run)
+                finally:
+                    self._end_flush(flush)
         return self.recovery_point
 
     def flush_now(self) -> int:
@@ -312,7 +316,11 @@ class PartitionLog(WritableLog):
         return self._all_durable() and self.snapshots[-1:] == [self.end_offset]
 
     def _all_durable(self) -> bool:
-        return self.recovery_point >= self.end_offset and not self.epochs.dirty and not self.names_changed
+        return (
+            self.recovery_point >= self.end_offset
+            and not self.epochs.dirty
+            and self.name_changes == self.names_synced
+        )
 
     def _refuse_after_failed_sync(self) -> None:
         if self.sync_failed:
@@ -326,20 +334,30 @@ class PartitionLog(WritableLog):
         if self._all_durable() or (closed_only and not self.unsynced):
             return None
         self._refuse_after_failed_sync()
-        segments = list(self.unsynced) if closed_only else [*self.unsynced, self.active]
+        closed = list(self.unsynced)
+        active = None if closed_only else self.active
         end = self.active.base_offset if closed_only else self.end_offset
         try:
             if self.active.size - self.snapshot_position > SNAPSHOT_EVERY:
                 self.take_snapshot()
-            for segment in segments:
+            for segment in closed:
                 segment.save_indexes()
+            if active is not None:
+                active.save_indexes()
         except OSError as error:
             raise storage_error(f"flush {self.name}", error) from error
-        flush = Flush(self.folder, segments, end, self.generation, self.names_changed)
+        flush = Flush(
+            self.folder,
+            closed,
+            active,
+            end,
+            self.generation,
+            self.name_changes,
+            names=self.name_changes != self.names_synced,
+            new_folder=not self.folder_synced,
+        )
         if self.epochs.dirty:
             flush.epochs = self.epochs.encode()
-            self.epochs.dirty = False
-        self.names_changed = False
         return flush
 
     def _end_flush(self, flush: Flush) -> None:
@@ -347,15 +365,19 @@ class PartitionLog(WritableLog):
         call the next fsync a success: so the recovery point never moves again, and a restart checks the log."""
         flush.release()
         if not flush.done:
-            self.epochs.dirty = self.names_changed = True
             self.sync_failed = self.sync_failed or flush.lost_writes
             return
-        done = set(flush.segments)
+        done = set(flush.closed)
         self.unsynced = [segment for segment in self.unsynced if segment not in done]
         self.last_flush_ms = int(time.time() * 1000)
+        self.folder_synced = True
+        self.names_synced = max(self.names_synced, flush.name_changes)
         if flush.generation != self.generation:
             self.epochs.dirty = True  # the log was truncated meanwhile: what was written may be too much
-        elif flush.end_offset > self.recovery_point:
+            return
+        if flush.epochs is not None and flush.epochs == self.epochs.encode():
+            self.epochs.dirty = False
+        if flush.end_offset > self.recovery_point:
             self.recovery_point = flush.end_offset
 
     def close(self, clean: bool = True, sync: bool = True) -> None:

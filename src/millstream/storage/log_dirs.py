@@ -287,19 +287,6 @@ class LogFolders:
         log.moved_to(renamed)
         return renamed
 
-    def sync_names(self, logs: Iterable[PartitionLog]) -> None:
-        """fsync new partitions' folders and their parents (off the loop; before a topic's creation is confirmed)."""
-        parents = set()
-        for log in logs:
-            for name in (checkpoints.PARTITION_METADATA,):
-                path = os.path.join(log.folder, name)
-                if os.path.exists(path):
-                    sync_path(path)
-            sync_path(log.folder)
-            parents.add(os.path.dirname(log.folder))
-        for parent in parents:
-            sync_path(parent)
-
     # -- checkpoints ------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
