@@ -338,6 +338,25 @@ async def test_a_sync_that_fails_ends_the_controller(start: Start, monkeypatch: 
     assert await code_of(controller.submit(new_topic("b"))) is ErrorCode.not_controller
 
 
+async def test_a_snapshot_that_may_vanish_ends_the_controller(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await start.local(snapshot_entries=5)
+
+    def failing(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local_file, "_sync_folder", failing)
+    # The one that brings the snapshot on may hear of its failure.
+    submitted = [controller.submit(new_topic(f"topic-{number}")) for number in range(5)]
+    await asyncio.gather(*submitted, return_exceptions=True)
+    for number in range(5):
+        await asyncio.gather(controller.submit(new_topic(f"later-{number}")), return_exceptions=True)
+    async with asyncio.timeout(20):
+        assert isinstance(await controller.failed(), StoreBroken)
+    assert await code_of(controller.submit(new_topic("late"))) is ErrorCode.not_controller
+
+
 @pytest.mark.parametrize(
     "payload",
     [

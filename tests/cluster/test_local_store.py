@@ -250,6 +250,31 @@ def test_a_sync_that_fails_ends_the_store(file: LogFile, monkeypatch: pytest.Mon
             attempt()
 
 
+def test_a_snapshot_whose_folder_cannot_be_synced_ends_the_store(
+    file: LogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file has its name already. Entries appended to it would be lost if the old one came back."""
+    for version in range(1, 6):
+        file.append(version, b"entry %d" % version)
+
+    def failing(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_file, "_sync_folder", failing)
+        with pytest.raises(StoreBroken, match="restart the broker"):
+            file.compact(4, [b"everything up to 4"], keep=0)
+    with pytest.raises(StoreBroken):
+        file.append(6, b"six")
+    assert file.snapshot() == (4, [b"everything up to 4"])
+    assert payloads(file) == [b"entry 5"]
+    file.close()
+    again = LogFile(file.path.parent, WRITER)
+    assert (again.version, payloads(again)) == (5, [b"entry 5"])
+    again.append(6, b"six")
+    again.close()
+
+
 def test_a_write_that_cannot_be_undone_ends_the_store(file: LogFile, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> int:
         raise OSError(errno.EROFS, "Read-only file system")

@@ -34,7 +34,15 @@ from millstream.cluster.metadata_records import (
 )
 from millstream.cluster.metadata_records import Controller as Claim
 from millstream.cluster.registration import Registration, command_for
-from millstream.cluster.store import Compacted, Conflict, MetadataStore, NotWritten, StoreError, Unavailable
+from millstream.cluster.store import (
+    Compacted,
+    Conflict,
+    MetadataStore,
+    NotWritten,
+    StoreBroken,
+    StoreError,
+    Unavailable,
+)
 from millstream.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -398,7 +406,9 @@ class Controller:
         due = entries >= self._snapshot_entries or records >= max(SNAPSHOT_RECORDS, self._snapshot_records)
         if due and self.leading and (self._compaction is None or self._compaction.done()):
             self._since_snapshot = [0, 0]
-            self._compaction = asyncio.create_task(self._compact(self.image.copy()), name="metadata-snapshot")
+            self._compaction = asyncio.create_task(
+                self._guard(self._compact(self.image.copy())), name="metadata-snapshot"
+            )
 
     async def _compact(self, image: Image) -> None:
         try:
@@ -410,6 +420,8 @@ class Controller:
             await self._store.compact(image.version, chunks, KEEP_ENTRIES)
             self._snapshot_records = len(records)
             log.info("metadata compacted at version %d: %d records", image.version, len(records))
+        except StoreBroken:
+            raise
         except StoreError as problem:
             log.warning(
                 "metadata not compacted at version %d, will try again later: %s", image.version, problem

@@ -142,12 +142,17 @@ class LogFile:
         (self._folder / NEW_FILE_NAME).unlink(missing_ok=True)  # a compaction that a crash interrupted
         if not self.path.exists():
             self._replace(_header(0, 0, 0))
+            _sync_folder(self._folder)
             self._end = HEADER_SIZE
             return
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         with open(self._fd, "rb", closefd=False) as file:
             data = memoryview(file.read())
         self._load(data)
+        # What was read counts from now on, and so must survive a power failure: a process that died may not have synced
+        # its last frame, nor the name of its last snapshot.
+        os.fsync(self._fd)
+        _sync_folder(self._folder)
 
     def _load(self, data: memoryview) -> None:
         chunks = self._load_header(data)
@@ -302,6 +307,16 @@ class LogFile:
         except OSError as problem:
             (self._folder / NEW_FILE_NAME).unlink(missing_ok=True)
             raise NotWritten(f"{self.path}: cannot write a snapshot: {problem.strerror}") from problem
+        self._take_over(chunks, frames, at, first)
+        try:
+            _sync_folder(self._folder)
+        except OSError as problem:
+            # The new file is installed, but after a power failure the old one may be back, without what is appended now.
+            self._failure = f"{self.path}: cannot sync its folder: {problem.strerror}; restart the broker"
+            raise StoreBroken(self._failure) from problem
+
+    def _take_over(self, chunks: Sequence[bytes], frames: list[bytes], at: int, first: int) -> None:
+        """From here on positions are those of the new file."""
         places = []
         position = HEADER_SIZE
         for frame in frames:
@@ -312,7 +327,7 @@ class LogFile:
         self._end = position
 
     def _replace(self, content: bytes) -> None:
-        """Puts a new file in the old one's place, all or nothing."""
+        """Puts a new file in the old one's place, all or nothing. Durable once the folder is synced."""
         new = self._folder / NEW_FILE_NAME
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -325,7 +340,6 @@ class LogFile:
         old, self._fd = self._fd, fd
         if old >= 0:
             os.close(old)
-        _sync_folder(self._folder)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

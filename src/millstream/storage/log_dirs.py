@@ -17,14 +17,14 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage import checkpoints
 from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
-from millstream.storage.files import FilePool, Reaper, storage_error, sync_file_system, sync_path
+from millstream.storage.files import FilePool, Reaper, storage_error, sync_file_system
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
