@@ -7,14 +7,20 @@ AGAINST ?= millstream
 KILLS   ?= 100
 SEED    ?=
 ONLY    ?=
+BEFORE  ?=
+JOBS    ?= 4
+CODE    := src tests benchmarks examples
+QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 
-.PHONY: demo demo-broker test lint format bench interop kafka-suite faults faults-pipeline faults-streams examples wheel docs clean help
+.PHONY: demo demo-broker dev check test lint format bench bench-before interop kafka-suite faults faults-pipeline faults-streams examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      the e-bike plant: sensors, broker, registry and a Spark pipeline; kill -9; everything exactly once"
 	@echo "make demo-broker  the broker alone: produce, consume, kill -9 it twice, lose nothing"
-	@echo "make test      lint, types and all quick tests, on the built wheel"
+	@echo "make dev       an editable install with all tools in $(VENV)"
+	@echo "make check     lint, types and every test without Spark, Java or a browser: the loop while editing"
+	@echo "make test      lint, types and all tests that take no minutes, on the built wheel"
 	@echo "make interop   the slower runs with other clients (Java, Go, JavaScript) and the same tests on Apache Kafka"
 	@echo "make kafka-suite  Apache Kafka's own integration tests against this broker: ONLY=ProduceRequestTest (default: all that fit one broker)"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
@@ -22,6 +28,7 @@ help:
 	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
 	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
+	@echo "make bench-before BEFORE=DIR  the broker of this checkout against the one of another: CPU for each request"
 	@echo "make lint      ruff, mypy, import contracts;  make format  rewrites"
 	@echo "make wheel     build the wheel;  make docs  renew the generated pages"
 
@@ -34,11 +41,27 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml $(shell find src -name '*.py' -
 	@$(BIN)/python -m build --quiet --wheel --outdir dist . >/dev/null
 	@$(BIN)/python -m pip install --quiet --upgrade --force-reinstall --no-deps dist/millstream-*.whl
 	@$(BIN)/python -m pip install --quiet "$$(ls dist/millstream-*.whl)[all]"
-	@touch $@
+	@rm -f $(VENV)/.editable && touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet "$$(ls dist/millstream-*.whl)[all,dev]"
 	@touch $@
+
+# The same environment with the package as links to src: what was edited runs at once, and nothing is built.
+$(VENV)/.editable: $(BIN)/python pyproject.toml
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet --editable ".[all,dev]"
+	@rm -f $(VENV)/.installed $(VENV)/.dev && touch $@
+
+# Whichever of the two is there.
+TOOLS := $(if $(wildcard $(VENV)/.editable),$(VENV)/.editable,$(VENV)/.dev)
+
+define LINT
+	@$(BIN)/ruff format --check --quiet $(CODE)
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
+endef
 
 wheel: $(VENV)/.installed
 
@@ -48,19 +71,24 @@ demo: $(VENV)/.installed
 demo-broker: $(VENV)/.installed
 	@$(BIN)/python examples/broker_demo.py
 
+dev: $(VENV)/.editable
+	@echo "Ready. One test: $(BIN)/pytest tests/wire/test_records.py -k varint; all quick ones: make check"
+
+check: $(VENV)/.editable
+	$(LINT)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(QUICK)"
+
 # Most tests wait more than they work: two at a time, a file's tests together, in the order of their names.
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev
+	$(LINT)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-lint: $(VENV)/.dev
-	@$(BIN)/ruff format --check --quiet src tests benchmarks examples
-	@$(BIN)/ruff check --quiet src tests benchmarks examples
-	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
+lint: $(TOOLS)
+	$(LINT)
 
-format: $(VENV)/.dev
-	@$(BIN)/ruff format src tests benchmarks examples
-	@$(BIN)/ruff check --fix src tests benchmarks examples
+format: $(TOOLS)
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
 
 interop: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against millstream
@@ -84,7 +112,10 @@ examples: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/examples/test_streams.py -m "slow or not slow"
 
 bench: $(VENV)/.dev
-	@for bench in benchmarks/[a-z]*_[a-z]*.py; do case $$bench in */apache_kafka.py) ;; *) $(BIN)/python $$bench $(BENCH) || exit 1 ;; esac; done
+	@for bench in benchmarks/[a-z]*_[a-z]*.py; do case $$bench in */apache_kafka.py|*/before_after.py) ;; *) $(BIN)/python $$bench $(BENCH) || exit 1 ;; esac; done
+
+bench-before: $(TOOLS)
+	@$(BIN)/python benchmarks/before_after.py --before $(BEFORE)
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m millstream.settings.render docs/reference

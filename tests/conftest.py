@@ -1,5 +1,5 @@
-"""For all tests: `--against` says which broker those talk to that can talk to any; `slow` ones run only when `-m` is given;
-the last line counts what was skipped and why; in CI nothing may be skipped."""
+"""For all tests: `--against` says which broker those talk to that can talk to any; markers for what needs Spark, Java or a
+browser are set here; the last line of a run says what was skipped and what to install; in CI nothing may be skipped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from collections import Counter
 
 import pytest
+
+from tests.support import needs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,17 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: runs of minutes: `make faults` and `make examples` run them")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("-m"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+@pytest.hookimpl(tryfirst=True)  # -m looks at the markers afterwards
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.mark(items)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +31,7 @@ def against(pytestconfig: pytest.Config) -> str:
     return str(pytestconfig.getoption("--against"))
 
 
-def _reasons(terminal: pytest.TerminalReporter) -> Counter[str]:
+def _skip_reasons(terminal: pytest.TerminalReporter) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for report in terminal.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -48,14 +42,19 @@ def _reasons(terminal: pytest.TerminalReporter) -> Counter[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("CI") and exitstatus == 0 and terminal is not None and _reasons(terminal):
+    if os.environ.get("CI") and exitstatus == 0 and terminal is not None and _skip_reasons(terminal):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last line: how many tests were skipped, why, and the command that brings what they need."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is None:
         return
-    reasons = _reasons(terminal)
-    listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
-    print(f"skipped: {sum(reasons.values())}{' (' + listed + ')' if listed else ''}")
+    reasons = _skip_reasons(terminal)
+    line = f"skipped: {reasons.total()}"
+    if reasons:
+        line += f" ({'; '.join(f'{count} x {reason}' for reason, count in reasons.most_common())})"
+    if commands := needs.installs(reasons):
+        line += f". To run them: {commands}"
+    print(line)

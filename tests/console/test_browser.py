@@ -24,7 +24,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 expect.set_options(timeout=20_000)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
 FLAGS = [
     "--headless",
     "--no-sandbox",

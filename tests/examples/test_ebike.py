@@ -83,6 +83,7 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
             registry.stop()
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(280)
 def test_the_whole_demo_adds_up() -> None:
     done = subprocess.run(

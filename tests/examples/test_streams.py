@@ -105,6 +105,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(220)
 @pytest.mark.parametrize("name", ANSWERS)
@@ -125,6 +126,7 @@ def test_views_are_served_over_http(name: str) -> None:
     assert answers == ANSWERS[name]
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(220)
 @pytest.mark.parametrize("name", PRINTED)
@@ -133,6 +135,7 @@ def test_example_on_spark(name: str) -> None:
     assert _run(name) == _in_the_test_driver(name)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_stopped_and_started_again_with_other_parallelism_on_another_machine(tmp_path: Path) -> None:

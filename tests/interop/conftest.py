@@ -28,22 +28,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "interop_slow: clients that need Java, Node or Go: `make interop` runs them"
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What needs other toolchains runs only when it is asked for: -m interop_slow."""
-    if "interop_slow" in (config.getoption("-m") or ""):
-        return
-    slow = [item for item in items if item.get_closest_marker("interop_slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
-
-
 def load_peer() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "apache_kafka", REPOSITORY / "benchmarks" / "apache_kafka.py"

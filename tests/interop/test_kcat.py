@@ -11,7 +11,6 @@ from .clients import Client, Record
 
 NewTopic = Callable[..., str]
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
-pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed (Debian package kcat)")
 
 
 @pytest.fixture

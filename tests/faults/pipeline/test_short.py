@@ -10,6 +10,7 @@ pytest.importorskip(
 from tests.faults.pipeline.run import run
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_every_input_has_its_effect_once(tmp_path):
     kinds = ("worker", "broker", "worker", "lost commit")

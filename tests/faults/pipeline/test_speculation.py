@@ -91,6 +91,7 @@ def standalone(folder: Path) -> Iterator[str]:
             process.wait(30)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_speculative_attempts_write_once(tmp_path):

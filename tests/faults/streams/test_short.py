@@ -39,6 +39,7 @@ def test_the_run_notices_that_nothing_moves_any_more(monkeypatch: pytest.MonkeyP
         assert stands_at_zero(partial(next, left), 4) is caught_up
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_every_input_is_counted_once(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from millstream.spark.runner.status_topic import Book
 from millstream.wire.records import Record, iter_records
 
 PATIENCE = 200  # seconds; on a busy machine Spark needs a minute to start
-pytestmark = pytest.mark.timeout(560)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(560)]
 
 COPY = """
 from pyspark.sql import functions as f

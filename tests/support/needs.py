@@ -1,0 +1,62 @@
+"""What tests need beyond Python, and what to install when it is missing.
+
+A test gets a marker of this table by itself as soon as it uses the fixture beside it; a test that starts the program in
+another way carries the marker in its file. Where none of the programs is found, the tests with the marker are skipped, and the
+last line of the run names the package.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+
+INSTALL = re.compile(r"(apt-get|pip) install ([^\s);]+)")
+
+
+@dataclass(frozen=True)
+class Need:
+    marker: str
+    programs: tuple[str, ...]
+    package: str
+    fixtures: frozenset[str] = frozenset()
+
+    def missing(self) -> bool:
+        return not any(map(shutil.which, self.programs))
+
+    @property
+    def reason(self) -> str:
+        return f"{self.programs[0]} is not installed (apt-get install {self.package})"
+
+
+JAVA = "openjdk-17-jre-headless"
+NEEDS = (
+    Need("spark", ("java",), JAVA, frozenset({"spark"})),
+    Need("java", ("java",), JAVA, frozenset({"kafka_classes"})),
+    Need("browser", ("chromium", "chromium-browser", "google-chrome"), "chromium", frozenset({"chromium"})),
+    Need("kcat", ("kcat", "kafkacat"), "kcat", frozenset({"kcat"})),
+)
+
+
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Set the markers by fixture, and skip what cannot run on this machine."""
+    missing = {need.marker for need in NEEDS if need.missing()}
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for need in NEEDS:
+            if need.fixtures & fixtures:
+                item.add_marker(need.marker)
+            if need.marker in missing and item.get_closest_marker(need.marker):
+                item.add_marker(pytest.mark.skip(reason=need.reason))
+
+
+def installs(reasons: Iterable[str]) -> str:
+    """The commands that bring what the reasons of skipped tests name: "apt-get install chromium kcat"."""
+    wanted: dict[str, set[str]] = {}
+    for reason in reasons:
+        for tool, package in INSTALL.findall(reason):
+            wanted.setdefault(tool, set()).add(package)
+    return "; ".join(f"{tool} install {' '.join(sorted(names))}" for tool, names in sorted(wanted.items()))
