@@ -7,6 +7,7 @@ import pytest
 
 from .conftest import Run
 
+END = {"end": True}
 LINES = [
     {"status": "OK", "n": 1},
     {"status": "CRITICAL", "n": 2},
@@ -16,10 +17,11 @@ LINES = [
 
 @pytest.fixture
 def alerts(run: Run, bootstrap: str, request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """A topic of three alerts and a line that is not JSON, with keys."""
+    """A topic of three alerts and a line that is not JSON, with keys; a last record tells a reader that it has seen all."""
     name = f"alerts-{abs(hash(request.node.name)) % 100_000}"
     to = ("--bootstrap-server", bootstrap, "--topic", name)
     text = "".join(f"k{at}\t{json.dumps(line)}\n" for at, line in enumerate(LINES)) + "k3\tplain\n"
+    text += f"end\t{json.dumps(END)}\n"
     done = run("console-producer", *to, "--reader-property", "parse.key=true", stdin=text)
     assert done.code == 0, done.err
     return to
@@ -38,10 +40,14 @@ def alerts(run: Run, bootstrap: str, request: pytest.FixtureRequest) -> tuple[st
     ],
 )
 def test_where(run: Run, alerts: tuple[str, ...], where: str, numbers: list[int]) -> None:
-    done = run("console-consumer", *alerts, "--from-beginning", "--timeout-ms", "700", "--where", where)
+    count = len(numbers) + 1
+    words = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"]
+    done = run("console-consumer", *alerts, *words, "--where", f'({where}) or key == "end"')
     assert done.code == 0, done.err
-    assert [json.loads(line)["n"] for line in done.out.splitlines()] == numbers
-    assert done.err.endswith(f"Processed a total of {len(numbers)} messages\n")
+    *found, last = map(json.loads, done.out.splitlines())
+    assert last == END
+    assert [line["n"] for line in found] == numbers
+    assert done.err.endswith(f"Processed a total of {count} messages\n")
 
 
 def test_where_counts_what_matches(run: Run, alerts: tuple[str, ...]) -> None:
@@ -63,19 +69,21 @@ def test_a_bad_expression_is_pointed_at(run: Run) -> None:
 
 
 def test_from_time(run: Run, alerts: tuple[str, ...]) -> None:
-    def read(moment: str) -> list[str]:
-        done = run("console-consumer", *alerts, "--from-time", moment, "--timeout-ms", "700")
+    def read(moment: str, count: int) -> list[str]:
+        words = ["--max-messages", str(count), "--timeout-ms", "60000"]
+        done = run("console-consumer", *alerts, "--from-time", moment, *words)
         assert done.code == 0, done.err
         return done.out.splitlines()
 
-    assert len(read("-1h")) == 4
-    assert len(read("2026-01-01T00:00Z")) == 4
-    assert read("now") == []
+    assert len(read("-1h", 5)) == 5
+    assert len(read("2026-01-01T00:00Z", 5)) == 5
+    done = run("console-consumer", *alerts, "--from-time", "now", "--timeout-ms", "300")
+    assert (done.code, done.out) == (0, "")
     time.sleep(0.01)
     between = str(round(time.time() * 1000))
     time.sleep(0.01)
     run("console-producer", *alerts, stdin="later\n")
-    assert read(between) == ["later"]
+    assert read(between, 1) == ["later"]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def test_the_values_are_what_was_asked_for(run: Run, bootstrap: str, tmp_path) -
     def produced(topic: str, *words: str) -> list[str]:
         to = ("--bootstrap-server", bootstrap, "--topic", topic)
         assert run("perf", "produce", *to, *words).code == 0
-        read = run("console-consumer", *to, "--from-beginning", "--timeout-ms", "3000", "-o", "json")
+        count = words[words.index("--num-records") + 1]
+        read = run("console-consumer", *to, "--from-beginning", "--max-messages", count, "-o", "json")
         return [json.loads(line)["value"] for line in read.out.splitlines()]
 
     assert produced("perf-count", "--payload-monotonic", "--num-records", "20") == [str(n) for n in range(20)]

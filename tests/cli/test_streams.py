@@ -21,7 +21,8 @@ OTHERS = ["shop-output", "shop-two-stock-changelog", "shopping-stock-changelog",
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker({"group.initial.rebalance.delay.ms": 0}) as broker:
+    # The records are of 1970: retention must not remove them while the tests run.
+    with Broker({"group.initial.rebalance.delay.ms": 0, "log.retention.ms": -1}) as broker:
         yield broker
 
 

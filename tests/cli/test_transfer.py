@@ -27,13 +27,18 @@ ROWS = [
         *(Record(0, 1_767_225_700_000, b"many", b"%d" % number, []) for number in range(200)),
     ],
 ]
+RECORDS = sum(map(len, ROWS))
 
 
 @pytest.fixture(scope="module")
 def topic(millstream_broker: Any) -> str:
     with Cluster(ClientConfig.of(millstream_broker.bootstrap_servers)) as cluster:
         Admin(cluster).create_topics(
-            [NewTopic("moved", 2), *(NewTopic(f"back-{f}", 2) for f in ("parquet", "json", "avro"))]
+            [
+                # The records are of a day in January: retention must not remove them while the tests run.
+                NewTopic("moved", 2, configs={"retention.ms": "-1"}),
+                *(NewTopic(f"back-{form}", 2) for form in ("parquet", "json", "avro")),
+            ]
         )
         producer = Producer(cluster)
         for partition, records in enumerate(ROWS):
@@ -42,11 +47,15 @@ def topic(millstream_broker: Any) -> str:
 
 
 def content(run: Run, bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
-    done = run("console-consumer", "--topic", topic, "--bootstrap-server", bootstrap, "--from-beginning",
-               "--timeout-ms", "1500", "-o", "json")  # fmt: skip
+    """Partition, offset and content of every record. Read to the last one, however slow the machine is."""
+    done = run(
+        *("console-consumer", "--topic", topic, "--bootstrap-server", bootstrap, "--from-beginning"),
+        *("--max-messages", str(RECORDS), "--timeout-ms", "60000", "-o", "json"),
+    )
     rows = [json.loads(line) for line in done.out.splitlines()]
     return sorted(
-        (r["partition"], r["offset"], json.dumps([r["key"], r["value"], r["headers"]])) for r in rows
+        (row["partition"], row["offset"], json.dumps([row["key"], row["value"], row["headers"]]))
+        for row in rows
     )
 
 
@@ -56,14 +65,14 @@ def test_there_and_back(run: Run, bootstrap: str, topic: str, tmp_path: Path, fo
     to = ("--bootstrap-server", bootstrap, "--format", form)
     done = run("topics", "export", topic, str(tmp_path / "files"), *to)
     assert done.code == 0, done.err
-    assert done.out.startswith(f"Exported 205 records of moved to {tmp_path / 'files'} ({form}, ")
+    assert done.out.startswith(f"Exported {RECORDS} records of moved to {tmp_path / 'files'} ({form}, ")
     again = run("topics", "export", topic, str(tmp_path / "files"), *to)
     assert (again.code, len(again.err.splitlines())) == (1, 1)
     done = run(
         "topics", "import", f"back-{form}", str(tmp_path / "files"), "--keep-partitions", "-o", "json", *to
     )
     assert done.code == 0, done.err
-    assert json.loads(done.out)["records"] == 205
+    assert json.loads(done.out)["records"] == RECORDS
     assert content(run, bootstrap, f"back-{form}") == content(run, bootstrap, topic)
     if form == "json":
         lines = [json.loads(line) for file in (tmp_path / "files").glob("*.json") for line in file.open()]
