@@ -23,7 +23,7 @@ import members
 from brokers import Broker
 from common import Measure, Report, Workload
 from members import Line
-from millstream.broker.coordinators.runtime import places
+from millstream.broker.coordinators.runtime import partition_for
 
 MILLION = 1_000_000
 SHARDS = 50
@@ -123,19 +123,21 @@ def restart(groups: int, each: int) -> Workload:
         brokers.start(broker)
         for topic in (*topics, "other"):
             brokers.create_topic(broker, topic, width if topic in topics else 1)
-        places = [(topic, range(width)) for topic in topics]
+        partitions = [(topic, range(width)) for topic in topics]
         members.find_coordinator(broker)
         broker.stop()
         brokers.start(broker)
         time.sleep(2)
         base = brokers.resident_mb(broker.pid)
-        _send_all(broker.port, (members.commit_frame(f"group-{n}", places, 1000 + n) for n in range(groups)))
+        _send_all(
+            broker.port, (members.commit_frame(f"group-{n}", partitions, 1000 + n) for n in range(groups))
+        )
         broker.stop()
         return ""
 
     def run(broker: Broker, _prepared: str) -> common.Result:
         names = [f"group-{n}" for n in range(min(groups, 10_000))]
-        samples = {places(name, SHARDS)[0]: name for name in names}  # one for each coordinator partition
+        samples = {partition_for(name, SHARDS): name for name in names}  # one for each coordinator partition
         started = time.perf_counter()
         broker.launch()
         brokers.first_acknowledged_produce(broker.port, "other")

@@ -1,4 +1,4 @@
-"""A data folder written by an earlier release still starts, and everything in it is there (see make_folder.py)."""
+"""A data folder written by an earlier version still starts, and everything in it is there (see make_folder.py)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from millstream.testing import Broker
 
-from .make_folder import CODECS, RECORDS
+from .make_folder import CODECS, CONSUMER_GROUP, OFFSETS, RECORDS
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 
@@ -64,16 +64,27 @@ def test_transactions(servers: str) -> None:
     assert values == [f"entry {number}.{line}".encode() for number in (0, 2, 3) for line in range(10)]
 
 
-def test_groups_settings_and_topics(servers: str) -> None:
+def test_topics_and_settings(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     topics = set(admin.list_topics(timeout=20).topics)
     assert {"table", "ledger", *(f"codec-{codec}" for codec in CODECS)} <= topics
     assert "gone" not in topics
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("readers")])["readers"].result()
-    assert {(tp.topic, tp.partition): tp.offset for tp in asked.topic_partitions} == {
-        ("codec-none", 0): 17,
-        ("codec-none", 1): 23,
-    }
     resource = ConfigResource(ResourceType.TOPIC, "codec-none")
     settings = admin.describe_configs([resource])[resource].result()
     assert settings["retention.ms"].value == "999999999"
+
+
+@pytest.mark.parametrize("group", OFFSETS)
+def test_committed_offsets(servers: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    assert {(tp.topic, tp.partition): tp.offset for tp in found.topic_partitions} == {
+        ("codec-none", partition): offset for partition, offset in OFFSETS[group].items()
+    }
+
+
+def test_group_protocols(servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    listed = {group.group_id: group.type for group in admin.list_consumer_groups().result().valid}
+    assert listed["readers"] is ConsumerGroupType.CLASSIC
+    assert listed[CONSUMER_GROUP] is ConsumerGroupType.CONSUMER

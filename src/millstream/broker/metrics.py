@@ -241,9 +241,9 @@ def _cleaning(page: Page, broker: Broker) -> None:
 def _groups(page: Page, broker: Broker) -> None:
     states: dict[str, int] = {}
     offsets = 0
-    for part in broker.groups.ready_parts():
-        offsets += part.offsets.count
-        for state, count in part.states().items():
+    for shard in broker.groups.runtime.ready_shards():
+        offsets += shard.offsets.count
+        for state, count in shard.states().items():
             states[state] = states.get(state, 0) + count
     manager = "kafka_coordinator_group_groupmetadatamanager"
     page.one(f"{manager}_numgroups", "gauge", "Groups.", sum(states.values()))
@@ -320,8 +320,8 @@ def _network(page: Page, broker: Broker) -> None:
 def _transactions(page: Page, broker: Broker) -> None:
     transactions = broker.transactions
     states: dict[str, int] = {}
-    for part in transactions.parts.values():
-        for state, count in part.states().items():
+    for shard in transactions.runtime.shards.values():
+        for state, count in shard.states().items():
             states[state.label] = states.get(state.label, 0) + count
     page.add(
         "millstream_transactional_ids",
@@ -345,7 +345,7 @@ def _transactions(page: Page, broker: Broker) -> None:
         "millstream_transactions_completing",
         "gauge",
         "Decided transactions whose markers are still being written.",
-        sum(len(part.completions) for part in transactions.parts.values()),
+        sum(len(shard.completions) for shard in transactions.runtime.shards.values()),
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -20,7 +20,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.apis.fetch import ParkedFetch
-    from millstream.broker.coordinators.runtime import ShardedTopic
+    from millstream.broker.coordinators.runtime import CoordinatorRuntime
     from millstream.cluster.image import Delta, Image
     from millstream.cluster.metadata_records import Partition as PartitionRecord
     from millstream.settings.log_config import LogConfig
@@ -181,7 +181,8 @@ class Partitions:
         self.config_of = config_of  # the settings of a topic, as they are now
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
-        self.coordinated: dict[str, ShardedTopic] = {}  # internal topics whose roles coordinators follow
+        # Internal topics whose roles coordinators follow.
+        self.coordinated: dict[str, CoordinatorRuntime[Any]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for hosted in self.by_id.values():

@@ -21,7 +21,7 @@ from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
 from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_sessions import FetchSessions
-from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, CoordinatorsApi
+from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorApi
 from millstream.broker.apis.group_offsets import GroupOffsetsApi
 from millstream.broker.apis.groups import GroupsApi
 from millstream.broker.apis.log_dirs import ProducersApi
@@ -122,11 +122,11 @@ class Broker:
             self.settings.integer("fetch.max.bytes"),
             self.settings.integer("millstream.max.parked.fetches"),
         )
-        self.coordinators = CoordinatorsApi(self)
+        self.coordinators = FindCoordinatorApi(self)
         self.groups = GroupCoordinator(self, loop)
-        self.coordinators.add(GROUP, self.groups.topic)
+        self.coordinators.add(GROUP, self.groups.runtime)
         self.transactions = TransactionCoordinator(self)
-        self.coordinators.add(TRANSACTION, self.transactions.topic)
+        self.coordinators.add(TRANSACTION, self.transactions.runtime)
         self.produce.transactions = TransactionalWrites(self.transactions)
         self._serve_apis()
         try:

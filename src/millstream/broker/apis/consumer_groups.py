@@ -23,7 +23,8 @@ from millstream.broker.coordinators.groups.consumer_types import (
     HeartbeatRequest,
     Member,
 )
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
+from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
@@ -58,8 +59,8 @@ class ConsumerGroupsApi:
         try:
             self._check_enabled()
             asked = self._request(call)
-            part = self.groups.part(request.group_id)
-            answer, waiting = self.groups.consumers.heartbeat(part, request.group_id, asked)
+            shard = self.groups.runtime.shard(request.group_id)
+            answer, waiting = self.groups.consumers.heartbeat(shard, request.group_id, asked)
         except KafkaError as error:
             return self._refuse(call, error)
         if waiting is not None or answer.assignment is not None:
@@ -158,10 +159,10 @@ class ConsumerGroupsApi:
             self._check_enabled()
             if not group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(group_id)
-            group = part.groups.get(group_id)
+            shard = self.groups.runtime.shard(group_id)
+            group = shard.groups.get(group_id)
             if not isinstance(group, ConsumerGroup):
-                known = part.knows(group_id)
+                known = shard.knows(group_id)
                 text = f"Group {group_id} {'is not a consumer group' if known else 'not found'}."
                 raise KafkaError(ErrorCode.group_id_not_found, text)
         except KafkaError as error:

@@ -13,24 +13,24 @@ from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.coordinators.runtime import ShardedTopic
+    from millstream.broker.coordinators.runtime import CoordinatorRuntime
     from millstream.broker.server import Broker
 
 GROUP, TRANSACTION = 0, 1
 FIRST_BATCHED = 4  # several keys in one request
 
 
-class CoordinatorsApi:
+class FindCoordinatorApi:
     """Knows the internal topic of each kind of key; coordinators `add` theirs when the broker is put together."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.topics: dict[int, ShardedTopic] = {}
+        self.topics: dict[int, CoordinatorRuntime[Any]] = {}
 
-    def add(self, kind: int, topic: ShardedTopic) -> None:
+    def add(self, kind: int, topic: CoordinatorRuntime[Any]) -> None:
         """From now on this topic's partitions tell the topic's coordinator when their role changes."""
         self.topics[kind] = topic
-        self.broker.partitions.coordinated[topic.name] = topic
+        self.broker.partitions.coordinated[topic.topic] = topic
 
     def apis(self) -> list[Api]:
         return [Api(10, "FindCoordinator", 0, 6, self.find_coordinator)]
@@ -43,7 +43,7 @@ class CoordinatorsApi:
             return self._create_and_answer(call, topic)
         return self._answer(call, topic, None)
 
-    async def _create_and_answer(self, call: Call, topic: ShardedTopic) -> Any:
+    async def _create_and_answer(self, call: Call, topic: CoordinatorRuntime[Any]) -> Any:
         problem = None
         try:
             await topic.ensure_exists()
@@ -51,7 +51,7 @@ class CoordinatorsApi:
             problem = KafkaError(ErrorCode.coordinator_not_available, error.message)
         return self._answer(call, topic, problem)
 
-    def _answer(self, call: Call, topic: ShardedTopic | None, problem: KafkaError | None) -> Any:
+    def _answer(self, call: Call, topic: CoordinatorRuntime[Any] | None, problem: KafkaError | None) -> Any:
         if topic is None:
             problem = KafkaError(ErrorCode.invalid_request, "This coordinator type is not served here.")
         request = call.request
@@ -65,7 +65,7 @@ class CoordinatorsApi:
         return call.answer(**self._coordinator(call, topic, request.key, problem))
 
     def _coordinator(
-        self, call: Call, topic: ShardedTopic | None, key: str, problem: KafkaError | None
+        self, call: Call, topic: CoordinatorRuntime[Any] | None, key: str, problem: KafkaError | None
     ) -> dict[str, Any]:
         if topic is not None and problem is None:
             node = self.broker.image.brokers.get(self._leader(topic, key))
@@ -86,10 +86,10 @@ class CoordinatorsApi:
             "error_message": "" if problem is None else problem.message,
         }
 
-    def _leader(self, topic: ShardedTopic, key: str) -> int:
+    def _leader(self, topic: CoordinatorRuntime[Any], key: str) -> int:
         image = self.broker.image
-        known = image.topic(topic.name)
+        known = image.topic(topic.topic)
         if known is None:
             return -1
-        partition = image.partition(known.topic_id, topic.shard_index(key))
+        partition = image.partition(known.topic_id, topic.partition_for(key))
         return -1 if partition is None else partition.leader

@@ -16,8 +16,8 @@ from uuid import UUID
 from millstream.broker.coordinators.groups import offset_records, responses
 from millstream.broker.coordinators.groups.classic_types import State
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
-from millstream.broker.coordinators.groups.group_shard import Part, Row, wall_ms
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
+from millstream.broker.coordinators.groups.group_shard import GroupShard, Row
 from millstream.broker.coordinators.groups.responses import (
     FetchedGroup,
     FetchedOffset,
@@ -25,6 +25,7 @@ from millstream.broker.coordinators.groups.responses import (
     TopicErrors,
 )
 from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.broker.coordinators.runtime import coordinator_error, wall_ms
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import INT32
@@ -106,23 +107,23 @@ class GroupOffsetsApi:
                 rows.append((prefix + INT32.pack(index), value))
         if any_known:
             try:
-                part = self.groups.part(group_id)
-                self._check_commit(part, call)
+                shard = self.groups.runtime.shard(group_id)
+                self._check_commit(shard, call)
             except KafkaError as problem:
                 return self._commit_refused(call, answers, problem.code)
         if rows:
             try:
-                waiting = self._write(part, group_id, rows, commits)
+                waiting = self._write(shard, group_id, rows, commits)
             except KafkaError as problem:
                 return self._commit_refused(call, answers, coordinator_error(problem))
             if waiting is not None:
                 return self._committed_later(call, waiting, answers)
         return responses.offset_commit(call.version, call.correlation_id, answers)
 
-    def _check_commit(self, part: Part, call: Call) -> None:
+    def _check_commit(self, shard: GroupShard, call: Call) -> None:
         request = call.request
         generation = request.generation_id_or_member_epoch
-        group = part.groups.get(request.group_id)
+        group = shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             partitions = self._partitions(call.version, request.topics)
             error = group.check_commit(request.member_id, generation, partitions, False, call.version)
@@ -131,7 +132,7 @@ class GroupOffsetsApi:
             error = group.check_commit(request.member_id, instance_id, generation, False, self.groups.now())
         elif generation < 0:
             error = ErrorCode.none  # a consumer that needs no group, or an administrator
-        elif part.knows(request.group_id):
+        elif shard.knows(request.group_id):
             error = ErrorCode.unknown_member_id
         else:
             error = ErrorCode.group_id_not_found if call.version >= 9 else ErrorCode.illegal_generation
@@ -165,14 +166,14 @@ class GroupOffsetsApi:
         return 0 if known is None else len(self.broker.image.partitions[known.topic_id])
 
     def _write(
-        self, part: Part, group_id: str, rows: list[Row], commits: Commits
+        self, shard: GroupShard, group_id: str, rows: list[Row], commits: Commits
     ) -> asyncio.Future[None] | None:
         def apply(position: int) -> None:
-            put = part.offsets.put
+            put = shard.offsets.put
             for topic, partition, value in commits:
                 put(group_id, topic, partition, value, position)
 
-        return part.write(rows, apply)
+        return shard.write(rows, apply)
 
     def _commit_refused(self, call: Call, answers: list[TopicErrors], error: ErrorCode) -> bytes:
         """Every partition that exists gets this error."""
@@ -206,16 +207,16 @@ class GroupOffsetsApi:
         """`asked` names the group; no topics means all of them."""
         group_id = asked.group_id
         try:
-            part = self.groups.part(group_id)
+            shard = self.groups.runtime.shard(group_id)
         except KafkaError as error:
             return self._fetch_refused(version, group_id, topics, error.code)
-        group = part.groups.get(group_id)
+        group = shard.groups.get(group_id)
         if version >= 9 and isinstance(group, ConsumerGroup):
             refused = group.check_fetch(asked.member_id, asked.member_epoch)
             if refused is not ErrorCode.none:
                 return self._fetch_refused(version, group_id, topics, refused)
         if topics is None:
-            return FetchedGroup(group_id, self._fetch_all(version, part, group_id, stable))
+            return FetchedGroup(group_id, self._fetch_all(version, shard, group_id, stable))
         answers, missing = [], []  # Kafka names what it does not know last
         for topic in topics:
             partitions: Iterable[int] = topic.partition_indexes
@@ -228,13 +229,13 @@ class GroupOffsetsApi:
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
-            committed = part.offsets.get
+            committed = shard.offsets.get
             answers.append(
                 FetchedTopic(
                     label,
                     [
                         self._fetched(
-                            part, group_id, name, index, committed(group_id, name, index), stable, topic_id
+                            shard, group_id, name, index, committed(group_id, name, index), stable, topic_id
                         )
                         for index in partitions
                     ],
@@ -242,10 +243,10 @@ class GroupOffsetsApi:
             )
         return FetchedGroup(group_id, answers + missing)
 
-    def _fetch_all(self, version: int, part: Part, group_id: str, stable: bool) -> list[FetchedTopic]:
+    def _fetch_all(self, version: int, shard: GroupShard, group_id: str, stable: bool) -> list[FetchedTopic]:
         answers = []
         by_topic: dict[str, list[tuple[int, bytes]]] = {}
-        for name, index, value in part.offsets.items(group_id):
+        for name, index, value in shard.offsets.items(group_id):
             by_topic.setdefault(name, []).append((index, value))
         for name, values in by_topic.items():
             label: str | UUID = name
@@ -258,7 +259,7 @@ class GroupOffsetsApi:
                 FetchedTopic(
                     label,
                     [
-                        self._fetched(part, group_id, name, index, value, stable, None)
+                        self._fetched(shard, group_id, name, index, value, stable, None)
                         for index, value in values
                     ],
                 )
@@ -267,7 +268,7 @@ class GroupOffsetsApi:
 
     def _fetched(
         self,
-        part: Part,
+        shard: GroupShard,
         group_id: str,
         topic: str,
         index: int,
@@ -275,7 +276,7 @@ class GroupOffsetsApi:
         stable: bool,
         topic_id: UUID | None,
     ) -> FetchedOffset:
-        if stable and part.offsets.is_unstable(group_id, topic, index):
+        if stable and shard.offsets.is_unstable(group_id, topic, index):
             return FetchedOffset(index, error=ErrorCode.unstable_offset_commit)
         if value is None:
             return FetchedOffset(index)
@@ -306,10 +307,10 @@ class GroupOffsetsApi:
         try:
             if not group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(group_id)
-            if not part.knows(group_id):
+            shard = self.groups.runtime.shard(group_id)
+            if not shard.knows(group_id):
                 raise KafkaError(ErrorCode.group_id_not_found)
-            group = part.groups.get(group_id)
+            group = shard.groups.get(group_id)
             reading: frozenset[str] | None = frozenset()
             if isinstance(group, ConsumerGroup):
                 reading = group.subscribed()
@@ -330,17 +331,17 @@ class GroupOffsetsApi:
                         errors.append(ErrorCode.unknown_topic_or_partition)
                         continue
                     errors.append(ErrorCode.group_subscribed_to_topic if in_use else ErrorCode.none)
-                    known = part.offsets.get(group_id, topic.name, index) is not None
-                    if not in_use and (known or part.offsets.is_unstable(group_id, topic.name, index)):
+                    known = shard.offsets.get(group_id, topic.name, index) is not None
+                    if not in_use and (known or shard.offsets.is_unstable(group_id, topic.name, index)):
                         places.append(TopicPartition(topic.name, index))
                         rows.append((offset_records.offset_key(group_id, topic.name, index), None))
                 answers.append((topic, errors))
 
             def apply() -> None:
                 for name, index in places:
-                    part.offsets.remove(group_id, name, index)
+                    shard.offsets.remove(group_id, name, index)
 
-            waiting = self.groups.write_tombstones(part, rows, apply)
+            waiting = self.groups.write_tombstones(shard, rows, apply)
             if waiting is not None:
                 await waiting
         except KafkaError as problem:
@@ -377,10 +378,10 @@ class GroupOffsetsApi:
             if any_known:
                 if not group_id:
                     raise KafkaError(ErrorCode.invalid_group_id)
-                part = self.groups.part(group_id)
-                await self._check_txn_commit(part, call)
+                shard = self.groups.runtime.shard(group_id)
+                await self._check_txn_commit(shard, call)
             if rows:
-                waiting = self._write_pending(part, request, rows, commits)
+                waiting = self._write_pending(shard, request, rows, commits)
                 if waiting is not None:
                     await waiting
         except KafkaError as problem:
@@ -406,7 +407,7 @@ class GroupOffsetsApi:
             )
         )
 
-    async def _check_txn_commit(self, part: Part, call: Call) -> None:
+    async def _check_txn_commit(self, shard: GroupShard, call: Call) -> None:
         """The transaction is open and knows of this shard, and the member may commit."""
         request = call.request
         while True:
@@ -423,7 +424,7 @@ class GroupOffsetsApi:
                 raise KafkaError(error)
             if isinstance(answer, ErrorCode):
                 break
-        group = part.groups.get(request.group_id)
+        group = shard.groups.get(request.group_id)
         generation = request.generation_id if call.version >= 3 else -1
         member_id = request.member_id if call.version >= 3 else ""
         instance_id = request.group_instance_id if call.version >= 3 else None
@@ -434,7 +435,7 @@ class GroupOffsetsApi:
             error = group.check_commit(member_id, instance_id, generation, True, self.groups.now())
         elif generation >= 0:
             error = (
-                ErrorCode.unknown_member_id if part.knows(request.group_id) else ErrorCode.illegal_generation
+                ErrorCode.unknown_member_id if shard.knows(request.group_id) else ErrorCode.illegal_generation
             )
         if error is not ErrorCode.none:
             raise KafkaError(error)
@@ -467,11 +468,11 @@ class GroupOffsetsApi:
         return rows, commits, any_known
 
     def _write_pending(
-        self, part: Part, request: Any, rows: list[Row], commits: Commits
+        self, shard: GroupShard, request: Any, rows: list[Row], commits: Commits
     ) -> asyncio.Future[None] | None:
         def apply(position: int) -> None:
-            put = part.offsets.put_pending
+            put = shard.offsets.put_pending
             for topic, partition, value in commits:
                 put(request.producer_id, request.group_id, topic, partition, value, position)
 
-        return part.write(rows, apply, (request.producer_id, request.producer_epoch))
+        return shard.write(rows, apply, (request.producer_id, request.producer_epoch))

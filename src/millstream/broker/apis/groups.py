@@ -16,9 +16,10 @@ from millstream.broker.coordinators.groups import responses
 from millstream.broker.coordinators.groups.classic_group import ClassicGroup
 from millstream.broker.coordinators.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator, coordinator_error
-from millstream.broker.coordinators.groups.group_shard import Part
+from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
+from millstream.broker.coordinators.groups.group_shard import GroupShard
 from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -66,7 +67,7 @@ class GroupsApi:
         if not number("group.min.session.timeout.ms") <= session <= number("group.max.session.timeout.ms"):
             return self._joined(call, Joined(ErrorCode.invalid_session_timeout, request.member_id))
         try:
-            part = self.groups.part(request.group_id)
+            shard = self.groups.runtime.shard(request.group_id)
         except KafkaError as error:
             return self._joined(call, Joined(error.code, ""))
         join = JoinRequest(
@@ -81,26 +82,26 @@ class GroupsApi:
             must_know_id=call.version >= 4,
             may_skip_assignment=call.version >= 9,
         )
-        group = part.groups.get(request.group_id)
+        group = shard.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self._join_consumers(call, part, group, join)
+            return self._join_consumers(call, shard, group, join)
         if not isinstance(group, ClassicGroup):
-            if request.member_id and (group is not None or not part.knows(request.group_id)):
+            if request.member_id and (group is not None or not shard.knows(request.group_id)):
                 return self._joined(call, Joined(ErrorCode.unknown_member_id, request.member_id))
             try:
-                group = self.groups.new_classic(part, request.group_id)
+                group = self.groups.new_classic(shard, request.group_id)
             except KafkaError as error:
                 return self._joined(call, Joined(coordinator_error(error), ""))
         waiter: asyncio.Future[Joined] = self.groups.loop.create_future()
-        self.groups.act(part, group, group.join(join, waiter, self.groups.now()))
+        self.groups.act(shard, group, group.join(join, waiter, self.groups.now()))
         if waiter.done():
             return self._joined(call, waiter.result())
         return self._joined_later(call, waiter)
 
-    def _join_consumers(self, call: Call, part: Part, group: ConsumerGroup, join: JoinRequest) -> Any:
+    def _join_consumers(self, call: Call, shard: GroupShard, group: ConsumerGroup, join: JoinRequest) -> Any:
         """A classic member joins a group of the other protocol."""
         try:
-            joined, waiting = self.groups.consumers.join(part, group, join)
+            joined, waiting = self.groups.consumers.join(shard, group, join)
         except KafkaError as error:
             return self._joined(call, Joined(coordinator_error(error), ""))
         if waiting is None:
@@ -153,8 +154,8 @@ class GroupsApi:
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)
             if not request.group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(request.group_id)
-            group = part.groups.get(request.group_id)
+            shard = self.groups.runtime.shard(request.group_id)
+            group = shard.groups.get(request.group_id)
             if group is None:
                 raise KafkaError(ErrorCode.unknown_member_id)
             instance_id = request.group_instance_id if call.version >= 3 else None
@@ -162,7 +163,7 @@ class GroupsApi:
             protocol_type = request.protocol_type if call.version >= 5 else None
             protocol = request.protocol_name if call.version >= 5 else None
             if isinstance(group, ConsumerGroup):
-                synced = self.groups.consumers.sync(part, group, *who, protocol_type, protocol)
+                synced = self.groups.consumers.sync(shard, group, *who, protocol_type, protocol)
                 return self._synced(call, synced)
         except KafkaError as error:
             return self._synced(call, Synced(error.code))
@@ -175,7 +176,7 @@ class GroupsApi:
             waiter,
             self.groups.now(),
         )
-        self.groups.act(part, group, actions)
+        self.groups.act(shard, group, actions)
         if waiter.done():
             return self._synced(call, waiter.result())
         return self._synced_later(call, waiter)
@@ -199,14 +200,14 @@ class GroupsApi:
         try:
             if not request.group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(request.group_id)
-            group = part.groups.get(request.group_id)
+            shard = self.groups.runtime.shard(request.group_id)
+            group = shard.groups.get(request.group_id)
             if group is None:
                 raise KafkaError(ErrorCode.unknown_member_id)
             instance_id = request.group_instance_id if call.version >= 3 else None
             who = (request.member_id, instance_id, request.generation_id)
             if isinstance(group, ConsumerGroup):
-                error = self.groups.consumers.classic_heartbeat(part, group, *who)
+                error = self.groups.consumers.classic_heartbeat(shard, group, *who)
             else:
                 error = group.heartbeat(*who, self.groups.now())
         except KafkaError as problem:
@@ -226,15 +227,15 @@ class GroupsApi:
         try:
             if not request.group_id:
                 raise KafkaError(ErrorCode.invalid_group_id)
-            part = self.groups.part(request.group_id)
+            shard = self.groups.runtime.shard(request.group_id)
         except KafkaError as error:
             return call.answer(error_code=error.code, members=())
-        group = part.groups.get(request.group_id)
+        group = shard.groups.get(request.group_id)
         if group is None:
             errors = [ErrorCode.unknown_member_id] * len(leaving)
         elif isinstance(group, ConsumerGroup):
             try:
-                errors, waiting = self.groups.consumers.leave(part, group, leaving)
+                errors, waiting = self.groups.consumers.leave(shard, group, leaving)
             except KafkaError as error:
                 return call.answer(error_code=coordinator_error(error), members=())
             if waiting is not None:
@@ -244,7 +245,7 @@ class GroupsApi:
                 )
         else:
             errors, actions = group.leave(leaving, self.groups.now())
-            self.groups.act(part, group, actions)
+            self.groups.act(shard, group, actions)
         return self._left(call, leaving, errors)
 
     def _left(self, call: Call, leaving: list[Leaving], errors: list[ErrorCode]) -> Any:
@@ -272,12 +273,12 @@ class GroupsApi:
         asked = call.version >= 3 and call.request.include_authorized_operations
         operations = ALL_GROUP_OPERATIONS if asked else NOT_ASKED
         try:
-            part = self.groups.part(group_id)
+            shard = self.groups.runtime.shard(group_id)
         except KafkaError as error:
             return self._not_described(call, group_id, error.code, None, "", NOT_ASKED)
-        group = part.groups.get(group_id)
+        group = shard.groups.get(group_id)
         other = isinstance(group, ConsumerGroup)
-        if other or (group is None and not part.knows(group_id)):
+        if other or (group is None and not shard.knows(group_id)):
             # Only version 6 has a place for the error; before, the group is simply dead.
             code = ErrorCode.group_id_not_found if call.version >= 6 else ErrorCode.none
             text = f"Group {group_id} is not a classic group." if other else f"Group {group_id} not found."
@@ -331,12 +332,12 @@ class GroupsApi:
         request = call.request
         states = {text.lower().strip() for text in request.states_filter} if call.version >= 4 else set()
         types = {text.lower() for text in request.types_filter} if call.version >= 5 else set()
-        if any(shard.loading for shard in self.groups.topic.shards.values()):
+        if self.groups.runtime.is_loading:
             return call.answer(error_code=ErrorCode.coordinator_load_in_progress, groups=())
         found = []
-        for part in self.groups.ready_parts():
-            for group_id in part.group_ids():
-                state, kind, protocol_type = self._listed(part, group_id)
+        for shard in self.groups.runtime.ready_shards():
+            for group_id in shard.group_ids():
+                state, kind, protocol_type = self._listed(shard, group_id)
                 if (not states or state.lower() in states) and (not types or kind.lower() in types):
                     found.append(
                         call.make(
@@ -349,12 +350,12 @@ class GroupsApi:
                     )
         return call.answer(error_code=ErrorCode.none, groups=tuple(found))
 
-    def _listed(self, part: Part, group_id: str) -> tuple[str, str, str]:
+    def _listed(self, shard: GroupShard, group_id: str) -> tuple[str, str, str]:
         """State, type and protocol type."""
-        sleeping = part.groups.sleeping(group_id)
+        sleeping = shard.groups.sleeping(group_id)
         if sleeping is not None:
             return State.EMPTY.value, "classic", sleeping.protocol_type
-        group = part.groups.get(group_id)
+        group = shard.groups.get(group_id)
         if group is None:
             return State.EMPTY.value, "classic", ""
         if isinstance(group, ConsumerGroup):
@@ -371,7 +372,7 @@ class GroupsApi:
         for group_id in call.request.groups_names:
             error = ErrorCode.none
             try:
-                waiting = self.groups.delete_group(self.groups.part(group_id), group_id)
+                waiting = self.groups.delete_group(self.groups.runtime.shard(group_id), group_id)
                 if waiting is not None:
                     await waiting
             except KafkaError as problem:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.coordinators.transactions.coordinator import wall_ms
+from millstream.broker.coordinators.runtime import wall_ms
 from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
 from millstream.broker.coordinators.transactions.transaction_records import (
     STATE_OF_LABEL,
@@ -174,7 +174,7 @@ class TransactionsApi:
     def add_offsets(self, call: Call) -> Any:
         """The group's partition of the offsets topic becomes part of the transaction."""
         request = call.request
-        partition = TopicPartition(OFFSETS_TOPIC, self.broker.groups.topic.shard_index(request.group_id))
+        partition = TopicPartition(OFFSETS_TOPIC, self.broker.groups.runtime.partition_for(request.group_id))
         answer = self.coordinator.add_partitions(
             request.transactional_id,
             request.producer_id,

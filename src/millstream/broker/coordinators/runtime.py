@@ -1,10 +1,13 @@
-"""Coordinators' state lives in an internal topic; a shard is the part of it that one partition holds.
+"""The coordinator runtime: a coordinator's state lives in an internal topic, one shard for each of its partitions.
 
-A coordinator (groups, transactions) is given a `ShardedTopic`: it finds the shard of a key the way every Kafka broker
-and client does, so that any of them agrees on who coordinates what. When this broker becomes the leader of a partition,
-the shard's log is replayed into the coordinator in slices, between which the loop serves others; until the end is
-reached, requests for the shard are answered COORDINATOR_LOAD_IN_PROGRESS. When it resigns, the coordinator drops what it
-knew. Every write goes through the log like an acks=all produce and carries the leader epoch under which it was decided.
+A coordinator (groups, transactions) has a `CoordinatorRuntime`. It finds the shard of a key by the formula that every
+Kafka broker and client uses, so that all of them agree on who coordinates what. When this broker becomes the leader of a
+partition, the runtime makes a shard for it and replays the partition's log into the shard, in slices between which the
+event loop serves others; until the end is reached, requests for the shard are answered COORDINATOR_LOAD_IN_PROGRESS.
+When the broker resigns, the shard is dropped. Every write goes through the log like a produce with acks=all, under the
+leader epoch in which the shard was loaded.
+
+The layers are Kafka's: service (`GroupCoordinator`) -> shard (`GroupShard`) -> state machine (`ClassicGroup`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.broker.coordinators.replay import HEAD, batch_size, entries
 from millstream.cluster.commands import CreateTopics, NewTopic
@@ -30,31 +33,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.coordinators")
 
 SLICE_SECONDS = 0.005  # how long a load may hold the loop
-RECORDS_BETWEEN_LOOKS = 64  # records replayed before looking at the clock
+RECORDS_BETWEEN_CLOCK_READS = 64
 LOAD_BYTES = 1024 * 1024
 
+# What the log's errors mean to a client of the coordinator.
+_COORDINATOR_ERRORS = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    # The coordinator of the transaction is out of reach.
+    ErrorCode.network_exception: ErrorCode.coordinator_load_in_progress,
+}
 
-# attributes and producer id of the record's batch, the record's offset, key and value
-Replay = Callable[[int, int, int, "bytes | None", "bytes | None"], None]
+
+def coordinator_error(error: BaseException) -> ErrorCode:
+    if not isinstance(error, KafkaError):
+        return ErrorCode.unknown_server_error
+    return _COORDINATOR_ERRORS.get(error.code, error.code)
 
 
-class Coordinator(Protocol):
-    """What a shard tells its coordinator. All calls come from the loop."""
-
-    def replayer(self, shard: Shard) -> Replay:
-        """The shard is about to be loaded: who takes its records, in order. Control records come as they are."""
-
-    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
-        """The record at this offset made no sense (one of BAD_FRAME, or KafkaError). It is skipped."""
-
-    def loaded(self, shard: Shard) -> None:
-        """Everything was replayed: timers may start, requests will come."""
-
-    def unloaded(self, shard: Shard) -> None:
-        """Not ours any more: forget the shard's state and answer who waits with NOT_COORDINATOR."""
-
-    def holds(self, index: int, key: str) -> bool:
-        """Whether the shard of this index knows anything of the key."""
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @lru_cache(maxsize=4096)
@@ -67,28 +70,48 @@ def java_hash(text: str) -> int:
     return value
 
 
-def places(key: str, count: int) -> tuple[int, int]:
-    """The shard of a key, of `count` shards, and where the first release has put it: that took away the sign of a negative
-    hash where Kafka takes its absolute value."""
+def partition_for(key: str, count: int) -> int:
+    """The partition, of `count`, that coordinates a group id or transactional id: Kafka's `Utils.abs(hashCode) % count`.
+    The hash without an absolute value, -2^31, counts as 0."""
     code = java_hash(key)
-    return (min(code, (1 << 32) - code) & 0x7FFFFFFF) % count, (code & 0x7FFFFFFF) % count
+    return (min(code, (1 << 32) - code) & 0x7FFFFFFF) % count
 
 
-class Shard:
-    __slots__ = ("_load", "epoch", "index", "partition", "ready", "topic")
+class CoordinatorShard:
+    """The state of one partition of the internal topic, while this broker leads it.
 
-    def __init__(self, topic: ShardedTopic, partition: Partition) -> None:
-        self.topic = topic
+    Coordinators fill in `replay`, `loaded` and `unloaded`; all calls come from the event loop.
+    """
+
+    __slots__ = ("_load", "_runtime", "epoch", "index", "partition", "ready")
+
+    def __init__(self, runtime: CoordinatorRuntime[Any], partition: Partition) -> None:
         self.partition = partition
         self.index = partition.index
         self.epoch = partition.leader_epoch
         self.ready = False
+        self._runtime = runtime
         self._load: asyncio.Task[None] | None = None
 
-    @property
-    def loading(self) -> bool:
-        """Not ready, but on the way; False also after a log that could not be read."""
-        return not self.ready and self._load is not None and not self._load.done()
+    # ------------------------------------------------------------------ for the coordinator to fill in
+
+    def replay(
+        self, attributes: int, producer_id: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """The next record of the log, with attributes and producer id of its batch. Control records come as they are."""
+        raise NotImplementedError
+
+    def unreadable(self, offset: int, error: Exception) -> None:
+        """`replay` raised one of BAD_FRAME or KafkaError. Return to skip the record, raise KafkaError to give up."""
+        raise NotImplementedError
+
+    def loaded(self) -> None:
+        """Everything was replayed: timers may start, requests will come. KafkaError if it cannot be used."""
+
+    def unloaded(self) -> None:
+        """This broker no longer leads the partition: answer waiting requests with NOT_COORDINATOR."""
+
+    # ------------------------------------------------------------------ writing
 
     def append(
         self,
@@ -96,12 +119,12 @@ class Shard:
         now_ms: int | None = None,
         producer: tuple[int, int] | None = None,
     ) -> asyncio.Future[None] | None:
-        """Write (key, value) records as one batch. None: it is committed already; else the future tells when.
+        """Write (key, value) records as one batch. None: it is committed already, else a future for when it is.
 
-        With `producer` (id, epoch) the batch is part of that producer's transaction. Raises KafkaError if the write is
+        With `producer` (id, epoch) the batch belongs to that producer's transaction. Raises KafkaError if the write is
         refused; a future that fails does so with KafkaError too.
         """
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now_ms = wall_ms() if now_ms is None else now_ms
         rows = [Record(at, now_ms, key, value, ()) for at, (key, value) in enumerate(records)]
         if producer is None:
             batch = encode_batch(rows)
@@ -109,9 +132,9 @@ class Shard:
             batch = encode_batch(
                 rows, producer_id=producer[0], producer_epoch=producer[1], transactional=True
             )
-        return self.append_batch(memoryview(batch), now_ms)
+        return self._append_batch(memoryview(batch), now_ms)
 
-    def append_batch(self, batch: memoryview, now_ms: int) -> asyncio.Future[None] | None:
+    def _append_batch(self, batch: memoryview, now_ms: int) -> asyncio.Future[None] | None:
         partition = self.partition
         if not partition.leads or partition.leader_epoch != self.epoch:
             raise KafkaError(ErrorCode.not_coordinator)
@@ -123,16 +146,16 @@ class Shard:
         appended = partition.log.append_trusted(batch, self.epoch, now_ms)
         partition.appended(appended.size, appended.last_offset - appended.base_offset + 1, now_ms)
         partition.wake_fetches()
-        return self.committed(appended.last_offset + 1)
+        return self._committed(appended.last_offset + 1)
 
-    def committed(self, end: int) -> asyncio.Future[None] | None:
+    def _committed(self, end: int) -> asyncio.Future[None] | None:
         """When everything before `end` is committed: None for already, else a future."""
         partition = self.partition
         if partition.log.high_watermark >= end:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(error: ErrorCode) -> None:
+        def acknowledge(error: ErrorCode) -> None:
             if future.done():
                 return
             if error is ErrorCode.none:
@@ -140,39 +163,44 @@ class Shard:
             else:
                 future.set_exception(KafkaError(ErrorCode.not_coordinator))
 
-        partition.ack_waiters.append((end, self.epoch, told))
+        partition.ack_waiters.append((end, self.epoch, acknowledge))
         return future
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ loading
+
+    @property
+    def loading(self) -> bool:
+        """Not ready, but on the way; False also after a log that could not be read."""
+        return not self.ready and self._load is not None and not self._load.done()
 
     def start(self) -> None:
         log = self.partition.log
         if log.start_offset == log.end_offset:
-            self._loaded()
+            self._become_ready()
         else:
-            self._load = asyncio.get_running_loop().create_task(self._replay())
+            self._load = asyncio.get_running_loop().create_task(self._replay_log())
 
     def stop(self) -> None:
         self.ready = False
         if self._load is not None:
             self._load.cancel()
-        self.topic.coordinator.unloaded(self)
+        self.unloaded()
 
-    async def _replay(self) -> None:
-        """Feed the log to the coordinator, a few milliseconds at a time. The shards of a topic take turns, so that all
-        of them together hold the loop no longer than one."""
+    async def _replay_log(self) -> None:
+        """Replay the log, a few milliseconds at a time. The shards of a topic take turns, so that all of them together
+        hold the loop no longer than one."""
         log = self.partition.log
         count = 0
         offset = log.start_offset
         try:
-            async with self.topic.loading:
-                replay = self.topic.coordinator.replayer(self)
-                turn = time.monotonic()
+            async with self._runtime.loading:
+                replay = self.replay
+                slice_start = time.monotonic()
                 while offset < log.end_offset:
-                    part = log.read(offset, LOAD_BYTES, "end")
-                    if not part.size:
+                    read = log.read(offset, LOAD_BYTES, "end")
+                    if not read.size:
                         break
-                    data = part.read()
+                    data = read.read()
                     at = 0
                     while at < len(data):
                         base, length, attributes, producer_id, records = HEAD.unpack_from(data, at)
@@ -181,80 +209,96 @@ class Shard:
                             try:
                                 replay(attributes, producer_id, number, key, value)
                             except (*BAD_FRAME, KafkaError) as error:
-                                self.topic.coordinator.unreadable(self, number, error)
+                                self.unreadable(number, error)
                             count += 1
-                            if not count % RECORDS_BETWEEN_LOOKS and time.monotonic() - turn > SLICE_SECONDS:
+                            if (
+                                not count % RECORDS_BETWEEN_CLOCK_READS
+                                and time.monotonic() - slice_start > SLICE_SECONDS
+                            ):
                                 await asyncio.sleep(0)
-                                turn = time.monotonic()
+                                slice_start = time.monotonic()
                         at += size
-                    offset = part.next_offset
-                self._loaded()
+                    offset = read.next_offset
+                self._become_ready()
         except (KafkaError, OSError, struct.error) as error:
             logger.error("%s cannot be loaded, its keys have no coordinator: %s", self.partition, error)
             return
-        self.topic.shard_loaded(self, count)
+        self._runtime.shard_loaded(self, count)
 
-    def _loaded(self) -> None:
+    def _become_ready(self) -> None:
         self.ready = True
-        self.topic.coordinator.loaded(self)
+        try:
+            self.loaded()
+        except KafkaError:
+            self.ready = False
+            raise
 
 
-class ShardedTopic:
+ShardT = TypeVar("ShardT", bound=CoordinatorShard)
+
+
+class CoordinatorRuntime(Generic[ShardT]):
     """An internal topic and the shards of it that this broker leads."""
 
     def __init__(
         self,
         broker: Broker,
-        name: str,
-        coordinator: Coordinator,
+        topic: str,
+        new_shard: Callable[[Partition], ShardT],
         count_setting: str,
         replication_setting: str,
         configs: Mapping[str, str],
     ) -> None:
         self.broker = broker
-        self.name = name
-        self.coordinator = coordinator
-        self.shards: dict[int, Shard] = {}
+        self.topic = topic
+        self.shards: dict[int, ShardT] = {}
+        self._new_shard = new_shard
         self._count_setting = count_setting
         self._replication_setting = replication_setting
         self._configs = configs
         self._creating: asyncio.Task[None] | None = None
+        self._closed = False
         self.loading = asyncio.Lock()  # held by the shard whose turn it is
         self._records_loaded = 0
         self._loading_since = 0.0
 
+    # ------------------------------------------------------------------ finding shards
+
     @property
     def exists(self) -> bool:
-        return self.broker.image.topic(self.name) is not None
+        return self.broker.image.topic(self.topic) is not None
 
     @property
     def count(self) -> int:
-        topic = self.broker.image.topic(self.name)
+        topic = self.broker.image.topic(self.topic)
         if topic is None:
             return self.broker.settings.integer(self._count_setting)
         return len(self.broker.image.partitions[topic.topic_id])
 
-    def shard_index(self, key: str) -> int:
-        """Where every Kafka puts the key; but a key that the first release has put elsewhere stays there."""
-        return self._chosen(key, *places(key, self.count))
+    def partition_for(self, key: str) -> int:
+        return partition_for(key, self.count)
 
-    def _chosen(self, key: str, place: int, earlier: int) -> int:
-        holds = self.coordinator.holds
-        return earlier if earlier != place and not holds(place, key) and holds(earlier, key) else place
-
-    def shard(self, key: str) -> Shard:
+    def shard(self, key: str) -> ShardT:
         """The shard that holds this key, ready to serve; KafkaError with the coordinator's code if it is not."""
+        if self._closed:
+            raise KafkaError(ErrorCode.coordinator_not_available, "the broker is stopping")
         if not self.exists:
             raise KafkaError(ErrorCode.not_coordinator)
-        place, earlier = places(key, self.count)
-        for index in {place, earlier}:  # both are known before one of them is chosen
-            shard = self.shards.get(index)
+        shard = self.shards.get(partition_for(key, self.count))
+        if shard is None or not shard.ready:
             if shard is not None and shard.loading:
                 raise KafkaError(ErrorCode.coordinator_load_in_progress)
-        shard = self.shards.get(self._chosen(key, place, earlier))
-        if shard is None or not shard.ready:
             raise KafkaError(ErrorCode.not_coordinator)
         return shard
+
+    def ready_shards(self) -> list[ShardT]:
+        return [shard for shard in self.shards.values() if shard.ready]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.loading for shard in self.shards.values())
+
+    # ------------------------------------------------------------------ creating the topic
 
     async def ensure_exists(self) -> None:
         """Create the topic if it is not there; several callers share one attempt."""
@@ -268,22 +312,14 @@ class ShardedTopic:
         try:
             alive = len(self.broker.image.brokers)
             wanted = self.broker.settings.integer(self._replication_setting)
-            topic = NewTopic(self.name, self.count, max(1, min(wanted, alive)), configs=dict(self._configs))
+            topic = NewTopic(self.topic, self.count, max(1, min(wanted, alive)), configs=dict(self._configs))
             (result,) = await self.broker.controller.submit(CreateTopics([topic]))
             if result.error not in (ErrorCode.none, ErrorCode.topic_already_exists):
                 raise KafkaError(ErrorCode.coordinator_not_available, result.message or result.error.name)
         finally:
             self._creating = None
 
-    def shard_loaded(self, shard: Shard, count: int) -> None:
-        """Count, and say so when the last of those that were to be loaded is there."""
-        self._records_loaded += count
-        if not any(other.loading for other in self.shards.values() if other is not shard):
-            took = time.monotonic() - self._loading_since
-            logger.info("%s loaded: %d records in %.3f s", self.name, self._records_loaded, took)
-            self._records_loaded = 0
-
-    # ------------------------------------------------------------------ roles, told by Partitions
+    # ------------------------------------------------------------------ roles, as Partitions reports them
 
     def leads(self, partition: Partition) -> None:
         shard = self.shards.get(partition.index)
@@ -291,12 +327,27 @@ class ShardedTopic:
             return
         if shard is not None:
             shard.stop()
-        if not any(other.loading for other in self.shards.values()):
+        if not self.is_loading:
             self._loading_since = time.monotonic()
-        shard = self.shards[partition.index] = Shard(self, partition)
+        shard = self.shards[partition.index] = self._new_shard(partition)
         shard.start()
 
     def resigned(self, partition: Partition) -> None:
         shard = self.shards.pop(partition.index, None)
         if shard is not None:
             shard.stop()
+
+    def shard_loaded(self, loaded: CoordinatorShard, count: int) -> None:
+        """Count the records, and log how many when the last shard is loaded."""
+        self._records_loaded += count
+        if not any(shard.loading for shard in self.shards.values() if shard is not loaded):
+            took = time.monotonic() - self._loading_since
+            logger.info("%s loaded: %d records in %.3f s", self.topic, self._records_loaded, took)
+            self._records_loaded = 0
+
+    def close(self) -> None:
+        """The broker stops. What the log holds is loaded again at the next start."""
+        self._closed = True
+        for shard in self.shards.values():
+            shard.stop()
+        self.shards.clear()

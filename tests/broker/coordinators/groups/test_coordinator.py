@@ -11,7 +11,7 @@ import pytest
 from millstream.broker.coordinators.groups import coordinator as module
 from millstream.broker.coordinators.groups import offset_records
 from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-from millstream.broker.coordinators.groups.group_shard import Part
+from millstream.broker.coordinators.groups.group_shard import GroupShard
 from millstream.broker.network.dispatch import Call
 from millstream.broker.server import Broker
 from millstream.client.messages import Exchange
@@ -97,19 +97,19 @@ class Lab:
         )
 
     async def loaded(self) -> None:
-        for shard in self.groups.topic.shards.values():
+        for shard in self.groups.runtime.shards.values():
             if shard._load is not None:
                 await shard._load
 
-    def part(self, group: str) -> Part:
-        return self.groups.part(group)
+    def shard(self, group: str) -> GroupShard:
+        return self.groups.runtime.shard(group)
 
     def offset(self, group: str, topic: str = "t", partition: int = 0) -> int | None:
-        value = self.part(group).offsets.get(group, topic, partition)
+        value = self.shard(group).offsets.get(group, topic, partition)
         return None if value is None else offset_records.parse_offset_value(value).offset
 
     def log(self, group: str) -> list[tuple[bytes | None, bytes | None]]:
-        segment = self.part(group).shard.partition.log.segments[-1]
+        segment = self.shard(group).partition.log.segments[-1]
         return [(r.key, r.value) for batch in read_log(str(segment.path)) for r in batch.records()]
 
 
@@ -126,7 +126,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     broker = Broker(BrokerSettings(settings))
     await broker.start()
     await broker.controller.submit(CreateTopics([NewTopic("t", 2, 1), NewTopic("u", 1, 1)]))
-    await broker.groups.topic.ensure_exists()
+    await broker.groups.runtime.ensure_exists()
     yield Lab(broker)
     await broker.stop()
 
@@ -156,20 +156,21 @@ async def test_offsets_without_a_group_expire_after_their_commit(lab: Lab, later
         (offset_records.offset_key("g", "t", 0), None),
         (offset_records.group_key("g"), None),
     ]
-    assert not lab.part("g").knows("g")
+    assert not lab.shard("g").knows("g")
 
 
-def reload(lab: Lab, group: str) -> Part:
+def reload(lab: Lab, group: str) -> GroupShard:
     """What a start would make of the group's log."""
-    shard = lab.part(group).shard
-    replay = lab.groups.replayer(shard)
+    shard = GroupShard(lab.groups, lab.shard(group).partition)
     for segment in shard.partition.log.segments:
         for batch in read_log(str(segment.path)):
             for record in batch.records():
                 header = batch.header
-                replay(header.attributes, header.producer_id, record.offset, record.key, record.value)
-    lab.groups.loaded(shard)
-    return lab.part(group)
+                shard.replay(header.attributes, header.producer_id, record.offset, record.key, record.value)
+    lab.groups.runtime.shards[shard.index] = shard
+    shard.ready = True
+    shard.loaded()
+    return shard
 
 
 async def test_a_group_that_lost_its_last_offset_stays_until_the_next_check(lab: Lab) -> None:
@@ -179,26 +180,26 @@ async def test_a_group_that_lost_its_last_offset_stays_until_the_next_check(lab:
     assert answer.error_code == ErrorCode.none
     assert lab.offset("g") is None
     assert lab.log("g")[-1] == (offset_records.offset_key("g", "t", 0), None)
-    assert lab.part("g").states() == {"Empty": 1}
+    assert lab.shard("g").states() == {"Empty": 1}
     listed = await lab.ask("list_groups", 4, states_filter=[])
     assert [(group.group_id, group.group_state) for group in listed.groups] == [("g", "Empty")]
     assert reload(lab, "g").knows("g")
     await lab.groups.expire_offsets()
     assert lab.log("g")[-1] == (offset_records.group_key("g"), None)
-    assert not lab.part("g").knows("g")
+    assert not lab.shard("g").knows("g")
     assert not reload(lab, "g").knows("g")
 
 
 async def test_an_aborted_transaction_leaves_an_empty_group(lab: Lab) -> None:
-    part = lab.part("g")
+    shard = lab.shard("g")
     value = offset_records.offset_value(9, -1, "", 0)
-    part.offsets.put_pending(77, "g", "t", 0, value, 0)
+    shard.offsets.put_pending(77, "g", "t", 0, value, 0)
     await lab.groups.expire_offsets()
-    assert part.knows("g")
-    lab.groups.transaction_completed(part.shard.index, 77, committed=False)
-    assert part.knows("g")
+    assert shard.knows("g")
+    lab.groups.transaction_completed(shard.index, 77, committed=False)
+    assert shard.knows("g")
     await lab.groups.expire_offsets()
-    assert not part.knows("g")
+    assert not shard.knows("g")
 
 
 async def test_groups_without_members_sleep_after_a_start(lab: Lab, later: Any) -> None:
@@ -206,21 +207,21 @@ async def test_groups_without_members_sleep_after_a_start(lab: Lab, later: Any) 
     await lab.commit("g", "t", 0, 5, member=member, generation=1)
     await lab.stable("busy")
     await lab.ask("leave_group", 2, group_id="g", member_id=member)
-    part = reload(lab, "g")
-    assert part.groups.asleep == 1
-    assert part.states() == {"Empty": 1} if part is not lab.part("busy") else {"Empty": 1, "Stable": 1}
+    shard = reload(lab, "g")
+    assert shard.groups.asleep == 1
+    assert shard.states() == {"Empty": 1} if shard is not lab.shard("busy") else {"Empty": 1, "Stable": 1}
     listed = await lab.ask("list_groups", 4, states_filter=["empty"])
     assert [(group.group_id, group.protocol_type) for group in listed.groups] == [("g", "consumer")]
     later(9 * MINUTE)
     await lab.groups.expire_offsets()
-    assert (lab.offset("g"), part.groups.asleep) == (5, 1)
-    group = part.groups.get("g")
+    assert (lab.offset("g"), shard.groups.asleep) == (5, 1)
+    group = shard.groups.get("g")
     assert group is not None and group.is_empty and group.generation == 2
-    assert part.groups.asleep == 0
-    part = reload(lab, "g")
+    assert shard.groups.asleep == 0
+    shard = reload(lab, "g")
     later(12 * MINUTE)
     await lab.groups.expire_offsets()
-    assert not part.knows("g")
+    assert not shard.knows("g")
     assert lab.log("g")[-1] == (offset_records.group_key("g"), None)
 
 
@@ -241,7 +242,7 @@ async def test_a_living_group_keeps_what_it_reads_and_loses_the_rest(lab: Lab, l
     later(60 * MINUTE)
     await lab.groups.expire_offsets()
     assert (lab.offset("g"), lab.offset("g", "u")) == (5, None)
-    assert "g" in lab.part("g").groups
+    assert "g" in lab.shard("g").groups
 
 
 async def test_an_empty_group_keeps_its_offsets_for_a_while_after_the_last_member_left(
@@ -256,19 +257,19 @@ async def test_an_empty_group_keeps_its_offsets_for_a_while_after_the_last_membe
     later(71 * MINUTE)
     await lab.groups.expire_offsets()
     assert lab.offset("g") is None
-    assert "g" not in lab.part("g").groups
+    assert "g" not in lab.shard("g").groups
     assert lab.log("g")[-1] == (offset_records.group_key("g"), None)
 
 
 async def test_the_offsets_of_a_transaction(lab: Lab) -> None:
     await lab.commit("g", "t", 0, 5)
-    part = lab.part("g")
+    shard = lab.shard("g")
     value = offset_records.offset_value(9, -1, "", 0)
 
     def apply(position: int) -> None:
-        part.offsets.put_pending(77, "g", "t", 0, value, position)
+        shard.offsets.put_pending(77, "g", "t", 0, value, position)
 
-    part.write([(offset_records.offset_key("g", "t", 0), value)], apply, (77, 0))
+    shard.write([(offset_records.offset_key("g", "t", 0), value)], apply, (77, 0))
 
     async def fetch(stable: bool) -> tuple[int, int]:
         answer = await lab.ask(
@@ -282,13 +283,13 @@ async def test_the_offsets_of_a_transaction(lab: Lab) -> None:
 
     assert await fetch(stable=False) == (5, 0)
     assert await fetch(stable=True) == (-1, ErrorCode.unstable_offset_commit)
-    lab.groups.transaction_completed(part.shard.index, 77, committed=True)
+    lab.groups.transaction_completed(shard.index, 77, committed=True)
     assert await fetch(stable=True) == (9, 0)
 
 
 async def test_a_commit_counts_when_the_log_has_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """With replicas or fsync, a commit waits; nobody reads it before."""
-    shard = lab.part("g").shard
+    shard = lab.shard("g")
     waiting: list[asyncio.Future[None]] = []
 
     def slow(rows: Any, now_ms: int, producer: Any = None) -> asyncio.Future[None]:
@@ -319,10 +320,10 @@ async def test_a_log_that_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
     def too_large(self: Any, *args: Any) -> None:
         raise KafkaError(ErrorCode.record_list_too_large)
 
-    monkeypatch.setattr(type(lab.part("g").shard), "append", refuse)
+    monkeypatch.setattr(type(lab.shard("g")), "append", refuse)
     assert (await lab.sync("g", member)).error_code is ErrorCode.not_coordinator
     assert await lab.commit("h", "t", 0, 5) == ErrorCode.not_coordinator
-    monkeypatch.setattr(type(lab.part("g").shard), "append", too_large)
+    monkeypatch.setattr(type(lab.shard("g")), "append", too_large)
     assert await lab.commit("h", "t", 0, 5) == ErrorCode.unknown_server_error
     monkeypatch.undo()
     joined = await lab.join("g", member)
@@ -332,7 +333,7 @@ async def test_a_log_that_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_the_alarm_rings_for_the_silent(lab: Lab) -> None:
     await lab.stable("g", session=200)
-    group = lab.part("g").groups.get("g")
+    group = lab.shard("g").groups.get("g")
     assert group is not None and group.members
     await asyncio.sleep(0.5)
     assert not group.members
@@ -343,8 +344,8 @@ async def test_a_broker_that_resigns_answers_who_waits(lab: Lab) -> None:
     await lab.stable("g")
     joining = asyncio.create_task(lab.join("g"))
     await asyncio.sleep(0.01)
-    partition = lab.part("g").shard.partition
-    lab.groups.topic.resigned(partition)
+    partition = lab.shard("g").partition
+    lab.groups.runtime.resigned(partition)
     assert (await joining).error_code is ErrorCode.not_coordinator
     assert await lab.commit("g", "t", 0, 5) == ErrorCode.not_coordinator
     refused = await lab.join("g", "who")
@@ -353,7 +354,7 @@ async def test_a_broker_that_resigns_answers_who_waits(lab: Lab) -> None:
     assert described.groups[0].error_code is ErrorCode.not_coordinator
     assert described.groups[0].authorized_operations == -(1 << 31)
     await lab.commit("other", "t", 0, 5)
-    lab.groups.topic.leads(partition)
+    lab.groups.runtime.leads(partition)
     listed = await lab.ask("list_groups", 5, states_filter=[], types_filter=[])
     assert (listed.error_code, listed.groups) == (ErrorCode.coordinator_load_in_progress, ())
     for version, code in (
@@ -383,25 +384,25 @@ async def test_a_broker_that_resigns_answers_who_waits(lab: Lab) -> None:
         )
         assert answer.topics[0].partitions[0].error_code is code
     await lab.loaded()
-    assert [each.state.value for each in lab.part("g").groups.values()] == ["Stable"]
+    assert [each.state.value for each in lab.shard("g").groups.values()] == ["Stable"]
 
 
 async def test_many_tombstones_go_out_in_several_batches(lab: Lab) -> None:
-    part = lab.part("g")
+    shard = lab.shard("g")
     for partition in range(1200):
-        part.offsets.put("g", "t", partition, offset_records.offset_value(1, -1, "", 0), partition)
-    assert lab.groups.delete_group(part, "g") is None
-    assert not part.knows("g")
+        shard.offsets.put("g", "t", partition, offset_records.offset_value(1, -1, "", 0), partition)
+    assert lab.groups.delete_group(shard, "g") is None
+    assert not shard.knows("g")
     assert len(lab.log("g")) == 1201
 
 
 async def test_records_that_make_no_sense_are_skipped(lab: Lab) -> None:
     await lab.commit("g", "t", 0, 5)
-    shard = lab.part("g").shard
+    shard = lab.shard("g")
     shard.append([(b"\0\1\0\x09xx", b"junk"), (b"\0\2\0\1j", b"\0\3junk"), (b"\x7f\x7f", b""), (b"", b"")])
     partition = shard.partition
-    lab.groups.topic.resigned(partition)
-    lab.groups.topic.leads(partition)
+    lab.groups.runtime.resigned(partition)
+    lab.groups.runtime.leads(partition)
     await lab.loaded()
     assert lab.offset("g") == 5
-    assert list(lab.part("g").groups) == []
+    assert list(lab.shard("g").groups) == []

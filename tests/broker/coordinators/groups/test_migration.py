@@ -189,7 +189,7 @@ async def closed(tmp_path: Path) -> AsyncIterator[Lab]:
     broker = Broker(BrokerSettings(settings))
     await broker.start()
     await broker.controller.submit(CreateTopics([NewTopic("t", 2, 1)]))
-    await broker.groups.topic.ensure_exists()
+    await broker.groups.runtime.ensure_exists()
     yield Lab(broker)
     await broker.stop()
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from millstream.broker.coordinators.runtime import places
+from millstream.broker.coordinators.runtime import partition_for
 from millstream.broker.coordinators.transactions.transaction_records import State, decode_key, decode_value
 from millstream.testing import Broker
 from millstream.wire.batch import CONTROL, BatchHeader
@@ -45,4 +45,4 @@ def cut_transaction_log(broker: Broker, txn: str, *states: State) -> None:
 
 
 def log_partition(txn: str) -> int:
-    return places(txn, 50)[0]
+    return partition_for(txn, 50)

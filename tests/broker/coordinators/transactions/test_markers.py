@@ -14,7 +14,11 @@ from millstream.broker.coordinators.transactions.transaction_records import (
     TopicPartition,
     Transaction,
 )
-from millstream.broker.coordinators.transactions.transaction_state import MAX_EPOCH, Machine, Marker
+from millstream.broker.coordinators.transactions.transaction_state import (
+    MAX_EPOCH,
+    Marker,
+    TransactionStateMachine,
+)
 from millstream.storage.producers import Producer
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -53,7 +57,9 @@ async def finish(
 ) -> list[State]:
     """Run a completion to its end; the transaction log refuses the last record a few times."""
     partitions = frozenset(("t", n) for n in range(count))
-    machine = Machine(Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, partitions, 0, 0, 5, -1, 2))
+    machine = TransactionStateMachine(
+        Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, partitions, 0, 0, 5, -1, 2)
+    )
     log: list[State] = []
     done = asyncio.Event()
 
@@ -137,7 +143,7 @@ async def test_a_log_that_cannot_take_the_last_record_is_asked_again() -> None:
 
 
 async def test_after_stop_nothing_more_happens() -> None:
-    machine = Machine(
+    machine = TransactionStateMachine(
         Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, frozenset({("t", 0)}), 0, 0, 5, -1, 2)
     )
     writer = Markers(raises(KafkaError(ErrorCode.not_leader_or_follower)))

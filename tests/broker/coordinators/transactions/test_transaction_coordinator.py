@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from millstream.broker.apis.api_versions import SUPPORTED_FEATURES
+from millstream.broker.coordinators.runtime import CoordinatorRuntime
 from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
 from millstream.broker.coordinators.transactions.transaction_records import State, Transaction
-from millstream.broker.coordinators.transactions.transaction_state import Machine
+from millstream.broker.coordinators.transactions.transaction_state import TransactionStateMachine
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
@@ -195,9 +196,9 @@ def test_a_two_phase_commit_must_be_allowed() -> None:
 
 def test_a_decided_transaction_shows_where_its_markers_are_missing() -> None:
     partitions = frozenset({("a", 0), ("b", 1)})
-    machine = Machine(Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, partitions, 0))
-    part = SimpleNamespace(find=lambda transactional_id: machine)
-    here: Any = SimpleNamespace(_part=lambda transactional_id: part)
+    machine = TransactionStateMachine(Transaction("id", 5, 3, 1000, State.PREPARE_COMMIT, partitions, 0))
+    shard = SimpleNamespace(find=lambda transactional_id: machine)
+    here: Any = SimpleNamespace(runtime=SimpleNamespace(shard=lambda transactional_id: shard))
     assert TransactionCoordinator.describe(here, "id").partitions == partitions
     machine.marked(("a", 0))
     assert TransactionCoordinator.describe(here, "id").partitions == {("b", 1)}
@@ -208,10 +209,12 @@ def test_ids_are_listed_when_all_logs_are_read_or_cannot_be() -> None:
         return SimpleNamespace(ready=ready, loading=loading)
 
     def listed(*shards: Any) -> list[str]:
-        parts = {
-            at: SimpleNamespace(shard=each, all=lambda at=at: [f"id {at}"]) for at, each in enumerate(shards)
-        }
-        here: Any = SimpleNamespace(topic=SimpleNamespace(shards=dict(enumerate(shards))), parts=parts)
+        nothing: Any = None
+        runtime = CoordinatorRuntime[Any](nothing, "__transaction_state", nothing, "", "", {})
+        for at, each in enumerate(shards):
+            each.all = lambda at=at: [f"id {at}"]
+            runtime.shards[at] = each
+        here: Any = SimpleNamespace(runtime=runtime)
         return list(TransactionCoordinator.all(here))
 
     assert listed(shard(True, False), shard(True, False)) == ["id 0", "id 1"]

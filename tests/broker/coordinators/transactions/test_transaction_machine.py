@@ -8,9 +8,9 @@ from millstream.broker.coordinators.transactions.transaction_records import Stat
 from millstream.broker.coordinators.transactions.transaction_state import (
     LAST_EPOCH,
     MAX_EPOCH,
-    Machine,
     Marker,
     Outcome,
+    TransactionStateMachine,
 )
 from millstream.wire.errors import ErrorCode
 
@@ -25,7 +25,7 @@ class Producer:
 
     def __init__(self, epoch: int | None = None, server_version: int = 2) -> None:
         self.ids = itertools.count(100)
-        self.machine = Machine.new("id", self.new_id(), TIMEOUT, NOW)
+        self.machine = TransactionStateMachine.new("id", self.new_id(), TIMEOUT, NOW)
         self.server_version = server_version
         self.log: list[State] = []
         self.init()
@@ -115,7 +115,7 @@ def test_after_another_producer_came_the_old_one_is_fenced() -> None:
 
 
 def test_a_forgotten_id_is_begun_anew_whatever_the_producer_knows() -> None:
-    machine = Machine.new("id", 7, TIMEOUT, NOW)
+    machine = TransactionStateMachine.new("id", 7, TIMEOUT, NOW)
     outcome = machine.init(TIMEOUT, (3, 9), NOW, lambda: 8, 2)
     assert (outcome.producer_id, outcome.epoch) == (7, 0)
 

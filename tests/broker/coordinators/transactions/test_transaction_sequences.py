@@ -23,9 +23,9 @@ from millstream.broker.coordinators.transactions.transaction_state import (
     IDLE,
     LAST_EPOCH,
     PREPARED,
-    Machine,
     Marker,
     Outcome,
+    TransactionStateMachine,
 )
 from millstream.wire.errors import ErrorCode
 
@@ -72,7 +72,7 @@ class World:
         self.ends: dict[tuple[int, int], bool] = {}  # identity in the prepare record -> commit
         self.known: list[tuple[int, int]] = []  # identities that clients were told, oldest first
         self.fenced_before = 0  # those before this index belong to producers that were replaced
-        self.machine = Machine.new("id", next(self.ids), TIMEOUT, 0)
+        self.machine = TransactionStateMachine.new("id", next(self.ids), TIMEOUT, 0)
         self.init(None)
         if first_epoch:
             self.machine.current = self.machine.current._replace(epoch=first_epoch)
@@ -118,7 +118,7 @@ class World:
 
     def crash(self) -> None:
         """Everything but the logs is forgotten."""
-        self.machine = Machine(decode_value("id", self.log[-1]))
+        self.machine = TransactionStateMachine(decode_value("id", self.log[-1]))
 
     # -- requests
 

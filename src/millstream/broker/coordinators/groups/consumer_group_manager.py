@@ -33,7 +33,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-    from millstream.broker.coordinators.groups.group_shard import Part, Row
+    from millstream.broker.coordinators.groups.group_shard import GroupShard, Row
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.groups")
@@ -99,33 +99,33 @@ class ConsumerSide:
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(
-        self, part: Part, group_id: str, request: HeartbeatRequest
+        self, shard: GroupShard, group_id: str, request: HeartbeatRequest
     ) -> tuple[HeartbeatAnswer, Waiting]:
         """The answer, to be given when the log has what was written. KafkaError if there is none."""
         now = self.coordinator.now()
         if request.epoch in (LEAVE, LEAVE_STATIC):
-            return self._leave(part, group_id, request, now)
-        known = part.groups.get(group_id)
+            return self._leave(shard, group_id, request, now)
+        known = shard.groups.get(group_id)
         if isinstance(known, ConsumerGroup):
             answer, changes = known.heartbeat(request, now)
-            return answer, self._commit(part, known, changes)
-        group, rows = self._take_over(part, group_id, known, request)
+            return answer, self._commit(shard, known, changes)
+        group, rows = self._take_over(shard, group_id, known, request)
         answer, changes = group.heartbeat(request, now)
-        waiting = self._commit(part, group, changes, rows)
+        waiting = self._commit(shard, group, changes, rows)
         if known is not None:
             self.coordinator.end(known, ErrorCode.rebalance_in_progress)
         group.loaded(now)
-        self.coordinator.set_alarm(part, group)
+        self.coordinator.set_alarm(shard, group)
         return answer, waiting
 
     def _take_over(
-        self, part: Part, group_id: str, known: ClassicGroup | None, request: HeartbeatRequest
+        self, shard: GroupShard, group_id: str, known: ClassicGroup | None, request: HeartbeatRequest
     ) -> tuple[ConsumerGroup, list[Row]]:
         """A new group, or the one that a classic group becomes, and the rows that write it."""
         if request.epoch != JOIN:
             text = (
                 f"Consumer group {group_id} not found."
-                if known is None and not part.knows(group_id)
+                if known is None and not shard.knows(group_id)
                 else f"Group {group_id} is not a consumer group."
             )
             raise KafkaError(ErrorCode.group_id_not_found, text)
@@ -143,67 +143,67 @@ class ConsumerSide:
         return group, rows
 
     def _leave(
-        self, part: Part, group_id: str, request: HeartbeatRequest, now: float
+        self, shard: GroupShard, group_id: str, request: HeartbeatRequest, now: float
     ) -> tuple[HeartbeatAnswer, Waiting]:
-        group = part.groups.get(group_id)
+        group = shard.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             text = (
                 f"Group {group_id} not found."
-                if group is None and not part.knows(group_id)
+                if group is None and not shard.knows(group_id)
                 else f"Group {group_id} is not a consumer group."
             )
             raise KafkaError(ErrorCode.group_id_not_found, text)
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == LEAVE_STATIC:
             answer, changes = group.leave_for_a_while(member)
-            return answer, self._commit(part, group, changes)
+            return answer, self._commit(shard, group, changes)
         answer = HeartbeatAnswer(member.member_id, LEAVE)
-        return answer, self._remove(part, group, {member.member_id}, now)
+        return answer, self._remove(shard, group, {member.member_id}, now)
 
-    def _remove(self, part: Part, group: ConsumerGroup, member_ids: Set[str], now: float) -> Waiting:
+    def _remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Set[str], now: float) -> Waiting:
         """Members are gone. If they were the last of their protocol, the group becomes a classic one."""
         if not migration.may_downgrade(group, member_ids, 0, self._policy, self.coordinator.limits):
-            return self._commit(part, group, group.remove(member_ids))
+            return self._commit(shard, group, group.remove(member_ids))
         classic = migration.to_classic(group, member_ids, self.coordinator.limits, self.topics, self._wall_ms)
-        waiting = self._become_classic(part, group, classic, group.tombstones())
-        self.coordinator.act(part, classic, classic.loaded(now))
-        self.coordinator.act(part, classic, classic.begin_rebalance(now))
+        waiting = self._become_classic(shard, group, classic, group.tombstones())
+        self.coordinator.act(shard, classic, classic.loaded(now))
+        self.coordinator.act(shard, classic, classic.begin_rebalance(now))
         return waiting
 
     def _become_classic(
-        self, part: Part, group: ConsumerGroup, classic: ClassicGroup, tombstones: list[Change]
+        self, shard: GroupShard, group: ConsumerGroup, classic: ClassicGroup, tombstones: list[Change]
     ) -> Waiting:
         rows: list[Row] = [row(group.group_id, change) for change in tombstones]
         parts = {member.member_id: member.assignment for member in classic.members.values()}
         rows.append(
             (offset_records.group_key(group.group_id), offset_records.group_value(classic.record(parts)))
         )
-        waiting = part.shard.append(rows, self._wall_ms())
-        part.groups[group.group_id] = classic
+        waiting = shard.append(rows, self._wall_ms())
+        shard.groups[group.group_id] = classic
         logger.info("group %r moves from the consumer to the classic protocol", group.group_id)
         return waiting
 
     def _commit(
-        self, part: Part, group: ConsumerGroup, changes: list[Change], before: list[Row] | None = None
+        self, shard: GroupShard, group: ConsumerGroup, changes: list[Change], before: list[Row] | None = None
     ) -> Waiting:
         """Write the changes and apply them."""
         waiting: Waiting = None
         if changes or before:
             rows = [*(before or ()), *(row(group.group_id, change) for change in changes)]
             try:
-                waiting = part.shard.append(rows, self._wall_ms())
+                waiting = shard.append(rows, self._wall_ms())
             except KafkaError:
                 group.stale = True  # look at the topics again next time
                 raise
             for change in changes:
                 group.apply(change)
-            part.groups[group.group_id] = group
-        self.coordinator.set_alarm(part, group)
+            shard.groups[group.group_id] = group
+        self.coordinator.set_alarm(shard, group)
         return waiting
 
     # ------------------------------------------------------------------ classic members
 
-    def join(self, part: Part, group: ConsumerGroup, request: JoinRequest) -> tuple[Joined, Waiting]:
+    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest) -> tuple[Joined, Waiting]:
         now = self.coordinator.now()
         if self._policy.lower() == migration.DISABLED:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
@@ -214,20 +214,20 @@ class ConsumerSide:
             and migration.may_downgrade(group, {replaced}, 1, self._policy, self.coordinator.limits)
         )
         before = group.target_epoch
-        waiting = self._commit(part, group, changes)
+        waiting = self._commit(shard, group, changes)
         if downgrades:
             # It takes the place of the last member that spoke the other protocol.
             classic = migration.to_classic(group, set(), self.coordinator.limits, self.topics, self._wall_ms)
-            self._become_classic(part, group, classic, group.tombstones())
-            self.coordinator.act(part, classic, classic.loaded(now))
+            self._become_classic(shard, group, classic, group.tombstones())
+            self.coordinator.act(shard, classic, classic.loaded(now))
             if group.epoch > before:
                 # Who reads what has changed since the last target, so all of them have to join again.
-                self.coordinator.act(part, classic, classic.begin_rebalance(now))
+                self.coordinator.act(shard, classic, classic.begin_rebalance(now))
         return joined, waiting
 
     def sync(
         self,
-        part: Part,
+        shard: GroupShard,
         group: ConsumerGroup,
         member_id: str,
         instance_id: str | None,
@@ -239,48 +239,53 @@ class ConsumerSide:
         synced = classic_adapter.sync(
             group, member_id, instance_id, generation, protocol_type, protocol, self.topics, now
         )
-        self.coordinator.set_alarm(part, group)
+        self.coordinator.set_alarm(shard, group)
         return synced
 
     def classic_heartbeat(
-        self, part: Part, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+        self,
+        shard: GroupShard,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
     ) -> ErrorCode:
         error = classic_adapter.heartbeat(group, member_id, instance_id, generation, self.coordinator.now())
-        self.coordinator.set_alarm(part, group)
+        self.coordinator.set_alarm(shard, group)
         return error
 
     def leave(
-        self, part: Part, group: ConsumerGroup, leaving: list[Leaving]
+        self, shard: GroupShard, group: ConsumerGroup, leaving: list[Leaving]
     ) -> tuple[list[ErrorCode], Waiting]:
         errors, gone = classic_adapter.leave(group, leaving)
         if not gone:
             return errors, None
-        return errors, self._remove(part, group, set(gone), self.coordinator.now())
+        return errors, self._remove(shard, group, set(gone), self.coordinator.now())
 
     # ------------------------------------------------------------------ the clock and the topics
 
-    def expire(self, part: Part, group: ConsumerGroup, now: float) -> None:
+    def expire(self, shard: GroupShard, group: ConsumerGroup, now: float) -> None:
         for member_id in group.expired(now):
-            if part.groups.get(group.group_id) is not group or member_id not in group.members:
+            if shard.groups.get(group.group_id) is not group or member_id not in group.members:
                 continue
             try:
-                self._remove(part, group, {member_id}, now)
+                self._remove(shard, group, {member_id}, now)
                 logger.info("member %s of group %r ran out of time", member_id, group.group_id)
             except KafkaError as error:
                 group.keep_alive(member_id, now)  # and again later
                 logger.warning(
                     "member %s of group %r cannot be removed: %s", member_id, group.group_id, error
                 )
-        if part.groups.get(group.group_id) is group:
+        if shard.groups.get(group.group_id) is group:
             try:
-                self._commit(part, group, group.assign_if_due(now))
+                self._commit(shard, group, group.assign_if_due(now))
             except KafkaError as error:
                 logger.warning("group %r has no new assignment: %s", group.group_id, error)
 
     def topics_changed(self, names: set[str]) -> None:
         """Groups that read one of these topics, or any by expression, look at them again at the next heartbeat."""
-        for part in self.coordinator.ready_parts():
-            for group in part.groups.values():
+        for shard in self.coordinator.runtime.ready_shards():
+            for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup) and (
                     group.regexes or not names.isdisjoint(group.subscribed())
                 ):

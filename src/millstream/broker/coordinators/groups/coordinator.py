@@ -25,8 +25,8 @@ from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_group_manager import ConsumerSide
 from millstream.broker.coordinators.groups.consumer_types import row
 from millstream.broker.coordinators.groups.group_settings import within_bounds
-from millstream.broker.coordinators.groups.group_shard import Group, Part, Row, wall_ms
-from millstream.broker.coordinators.runtime import Replay, Shard, ShardedTopic
+from millstream.broker.coordinators.groups.group_shard import Group, GroupShard, Row
+from millstream.broker.coordinators.runtime import CoordinatorRuntime, coordinator_error, wall_ms
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -39,35 +39,18 @@ logger = logging.getLogger("millstream.groups")
 OFFSETS_TOPIC = "__consumer_offsets"
 ROWS_AT_ONCE = 500  # tombstones in one batch, so that none comes near the largest batch allowed
 
-# What the log's errors mean to a client of the coordinator.
-_TO_COORDINATOR_ERROR = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.network_exception: ErrorCode.coordinator_load_in_progress,  # the transaction's coordinator is out of reach
-}
-
-
-def coordinator_error(error: KafkaError) -> ErrorCode:
-    return _TO_COORDINATOR_ERROR.get(error.code, error.code)
-
 
 class GroupCoordinator:
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
-        self.parts: dict[int, Part] = {}
         self.limits = Limits()
         self.consumers = ConsumerSide(self, lambda: wall_ms())
         self.settings_changed()
-        self.topic = ShardedTopic(
+        self.runtime = CoordinatorRuntime(
             broker,
             OFFSETS_TOPIC,
-            self,
+            lambda partition: GroupShard(self, partition),
             "offsets.topic.num.partitions",
             "offsets.topic.replication.factor",
             {
@@ -77,7 +60,7 @@ class GroupCoordinator:
             },
         )
         self.unreadable_records = 0
-        self._alarms: list[tuple[float, int, Part, Group]] = []
+        self._alarms: list[tuple[float, int, GroupShard, Group]] = []
         self._counter = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = NEVER
@@ -95,58 +78,24 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------ finding groups
 
-    def part(self, group_id: str) -> Part:
-        """KafkaError with the coordinator's code if this broker does not coordinate the group, or not yet."""
-        return self.parts[self.topic.shard(group_id).index]
-
-    def ready_parts(self) -> list[Part]:
-        return [part for part in self.parts.values() if part.shard.ready]
-
-    def new_classic(self, part: Part, group_id: str) -> ClassicGroup:
+    def new_classic(self, shard: GroupShard, group_id: str) -> ClassicGroup:
         """A classic group in place of nothing, or of an empty one of the other protocol. KafkaError if that cannot go."""
-        known = part.groups.get(group_id)
+        known = shard.groups.get(group_id)
         if known is not None:
-            part.shard.append(self._group_tombstones(group_id, known), wall_ms())
-        group = part.groups[group_id] = ClassicGroup(group_id, self.limits, wall_ms)
+            shard.append(self._group_tombstones(group_id, known), wall_ms())
+        group = shard.groups[group_id] = ClassicGroup(group_id, self.limits, wall_ms)
         return group
 
     # ------------------------------------------------------------------ told by the shards
 
-    def replayer(self, shard: Shard) -> Replay:
-        return self._new_part(shard).replay
-
-    def _new_part(self, shard: Shard) -> Part:
-        part = self.parts[shard.index] = Part(shard, self.limits, self.consumers.new_group)
-        return part
-
-    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
-        self.unreadable_records += 1
-        logger.error(
-            "%s: the record at offset %d cannot be read and is skipped: %s", shard.partition, offset, error
-        )
-
-    def loaded(self, shard: Shard) -> None:
-        part = self.parts.get(shard.index)
-        if part is None or part.shard is not shard:
-            part = self._new_part(shard)
-        part.loaded()
+    def loaded(self, shard: GroupShard) -> None:
         now = self.now()
-        for group in list(part.groups.values()):
+        for group in list(shard.groups.values()):
             if isinstance(group, ConsumerGroup):
                 group.loaded(now)
-                self.set_alarm(part, group)
+                self.set_alarm(shard, group)
             else:
-                self.act(part, group, group.loaded(now))
-
-    def unloaded(self, shard: Shard) -> None:
-        part = self.parts.pop(shard.index, None)
-        if part is not None:
-            for group in part.groups.values():
-                self.end(group, ErrorCode.not_coordinator)
-
-    def holds(self, index: int, key: str) -> bool:
-        part = self.parts.get(index)
-        return part is not None and part.holds(key)
+                self.act(shard, group, group.loaded(now))
 
     def end(self, group: Group, error: ErrorCode) -> None:
         """This group is not here any more: who waits for it is told why."""
@@ -158,27 +107,27 @@ class GroupCoordinator:
     def now(self) -> float:
         return self.loop.time() * 1000
 
-    def act(self, part: Part, group: ClassicGroup, actions: list[Action]) -> None:
+    def act(self, shard: GroupShard, group: ClassicGroup, actions: list[Action]) -> None:
         """Carry out what a group decided, and set its alarm."""
         for action in actions:
             if isinstance(action, Save):
-                self._save(part, group, action)
+                self._save(shard, group, action)
             else:
                 self._answer((action,))
-        self.set_alarm(part, group)
+        self.set_alarm(shard, group)
 
     def _answer(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, Answer) and not action.waiter.done():
                 action.waiter.set_result(action.result)
 
-    def _save(self, part: Part, group: ClassicGroup, save: Save) -> None:
+    def _save(self, shard: GroupShard, group: ClassicGroup, save: Save) -> None:
         row = (offset_records.group_key(group.group_id), offset_records.group_value(save.record))
 
         def written(error: ErrorCode) -> None:
             if error is not ErrorCode.none:
                 logger.warning("group %r could not be written: %s", group.group_id, error.name)
-            self.act(part, group, group.saved(save, error, self.now()))
+            self.act(shard, group, group.saved(save, error, self.now()))
 
         def done(future: asyncio.Future[None]) -> None:
             problem = future.exception()
@@ -191,7 +140,7 @@ class GroupCoordinator:
             )
 
         try:
-            waiting = part.shard.append([row], wall_ms())
+            waiting = shard.append([row], wall_ms())
         except KafkaError as error:
             written(coordinator_error(error))
             return
@@ -202,11 +151,11 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------ the clock
 
-    def set_alarm(self, part: Part, group: Group) -> None:
+    def set_alarm(self, shard: GroupShard, group: Group) -> None:
         """See that the group is woken when it wants to be."""
         if group.wake < group.scheduled:
             group.scheduled = group.wake
-            heapq.heappush(self._alarms, (group.wake, next(self._counter), part, group))
+            heapq.heappush(self._alarms, (group.wake, next(self._counter), shard, group))
             self._set_timer()
 
     def _set_timer(self) -> None:
@@ -221,13 +170,13 @@ class GroupCoordinator:
         self._timer = None
         self._rings_at = NEVER
         while self._alarms and self._alarms[0][0] <= now:
-            when, _, part, group = heapq.heappop(self._alarms)
-            if group.scheduled == when and part.groups.get(group.group_id) is group:
+            when, _, shard, group = heapq.heappop(self._alarms)
+            if group.scheduled == when and shard.groups.get(group.group_id) is group:
                 group.scheduled = NEVER
                 if isinstance(group, ConsumerGroup):
-                    self.consumers.expire(part, group, now)
+                    self.consumers.expire(shard, group, now)
                 else:
-                    self.act(part, group, group.expire(now))
+                    self.act(shard, group, group.expire(now))
         self._set_timer()
 
     def close(self) -> None:
@@ -236,13 +185,13 @@ class GroupCoordinator:
 
     # ------------------------------------------------------------------ forgetting
 
-    def forget(self, part: Part, group_id: str) -> list[Row]:
+    def forget(self, shard: GroupShard, group_id: str) -> list[Row]:
         """The tombstones that remove a group and all its offsets."""
         rows: list[Row] = [
             (offset_records.offset_key(group_id, topic, partition), None)
-            for topic, partition in part.offsets.of_group(group_id)
+            for topic, partition in shard.offsets.of_group(group_id)
         ]
-        return rows + self._group_tombstones(group_id, part.groups.get(group_id))
+        return rows + self._group_tombstones(group_id, shard.groups.get(group_id))
 
     def _group_tombstones(self, group_id: str, group: Group | None) -> list[Row]:
         """A group that only ever had offsets has no record of its own, but a tombstone all the same, as in Kafka: after
@@ -251,40 +200,40 @@ class GroupCoordinator:
             return [row(group_id, change) for change in group.tombstones()]
         return [(offset_records.group_key(group_id), None)]
 
-    def delete_group(self, part: Part, group_id: str) -> asyncio.Future[None] | None:
+    def delete_group(self, shard: GroupShard, group_id: str) -> asyncio.Future[None] | None:
         """KafkaError if it is not there, or not empty, or cannot be deleted now."""
-        group = part.groups.get(group_id)
-        if not part.knows(group_id):
+        group = shard.groups.get(group_id)
+        if not shard.knows(group_id):
             raise KafkaError(ErrorCode.group_id_not_found)
         if group is not None and not group.is_empty:
             raise KafkaError(ErrorCode.non_empty_group)
-        places = part.offsets.of_group(group_id)
+        places = shard.offsets.of_group(group_id)
         return self.write_tombstones(
-            part,
-            self.forget(part, group_id),
-            lambda: self._forgotten(part, group_id, places, whole_group=True),
+            shard,
+            self.forget(shard, group_id),
+            lambda: self._forgotten(shard, group_id, places, whole_group=True),
         )
 
     def write_tombstones(
-        self, part: Part, rows: list[Row], apply: Callable[[], None]
+        self, shard: GroupShard, rows: list[Row], apply: Callable[[], None]
     ) -> asyncio.Future[None] | None:
         """Many rows go out in several batches; `apply` follows the last."""
         for at in range(0, len(rows) - ROWS_AT_ONCE, ROWS_AT_ONCE):
-            part.write(rows[at : at + ROWS_AT_ONCE], lambda _: None)
+            shard.write(rows[at : at + ROWS_AT_ONCE], lambda _: None)
         last = rows[(len(rows) - 1) // ROWS_AT_ONCE * ROWS_AT_ONCE :]
         if last:
-            return part.write(last, lambda _: apply())
+            return shard.write(last, lambda _: apply())
         apply()
         return None
 
     def _forgotten(
-        self, part: Part, group_id: str, places: Iterable[TopicPartition], whole_group: bool
+        self, shard: GroupShard, group_id: str, places: Iterable[TopicPartition], whole_group: bool
     ) -> None:
         for topic, partition in places:
-            part.offsets.remove(group_id, topic, partition)
+            shard.offsets.remove(group_id, topic, partition)
         if whole_group:
-            group = part.groups.pop(group_id)
-            part.offsets.forget_group(group_id)
+            group = shard.groups.pop(group_id)
+            shard.offsets.forget_group(group_id)
             if group is not None:
                 self.end(group, ErrorCode.coordinator_not_available)
 
@@ -293,10 +242,10 @@ class GroupCoordinator:
         for those of a new topic of the same name."""
         self._groups_look_again(delta)
         for topic in delta.topics_deleted.values():
-            for part in self.ready_parts():
-                places = part.offsets.of_topic(topic.name)
+            for shard in self.runtime.ready_shards():
+                places = shard.offsets.of_topic(topic.name)
                 if places:
-                    self._forget_topic(part, topic.name, places)
+                    self._forget_topic(shard, topic.name, places)
 
     def _groups_look_again(self, delta: Delta) -> None:
         image = self.broker.image
@@ -312,40 +261,40 @@ class GroupCoordinator:
                 self._group_settings_changed(key)
 
     def _group_settings_changed(self, group_id: str) -> None:
-        for part in self.ready_parts():
-            group = part.groups.get(group_id)
+        for shard in self.runtime.ready_shards():
+            group = shard.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 self.consumers.give_own_settings(group)
 
-    def _forget_topic(self, part: Part, topic: str, commits: list[tuple[str, int]]) -> None:
+    def _forget_topic(self, shard: GroupShard, topic: str, commits: list[tuple[str, int]]) -> None:
         rows: list[Row] = [
             (offset_records.offset_key(group, topic, partition), None) for group, partition in commits
         ]
 
         def apply() -> None:
             for group, partition in commits:
-                part.offsets.remove(group, topic, partition)
+                shard.offsets.remove(group, topic, partition)
 
         try:
-            self.write_tombstones(part, rows, apply)
+            self.write_tombstones(shard, rows, apply)
         except KafkaError as error:
             logger.warning("offsets of the deleted topic %r stay until they expire: %s", topic, error)
 
     async def expire_offsets(self) -> None:
         """Forget offsets nobody has needed for `offsets.retention.minutes`, and groups that have none left."""
         retention_ms = self.broker.settings.integer("offsets.retention.minutes") * 60_000
-        for part in self.ready_parts():
+        for shard in self.runtime.ready_shards():
             turn = time.monotonic()
-            for group_id in list(part.group_ids()):
+            for group_id in list(shard.group_ids()):
                 if time.monotonic() - turn > 0.005:
                     await asyncio.sleep(0)
                     turn = time.monotonic()
-                if self.parts.get(part.shard.index) is part:
-                    self._expire_group(part, group_id, wall_ms(), retention_ms)
+                if shard.ready:
+                    self._expire_group(shard, group_id, wall_ms(), retention_ms)
 
-    def _expire_group(self, part: Part, group_id: str, now_ms: int, retention_ms: int) -> None:
-        sleeping = part.groups.sleeping(group_id)
-        group = None if sleeping is not None else part.groups.get(group_id)
+    def _expire_group(self, shard: GroupShard, group_id: str, now_ms: int, retention_ms: int) -> None:
+        sleeping = shard.groups.sleeping(group_id)
+        group = None if sleeping is not None else shard.groups.get(group_id)
         since: int | None = None
         keep: frozenset[str] = frozenset()
         if sleeping is not None:
@@ -361,12 +310,14 @@ class GroupCoordinator:
                 return
         places = [
             place
-            for place in part.offsets.expired(group_id, since, now_ms, retention_ms)
+            for place in shard.offsets.expired(group_id, since, now_ms, retention_ms)
             if place[0] not in keep
         ]
         empty = group is None or (group.is_empty and not (isinstance(group, ClassicGroup) and group.pending))
         over = (
-            empty and len(places) == part.offsets.size(group_id) and not part.offsets.in_transaction(group_id)
+            empty
+            and len(places) == shard.offsets.size(group_id)
+            and not shard.offsets.in_transaction(group_id)
         )
         if not places and not over:
             return
@@ -375,7 +326,7 @@ class GroupCoordinator:
             rows += self._group_tombstones(group_id, group)
         try:
             self.write_tombstones(
-                part, rows, lambda: self._forgotten(part, group_id, places, whole_group=over)
+                shard, rows, lambda: self._forgotten(shard, group_id, places, whole_group=over)
             )
         except KafkaError as error:
             logger.warning("offsets of group %r could not be expired: %s", group_id, error)
@@ -384,6 +335,6 @@ class GroupCoordinator:
 
     def transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
         """The marker of a transaction was committed to a partition of the internal topic."""
-        part = self.parts.get(partition)
-        if part is not None:
-            part.offsets.end_transaction(producer_id, committed)
+        shard = self.runtime.shards.get(partition)
+        if shard is not None:
+            shard.offsets.end_transaction(producer_id, committed)

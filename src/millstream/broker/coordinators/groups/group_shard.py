@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from millstream.broker.coordinators.groups import offset_records
 from millstream.broker.coordinators.groups.classic_group import ClassicGroup
@@ -15,10 +15,15 @@ from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_group_records import KINDS as CONSUMER_KINDS
 from millstream.broker.coordinators.groups.consumer_types import GroupChanged, parse_row
 from millstream.broker.coordinators.groups.offsets import OffsetTable
-from millstream.broker.coordinators.runtime import Shard
+from millstream.broker.coordinators.runtime import CoordinatorShard, wall_ms
 from millstream.wire.batch import CONTROL, TRANSACTIONAL
+from millstream.wire.errors import ErrorCode
 from millstream.wire.primitives import BAD_FRAME, Malformed
 from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER, control_type
+
+if TYPE_CHECKING:
+    from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
+    from millstream.broker.partitions import Partition
 
 logger = logging.getLogger("millstream.groups")
 
@@ -84,16 +89,16 @@ class Groups:
         return self._awake.values()
 
 
-class Part:
+class GroupShard(CoordinatorShard):
     """Groups and offsets of one partition of the internal topic."""
 
-    __slots__ = ("_new_group", "_unread", "groups", "offsets", "shard")
+    __slots__ = ("_coordinator", "_unread", "groups", "offsets")
 
-    def __init__(self, shard: Shard, limits: Limits, new_group: Callable[[str], ConsumerGroup]) -> None:
-        self.shard = shard
-        self.groups = Groups(limits)
+    def __init__(self, coordinator: GroupCoordinator, partition: Partition) -> None:
+        super().__init__(coordinator.runtime, partition)
+        self.groups = Groups(coordinator.limits)
         self.offsets = OffsetTable()
-        self._new_group = new_group
+        self._coordinator = coordinator
         self._unread: dict[str, bytes] = {}  # while loading: the latest record of each classic group
 
     # ------------------------------------------------------------------ the log
@@ -129,7 +134,7 @@ class Part:
             self.offsets.forget_group(group_id)
         elif change is not None and (group is not None or value is not None):
             if not isinstance(group, ConsumerGroup):
-                group = self.groups[group_id] = self._new_group(group_id)
+                group = self.groups[group_id] = self._coordinator.consumers.new_group(group_id)
             group.apply(change)
 
     def loaded(self) -> None:
@@ -140,6 +145,17 @@ class Part:
             except BAD_FRAME as error:
                 logger.error("group %r cannot be read from the log and is forgotten: %s", group_id, error)
         self._unread = {}
+        self._coordinator.loaded(self)
+
+    def unreadable(self, offset: int, error: Exception) -> None:
+        self._coordinator.unreadable_records += 1
+        logger.error(
+            "%s: the record at offset %d cannot be read and is skipped: %s", self.partition, offset, error
+        )
+
+    def unloaded(self) -> None:
+        for group in self.groups.values():
+            self._coordinator.end(group, ErrorCode.not_coordinator)
 
     def write(
         self,
@@ -152,8 +168,8 @@ class Part:
         None: that has happened. KafkaError if the log refuses them.
         """
         now_ms = wall_ms()
-        waiting = self.shard.append(rows, now_ms, producer)
-        position = self.shard.partition.log.end_offset - len(rows)
+        waiting = self.append(rows, now_ms, producer)
+        position = self.partition.log.end_offset - len(rows)
 
         def committed(done: asyncio.Future[None]) -> None:
             if done.exception() is None:
@@ -171,10 +187,6 @@ class Part:
         """A group exists when it has members or had some, or when offsets were committed in its name."""
         return group_id in self.groups or group_id in self.offsets
 
-    def holds(self, group_id: str) -> bool:
-        """Whether anything of the group lies here, offsets of an open transaction included."""
-        return self.knows(group_id) or self.offsets.in_transaction(group_id)
-
     def group_ids(self) -> Iterable[str]:
         return dict.fromkeys((*self.groups, *self.offsets))
 
@@ -184,7 +196,3 @@ class Part:
         found[State.EMPTY.value] += self.groups.asleep
         found[State.EMPTY.value] += sum(1 for group_id in self.offsets if group_id not in self.groups)
         return +found
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from millstream.broker.coordinators.runtime import Replay, Shard, ShardedTopic
+from millstream.broker.coordinators.runtime import CoordinatorRuntime, coordinator_error, wall_ms
 from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC, Completion, LocalMarkers
 from millstream.broker.coordinators.transactions.producer_ids import NoIdsLeft, ProducerIds
 from millstream.broker.coordinators.transactions.transaction_records import (
@@ -31,15 +30,14 @@ from millstream.broker.coordinators.transactions.transaction_records import (
     encode_key,
     encode_value,
 )
-from millstream.broker.coordinators.transactions.transaction_shard import Part
+from millstream.broker.coordinators.transactions.transaction_shard import TransactionShard
 from millstream.broker.coordinators.transactions.transaction_state import (
     NEVER_TIMES_OUT,
     PREPARED,
     WRONG_ID,
-    Machine,
     Outcome,
+    TransactionStateMachine,
 )
-from millstream.wire.batch import CONTROL
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -57,34 +55,18 @@ BREATHE_EVERY = 1000  # ids looked at before the loop gets its turn again
 Answer = Outcome | asyncio.Future[Outcome]
 Verdicts = dict[TopicPartition, ErrorCode]
 
-# What the log's errors mean to a client of the coordinator.
-_TO_COORDINATOR_ERROR = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-}
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
 
 class TransactionCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.ids = ProducerIds(broker)
         self.markers = LocalMarkers(broker)
-        self.parts: dict[int, Part] = {}
         self.committed = self.aborted = self.timed_out = 0  # for the metrics
         settings = broker.settings
-        self.topic = ShardedTopic(
+        self.runtime = CoordinatorRuntime(
             broker,
             TRANSACTION_TOPIC,
-            self,
+            lambda partition: TransactionShard(self, partition),
             "transaction.state.log.num.partitions",
             "transaction.state.log.replication.factor",
             {
@@ -101,62 +83,9 @@ class TransactionCoordinator:
         """The finalized `transaction.version`: how this broker ends a transaction that it takes away."""
         return self.broker.image.features.get(FEATURE, 0)
 
-    # ------------------------------------------------------------------ what the shards tell
-
-    def replayer(self, shard: Shard) -> Replay:
-        part = self._part_of(shard)
-
-        def replay(attributes: int, _: int, offset: int, key: bytes | None, value: bytes | None) -> None:
-            if not attributes & CONTROL and not part.replay(key or b"", value):
-                logger.warning("%s: record at %d of an unknown kind ignored", shard.partition, offset)
-
-        return replay
-
-    def unreadable(self, shard: Shard, offset: int, error: Exception) -> None:
-        """An id whose state is unknown could be anything; better none of this shard than a wrong answer."""
-        raise KafkaError(ErrorCode.corrupt_message, f"the record at {offset} cannot be read: {error}")
-
-    def loaded(self, shard: Shard) -> None:
-        part = self._part_of(shard)
-        try:
-            part.loaded()
-        except KafkaError as error:
-            shard.ready = False
-            logger.error("%s cannot be loaded, its ids have no coordinator: %s", shard.partition, error)
-            return
-        decided = [machine for machine in part.machines.values() if machine.current.state in PREPARED]
-        for machine in decided:
-            logger.info(
-                "%s: transaction of %r was decided (%s) but not complete, going on with it",
-                shard.partition,
-                machine.current.transactional_id,
-                machine.current.state.label,
-            )
-            self._finish(part, machine)
-
-    def _part_of(self, shard: Shard) -> Part:
-        part = self.parts.get(shard.index)
-        if part is None or part.shard is not shard:
-            part = self.parts[shard.index] = Part(shard)
-        return part
-
-    def unloaded(self, shard: Shard) -> None:
-        part = self.parts.get(shard.index)
-        if part is not None and part.shard is shard:
-            del self.parts[shard.index]
-            for completion in part.completions.values():
-                completion.stop()
-
-    def holds(self, index: int, key: str) -> bool:
-        part = self.parts.get(index)
-        return part is not None and part.holds(key)
-
     def close(self) -> None:
         """The broker stops: what is not complete is completed after the next start."""
-        for part in self.parts.values():
-            for completion in part.completions.values():
-                completion.stop()
-        self.parts.clear()
+        self.runtime.close()
 
     # ------------------------------------------------------------------ requests
 
@@ -183,14 +112,14 @@ class TransactionCoordinator:
             return Outcome(ErrorCode.invalid_transaction_timeout)
 
         def init() -> Answer:
-            part = self._part(transactional_id)
+            shard = self.runtime.shard(transactional_id)
             now_ms = wall_ms()
-            machine = part.find(transactional_id)
+            machine = shard.find(transactional_id)
             if machine is None:
-                machine = Machine.new(transactional_id, self.ids.take(), timeout_ms, now_ms)
-                part.machines[transactional_id] = machine
+                machine = TransactionStateMachine.new(transactional_id, self.ids.take(), timeout_ms, now_ms)
+                shard.machines[transactional_id] = machine
             return self._apply(
-                part, machine, machine.init(timeout_ms, known, now_ms, self.ids.take, self.server_version)
+                shard, machine, machine.init(timeout_ms, known, now_ms, self.ids.take, self.server_version)
             )
 
         return self._with_ids(init)
@@ -206,14 +135,14 @@ class TransactionCoordinator:
         if not transactional_id:
             return Outcome(ErrorCode.invalid_request)
         try:
-            part = self._part(transactional_id)
+            shard = self.runtime.shard(transactional_id)
         except KafkaError as error:
             return Outcome(error.code)
-        machine = part.find(transactional_id)
+        machine = shard.find(transactional_id)
         if machine is None:
             return WRONG_ID
         return self._apply(
-            part, machine, machine.add(producer_id, epoch, partitions, client_version, wall_ms())
+            shard, machine, machine.add(producer_id, epoch, partitions, client_version, wall_ms())
         )
 
     def verify_partitions(
@@ -223,10 +152,10 @@ class TransactionCoordinator:
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.invalid_request)
         try:
-            part = self._part(transactional_id)
+            shard = self.runtime.shard(transactional_id)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
-        machine = part.find(transactional_id)
+        machine = shard.find(transactional_id)
         if machine is None:
             return dict.fromkeys(partitions, WRONG_ID.error)
         return machine.verify(producer_id, epoch, partitions)
@@ -239,12 +168,12 @@ class TransactionCoordinator:
             return Outcome(ErrorCode.invalid_request)
 
         def end() -> Answer:
-            part = self._part(transactional_id)
-            machine = part.find(transactional_id)
+            shard = self.runtime.shard(transactional_id)
+            machine = shard.find(transactional_id)
             if machine is None:
                 return WRONG_ID
             outcome = machine.end(producer_id, epoch, commit, client_version, wall_ms(), self.ids.take)
-            return self._apply(part, machine, outcome)
+            return self._apply(shard, machine, outcome)
 
         return self._with_ids(end)
 
@@ -253,7 +182,7 @@ class TransactionCoordinator:
         if there is none, or not here."""
         if not transactional_id:
             raise KafkaError(ErrorCode.invalid_request)
-        machine = self._part(transactional_id).find(transactional_id)
+        machine = self.runtime.shard(transactional_id).find(transactional_id)
         if machine is None:
             raise KafkaError(ErrorCode.transactional_id_not_found)
         if machine.current.state in PREPARED:
@@ -263,11 +192,10 @@ class TransactionCoordinator:
     def all(self) -> Iterator[Transaction]:
         """Every transactional id coordinated here; KafkaError while some are still being loaded. Those of a log that
         cannot be read are not coordinated by anybody."""
-        if any(shard.loading for shard in self.topic.shards.values()):
+        if self.runtime.is_loading:
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
-        for part in self.parts.values():
-            if part.shard.ready:
-                yield from part.all()
+        for shard in self.runtime.ready_shards():
+            yield from shard.all()
 
     # ------------------------------------------------------------------ offsets in a transaction
 
@@ -276,7 +204,7 @@ class TransactionCoordinator:
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
         """May this producer commit offsets of the group now? From TxnOffsetCommit 5 on the request itself makes the
         group's partition part of the transaction; before, AddOffsetsToTxn must have done so."""
-        index = self.broker.groups.topic.shard_index(group_id)
+        index = self.broker.groups.runtime.partition_for(group_id)
         partition = self.broker.partitions.find(OFFSETS_TOPIC, index)
         if partition is not None:
             known = partition.log.producers.by_id.get(producer_id)
@@ -298,13 +226,6 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------------ doing it
 
-    def _part(self, transactional_id: str) -> Part:
-        """Where the id is coordinated; KafkaError with the coordinator's code if not here, or not yet."""
-        part = self.parts.get(self.topic.shard(transactional_id).index)
-        if part is None:
-            raise KafkaError(ErrorCode.coordinator_not_available, "the broker is stopping")
-        return part
-
     def _with_ids(self, work: Callable[[], Answer]) -> Answer:
         """Do `work`; if it needs a producer id and there is none, get some first."""
         try:
@@ -325,62 +246,58 @@ class TransactionCoordinator:
             except KafkaError as error:
                 return Outcome(error.code)
 
-    def _apply(self, part: Part, machine: Machine, outcome: Outcome) -> Answer:
+    def _apply(self, shard: TransactionShard, machine: TransactionStateMachine, outcome: Outcome) -> Answer:
         """Write what is to be written; the outcome is the answer once that is committed."""
         if outcome.write is None:
             return outcome
         try:
-            waiting = part.shard.append([self._row(outcome.write)])
+            waiting = shard.append([self._row(outcome.write)])
         except KafkaError as error:
             machine.give_up()
-            return Outcome(_TO_COORDINATOR_ERROR.get(error.code, error.code))
+            return Outcome(coordinator_error(error))
         if waiting is None:
-            self._committed(part, machine)
+            self._committed(shard, machine)
             return outcome
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def told(future: asyncio.Future[None]) -> None:
+        def written(future: asyncio.Future[None]) -> None:
             error = future.exception()
             if error is None:
-                self._committed(part, machine)
+                self._committed(shard, machine)
             else:
                 machine.give_up()
             if not answer.done():
-                code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
-                answer.set_result(
-                    outcome if error is None else Outcome(_TO_COORDINATOR_ERROR.get(code, code))
-                )
+                answer.set_result(outcome if error is None else Outcome(coordinator_error(error)))
 
-        waiting.add_done_callback(told)
+        waiting.add_done_callback(written)
         return answer
 
     def _row(self, transaction: Transaction) -> tuple[bytes, bytes]:
         version = FLEXIBLE if self.server_version >= 1 else PLAIN
         return encode_key(transaction.transactional_id), encode_value(transaction, version)
 
-    def _committed(self, part: Part, machine: Machine) -> None:
-        if machine.written() and self.parts.get(part.shard.index) is part:
-            self._finish(part, machine)
+    def _committed(self, shard: TransactionShard, machine: TransactionStateMachine) -> None:
+        if machine.written() and shard.ready:
+            self.complete(shard, machine)
 
-    def _finish(self, part: Part, machine: Machine) -> None:
+    def complete(self, shard: TransactionShard, machine: TransactionStateMachine) -> None:
         """A decided transaction: markers, then its last record."""
-        completion = Completion(part.shard, machine, self.markers, self._write_end)
-        part.completions[machine.current.transactional_id] = completion
+        completion = Completion(shard, machine, self.markers, self._write_end)
+        shard.completions[machine.current.transactional_id] = completion
         completion.run()
 
     def _write_end(self, completion: Completion, done: Transaction) -> None:
         machine, shard = completion.machine, completion.shard
 
-        def told(error: BaseException | None) -> None:
+        def written(error: BaseException | None) -> None:
             if error is None:
                 machine.written()
                 if done.state is State.COMPLETE_COMMIT:
                     self.committed += 1
                 else:
                     self.aborted += 1
-                part = self.parts.get(shard.index)
-                if part is not None and part.completions.get(done.transactional_id) is completion:
-                    del part.completions[done.transactional_id]
+                if shard.completions.get(done.transactional_id) is completion:
+                    del shard.completions[done.transactional_id]
                 return
             machine.give_up()
             logger.warning("%s: %r is not complete yet: %s", shard.partition, done.transactional_id, error)
@@ -389,33 +306,31 @@ class TransactionCoordinator:
         try:
             waiting = shard.append([self._row(done)])
         except KafkaError as error:
-            told(error)
+            written(error)
             return
         if waiting is None:
-            told(None)
+            written(None)
         else:
-            waiting.add_done_callback(lambda future: told(future.exception()))
+            waiting.add_done_callback(lambda future: written(future.exception()))
 
     # ------------------------------------------------------------------ the clock
 
     async def abort_timed_out(self) -> None:
         """Transactions that are open for longer than their producers asked for."""
         seen = 0
-        for part in list(self.parts.values()):
-            if not part.shard.ready:
-                continue
-            for machine in list(part.machines.values()):
+        for shard in self.runtime.ready_shards():
+            for machine in list(shard.machines.values()):
                 seen += 1
                 if seen % BREATHE_EVERY == 0:
                     await asyncio.sleep(0)
                 try:
-                    self._abort_if_late(part, machine)
+                    self._abort_if_late(shard, machine)
                 except NoIdsLeft:
                     await self.ids.refill()
-                    self._abort_if_late(part, machine)
+                    self._abort_if_late(shard, machine)
 
-    def _abort_if_late(self, part: Part, machine: Machine) -> None:
-        if self.parts.get(part.shard.index) is not part:
+    def _abort_if_late(self, shard: TransactionShard, machine: TransactionStateMachine) -> None:
+        if not shard.ready:
             return
         outcome = machine.time_out(wall_ms(), self.ids.take, self.server_version)
         if outcome is not None:
@@ -423,49 +338,45 @@ class TransactionCoordinator:
             t = machine.current
             logger.info(
                 "%s: transaction of %r is open for more than %d ms, aborting it",
-                part.shard.partition,
+                shard.partition,
                 t.transactional_id,
                 t.timeout_ms,
             )
-            self._apply(part, machine, outcome)
+            self._apply(shard, machine, outcome)
 
     async def forget_expired(self) -> None:
         """Transactional ids that nobody has used for `transactional.id.expiration.ms`."""
         before_ms = wall_ms() - self.broker.settings.integer("transactional.id.expiration.ms")
-        for part in list(self.parts.values()):
-            if not part.shard.ready:
-                continue
-            old = [t.transactional_id for t in part.all() if t.updated_ms <= before_ms]
+        for shard in self.runtime.ready_shards():
+            old = [t.transactional_id for t in shard.all() if t.updated_ms <= before_ms]
             for start in range(0, len(old), TOMBSTONES_AT_ONCE):
-                self._forget(part, old[start : start + TOMBSTONES_AT_ONCE], before_ms)
+                self._forget(shard, old[start : start + TOMBSTONES_AT_ONCE], before_ms)
                 await asyncio.sleep(0)
 
-    def _forget(self, part: Part, transactional_ids: list[str], before_ms: int) -> None:
-        if self.parts.get(part.shard.index) is not part:
+    def _forget(self, shard: TransactionShard, transactional_ids: list[str], before_ms: int) -> None:
+        if not shard.ready:
             return
-        machines = [machine for machine in map(part.find, transactional_ids) if machine is not None]
+        machines = [machine for machine in map(shard.find, transactional_ids) if machine is not None]
         gone = [machine for machine in machines if machine.expire(before_ms)]
         if not gone:
             return
 
-        def told(error: BaseException | None) -> None:
+        def written(error: BaseException | None) -> None:
             for machine in gone:
                 if error is None:
-                    part.machines.pop(machine.current.transactional_id, None)
+                    shard.machines.pop(machine.current.transactional_id, None)
                 machine.give_up()
 
         try:
-            waiting = part.shard.append(
-                [(encode_key(machine.current.transactional_id), None) for machine in gone]
-            )
+            waiting = shard.append([(encode_key(machine.current.transactional_id), None) for machine in gone])
         except KafkaError as error:
-            logger.warning("%s: %d idle ids stay for now: %s", part.shard.partition, len(gone), error)
-            told(error)
+            logger.warning("%s: %d idle ids stay for now: %s", shard.partition, len(gone), error)
+            written(error)
             return
         if waiting is None:
-            told(None)
+            written(None)
         else:
-            waiting.add_done_callback(lambda future: told(future.exception()))
+            waiting.add_done_callback(lambda future: written(future.exception()))
 
 
 def _offsets_error(error: ErrorCode, version: int) -> ErrorCode:

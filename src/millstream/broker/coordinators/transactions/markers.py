@@ -20,12 +20,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.broker.coordinators.transactions.transaction_records import Transaction
-from millstream.broker.coordinators.transactions.transaction_state import MAX_EPOCH, Machine, Marker
+from millstream.broker.coordinators.transactions.transaction_state import (
+    MAX_EPOCH,
+    Marker,
+    TransactionStateMachine,
+)
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.broker.coordinators.runtime import Shard
+    from millstream.broker.coordinators.transactions.transaction_shard import TransactionShard
     from millstream.broker.partitions import Partition
     from millstream.broker.server import Broker
 
@@ -94,7 +98,7 @@ class LocalMarkers:
         if not partition.enough_in_sync:
             raise KafkaError(ErrorCode.not_enough_replicas)
         if partition.topic == OFFSETS_TOPIC:
-            shard = self.broker.groups.topic.shards.get(partition.index)
+            shard = self.broker.groups.runtime.shards.get(partition.index)
             if shard is None or not shard.ready:
                 raise KafkaError(ErrorCode.not_leader_or_follower, "the group coordinator is still loading")
         if marker.version >= EPOCHS_OF_THEIR_OWN:
@@ -133,8 +137,8 @@ class Completion:
 
     def __init__(
         self,
-        shard: Shard,
-        machine: Machine,
+        shard: TransactionShard,
+        machine: TransactionStateMachine,
         markers: MarkerWriter,
         write: Callable[[Completion, Transaction], None],
     ) -> None:

@@ -1,15 +1,17 @@
-"""The transactional ids of one partition of the transaction log.
+"""The transactional ids of one partition of `__transaction_state`.
 
-Most ids are idle, and after a start most of them will not be asked for soon. So what was read from the log is kept as it
-was read, and becomes a state machine when somebody wants it; only transactions that are open or being ended do so at
-once, because the clock and the markers wait for them.
+Most ids are idle, and after a start most of them stay so for a while. What was read from the log is therefore kept as
+bytes and becomes a state machine on first use; only transactions that are open or being ended do so at once, because
+timeouts and markers wait for them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.broker.coordinators.runtime import CoordinatorShard
 from millstream.broker.coordinators.transactions.transaction_records import (
     State,
     Transaction,
@@ -17,60 +19,86 @@ from millstream.broker.coordinators.transactions.transaction_records import (
     decode_value,
     state_of,
 )
-from millstream.broker.coordinators.transactions.transaction_state import IDLE, Machine
+from millstream.broker.coordinators.transactions.transaction_state import (
+    IDLE,
+    PREPARED,
+    TransactionStateMachine,
+)
+from millstream.wire.batch import CONTROL
+from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from millstream.broker.coordinators.runtime import Shard
+    from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
     from millstream.broker.coordinators.transactions.markers import Completion
+    from millstream.broker.partitions import Partition
+
+logger = logging.getLogger("millstream.transactions")
 
 
-class Part:
-    __slots__ = ("_busy", "_unread", "completions", "machines", "shard")
+class TransactionShard(CoordinatorShard):
+    __slots__ = ("_busy", "_coordinator", "_unread", "completions", "machines")
 
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
-        self.machines: dict[str, Machine] = {}
+    def __init__(self, coordinator: TransactionCoordinator, partition: Partition) -> None:
+        super().__init__(coordinator.runtime, partition)
+        self._coordinator = coordinator
+        self.machines: dict[str, TransactionStateMachine] = {}
         self.completions: dict[str, Completion] = {}
         self._unread: dict[str, bytes] = {}  # as in the log
         self._busy: set[str] = set()  # those of them that are not idle
 
     # ------------------------------------------------------------------ the log
 
-    def replay(self, key: bytes, value: bytes | None) -> bool:
-        """The next record of the log; false if it is of an unknown kind. KafkaError if it cannot be read."""
-        transactional_id = decode_key(key)
+    def replay(
+        self, attributes: int, producer_id: int, offset: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """KafkaError if the record cannot be read."""
+        if attributes & CONTROL:
+            return
+        transactional_id = decode_key(key or b"")
         if transactional_id is None:
-            return False
-        if value is None:
+            logger.warning("%s: record at %d of an unknown kind ignored", self.partition, offset)
+        elif value is None:
             self._unread.pop(transactional_id, None)
             self._busy.discard(transactional_id)
-            return True
-        if state_of(value) in IDLE:
-            self._busy.discard(transactional_id)
         else:
-            self._busy.add(transactional_id)
-        self._unread[transactional_id] = value
-        return True
+            if state_of(value) in IDLE:
+                self._busy.discard(transactional_id)
+            else:
+                self._busy.add(transactional_id)
+            self._unread[transactional_id] = value
+
+    def unreadable(self, offset: int, error: Exception) -> None:
+        """An id whose state is unknown could be in any; better to serve none of this shard than to answer wrongly."""
+        raise KafkaError(ErrorCode.corrupt_message, f"the record at {offset} cannot be read: {error}")
 
     def loaded(self) -> None:
         for transactional_id in self._busy:
             self.find(transactional_id)
         self._busy.clear()
+        for machine in [each for each in self.machines.values() if each.current.state in PREPARED]:
+            logger.info(
+                "%s: transaction of %r was decided (%s) but not complete, going on with it",
+                self.partition,
+                machine.current.transactional_id,
+                machine.current.state.label,
+            )
+            self._coordinator.complete(self, machine)
+
+    def unloaded(self) -> None:
+        for completion in self.completions.values():
+            completion.stop()
 
     # ------------------------------------------------------------------ finding
 
     def __len__(self) -> int:
         return len(self.machines) + len(self._unread)
 
-    def holds(self, transactional_id: str) -> bool:
-        return transactional_id in self.machines or transactional_id in self._unread
-
-    def find(self, transactional_id: str) -> Machine | None:
+    def find(self, transactional_id: str) -> TransactionStateMachine | None:
         machine = self.machines.get(transactional_id)
         if machine is None and self._unread:
             value = self._unread.pop(transactional_id, None)
             if value is not None:
-                machine = Machine(decode_value(transactional_id, value))
+                machine = TransactionStateMachine(decode_value(transactional_id, value))
                 self.machines[transactional_id] = machine
         return machine
 

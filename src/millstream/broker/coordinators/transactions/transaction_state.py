@@ -83,7 +83,7 @@ def exhausted(epoch: int) -> bool:
     return epoch >= LAST_EPOCH
 
 
-class Machine:
+class TransactionStateMachine:
     """One transactional id."""
 
     __slots__ = ("current", "pending", "unmarked")
@@ -94,7 +94,9 @@ class Machine:
         self.unmarked = set(current.partitions) if current.state in PREPARED else set()
 
     @classmethod
-    def new(cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Machine:
+    def new(
+        cls, transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int
+    ) -> TransactionStateMachine:
         """A transactional id nobody has used before: nothing is written until its first `init`."""
         return cls(
             Transaction(transactional_id, producer_id, NO_EPOCH, timeout_ms, State.EMPTY, _NOTHING, now_ms)
