@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.client import Fetched
 from millstream.console.batch_search import Damaged
-from millstream.console.console_config import ConsoleSettings
+from millstream.console.console_config import ConsoleConfig
 from millstream.console.formatting import Paging, number, size
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
@@ -177,11 +177,11 @@ def test_scanning_finds_what_opening_each_record_does(
 )
 def test_settings_that_make_no_sense(given: dict[str, str]) -> None:
     with pytest.raises(InvalidSetting):
-        ConsoleSettings(given)
+        ConsoleConfig(given)
 
 
 def test_host_names() -> None:
-    settings = ConsoleSettings({"allowed.hosts": "kafka.corp.example"})
+    settings = ConsoleConfig({"allowed.hosts": "kafka.corp.example"})
     for name in (
         "localhost",
         "localhost:8080",
@@ -194,7 +194,7 @@ def test_host_names() -> None:
         assert settings.allows_host(name), name
     for name in ("", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80"):
         assert not settings.allows_host(name), name
-    assert ConsoleSettings({"allowed.hosts": "*"}).allows_host("anything")
+    assert ConsoleConfig({"allowed.hosts": "*"}).allows_host("anything")
 
 
 async def test_the_end_of_a_search_is_seen_by_who_is_busy() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import httpx
 
 from millstream.testing import Broker
+from tests.http import metrics_page
 
 from .client import Api
 from .running import RunningRegistry
@@ -13,12 +14,11 @@ from .running import RunningRegistry
 def samples(registry: RunningRegistry) -> dict[str, float]:
     answer = registry.http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = [line.rpartition(" ") for line in answer.text.splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, _, value in lines}
+    return metrics_page.samples(answer.text)
 
 
 def requests(found: dict[str, float], method: str, route: str, status: int) -> float:
-    labels = f'service="registry",method="{method}",route="{route}",status="{status}"'
+    labels = f'method="{method}",route="{route}",service="registry",status="{status}"'
     return found.get(f"millstream_http_requests_total{{{labels}}}", 0)
 
 
@@ -33,7 +33,7 @@ def test_what_it_holds_and_what_was_asked(registry: RunningRegistry, api: Api, s
     assert registry.http.get(f"/contexts/.c/subjects/{subject}/versions").status_code == 404
     assert registry.http.get("/subjects", headers={"Accept": "image/png"}).status_code == 406
     after = samples(registry)
-    for name, more in (("subjects", 1), ("schemas", 1), ('versions{type="AVRO",deleted="false"}', 1)):
+    for name, more in (("subjects", 1), ("schemas", 1), ('versions{deleted="false",type="AVRO"}', 1)):
         key = f"millstream_registry_{name}"
         assert after[key] == before.get(key, 0) + more
     assert after["millstream_registry_leads"] == 1
@@ -63,14 +63,9 @@ def test_it_is_behind_the_password_unless_that_is_skipped(broker: Broker, tmp_pa
     with RunningRegistry(broker.bootstrap_servers, settings) as running:
         assert running.http.get("/metrics").status_code == 401
         found = running.http.get("/metrics", auth=httpx.BasicAuth("alice", "secret"))
-        assert requests_refused(found.text) == 1
+        assert requests(metrics_page.samples(found.text), "GET", "/metrics", 401) == 1
     with RunningRegistry(
         broker.bootstrap_servers, {**settings, "authentication.skip.paths": "/metrics"}
     ) as running:
         assert running.http.get("/metrics").status_code == 200
         assert running.http.get("/subjects").status_code == 401
-
-
-def requests_refused(text: str) -> int:
-    line = next(line for line in text.splitlines() if 'status="401"' in line)
-    return int(line.rpartition(" ")[2])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.registry.main import main
-from millstream.registry.registry_config import SETTINGS, RegistrySettings
+from millstream.registry.registry_config import KEYS, RegistryConfig
 from millstream.settings.values import InvalidSetting
 
 PAGE = Path(__file__).parents[2] / "docs" / "registry.md"
@@ -15,12 +15,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "registry.md"
 
 def test_all_settings_are_described() -> None:
     page = PAGE.read_text()
-    missing = [name for name, one in SETTINGS.items() if f"| `{name}` |" not in page or one.text not in page]
+    missing = [
+        name for name, one in KEYS.items() if f"| `{name}` |" not in page or one.documentation not in page
+    ]
     assert missing == []
 
 
 def test_values() -> None:
-    settings = RegistrySettings(
+    settings = RegistryConfig(
         {
             "listeners": "http://0.0.0.0:8081,https://[::1]:8443",
             "host.name": "one.example.org",
@@ -52,7 +54,7 @@ def test_values() -> None:
 )
 def test_values_that_make_no_sense(given: dict[str, str]) -> None:
     with pytest.raises(InvalidSetting):
-        RegistrySettings(given).service([1])
+        RegistryConfig(given).service([1])
 
 
 def test_the_program_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:

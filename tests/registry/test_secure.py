@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from millstream.registry.api.users import read_users, reads_only
+from millstream.http.authentication import read_users
+from millstream.registry.api.middleware import reads_only
 from millstream.serdes import Encoder, RegistryRefused, SchemaRegistry
 from millstream.testing import Broker
 

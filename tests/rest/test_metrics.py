@@ -1,11 +1,12 @@
 """`/metrics` of the proxy."""
 
+from tests.http import metrics_page
+
 from .running import RunningRest
 
 
 def samples(rest: RunningRest) -> dict[str, float]:
-    lines = [line.rpartition(" ") for line in rest.http.get("/metrics").text.splitlines() if line[0] != "#"]
-    return {name: float(value) for name, _, value in lines}
+    return metrics_page.samples(rest.http.get("/metrics").text)
 
 
 def test_records_and_instances(rest: RunningRest, topic: str, group: str) -> None:
@@ -23,7 +24,7 @@ def test_records_and_instances(rest: RunningRest, topic: str, group: str) -> Non
     assert more("millstream_rest_records_produced_total") == 5
     assert more("millstream_rest_records_consumed_total") == 5
     assert more("millstream_rest_consumer_instances") == 1
-    route = 'service="rest",method="POST",route="/topics/{topic}",status="200"'
+    route = 'method="POST",route="/topics/{topic}",service="rest",status="200"'
     assert more(f"millstream_http_requests_total{{{route}}}") >= 1
     assert not any(topic in name or group in name for name in after)
     consumer.delete()

@@ -11,13 +11,12 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from millstream.http.service_config import HttpSettings
-from millstream.rest.api.middleware import ranked
+from millstream.http.service_config import ServiceConfig
 from millstream.rest.consumer_instances import matching
 from millstream.rest.json_stream import BadStream, JsonStream
 from millstream.rest.librdkafka_config import known, translated
 from millstream.rest.main import main
-from millstream.rest.rest_config import SETTINGS, RestSettings
+from millstream.rest.rest_config import KEYS, RestConfig
 from millstream.serdes.avro_json import AvroJson, Mismatch
 from millstream.settings.values import InvalidSetting
 
@@ -160,11 +159,6 @@ def test_json_streams_have_a_limit_and_do_not_wait_for_ever() -> None:
     assert caught.value.found == [{"a": 1}]
 
 
-def test_accept() -> None:
-    assert ranked("a/b;q=0.5, c/d, e/f;q=0, g/h; q=0.9") == ["c/d", "g/h", "a/b"]
-    assert ranked("") == [""]
-
-
 def test_patterns_match_whole_names() -> None:
     import re2
 
@@ -178,7 +172,9 @@ def test_patterns_match_whole_names() -> None:
 
 def test_all_settings_are_described() -> None:
     page = PAGE.read_text()
-    missing = [name for name, one in SETTINGS.items() if f"| `{name}` |" not in page or one.text not in page]
+    missing = [
+        name for name, one in KEYS.items() if f"| `{name}` |" not in page or one.documentation not in page
+    ]
     assert missing == []
 
 
@@ -191,8 +187,8 @@ def test_settings() -> None:
         "consumer.instance.timeout.ms": "5000",
         "nonsense": "1",
     }
-    settings = RestSettings(given)
-    assert isinstance(settings, HttpSettings) and settings.unknown == ["nonsense"]
+    settings = RestConfig(given)
+    assert isinstance(settings, ServiceConfig) and settings.unknown == ["nonsense"]
     assert settings.client().bootstrap == (("a", 1), ("b", 2)) and settings.client().request_timeout == 1.0
     assert settings.for_clients("producer.") == {"request.timeout.ms": "1000", "linger.ms": "7"}
     assert settings.for_clients("consumer.") == {
@@ -207,7 +203,7 @@ def test_settings() -> None:
 )
 def test_settings_that_make_no_sense(given: dict[str, str]) -> None:
     with pytest.raises(InvalidSetting):
-        RestSettings(given)
+        RestConfig(given)
 
 
 def test_java_settings_for_librdkafka(caplog: pytest.LogCaptureFixture) -> None:
@@ -286,4 +282,4 @@ def test_the_program_prints_its_settings(capsys: pytest.CaptureFixture[str]) -> 
     assert end.value.code == 0
     printed = capsys.readouterr().out
     assert "# The Kafka cluster.\nbootstrap.servers=localhost:9092\n" in printed
-    assert sum(line.partition("=")[0] in SETTINGS for line in printed.splitlines()) == len(SETTINGS)
+    assert sum(line.partition("=")[0] in KEYS for line in printed.splitlines()) == len(KEYS)

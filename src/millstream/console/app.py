@@ -1,10 +1,8 @@
 """The application: all pages, and errors as pages that say what happened."""
 
-import logging
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
+from fastapi import Request, Response
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
@@ -22,13 +20,13 @@ from millstream.console.pages import (
     searches,
     topics,
 )
-from millstream.console.security import Gate, Refused
+from millstream.console.security import Gate
+from millstream.http.app import make_app as make_http_app
+from millstream.http.app import surrounded
 from millstream.http.bodies import limited
-from millstream.http.metrics import counted
+from millstream.http.errors import HttpError
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 from millstream.wire.errors import ErrorCode, KafkaError
-
-log = logging.getLogger(__name__)
 
 NOT_FOUND = (
     ErrorCode.unknown_topic_or_partition,
@@ -40,19 +38,13 @@ AWAY = (ErrorCode.network_exception, ErrorCode.request_timed_out, ErrorCode.brok
 
 
 def make_app(console: Console) -> ASGIApp:
-    app = FastAPI(
-        title="Millstream console", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
+    pages = (monitoring, overview, login, messages, searches, topics, schemas, groups, pipelines)
+    app = make_http_app("Millstream console", [module.router for module in pages], _render_error)
     app.state.console = console
-    for module in (monitoring, overview, login, messages, searches, topics, schemas, groups, pipelines):
-        app.include_router(module.router)
     app.mount("/static", _Static(directory=HERE / "static"))
     app.add_exception_handler(KafkaError, _kafka)
     app.add_exception_handler(RegistryUnreachable, _registry)
     app.add_exception_handler(RegistryRefused, _registry)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _failed)
 
     @app.get("/favicon.ico")
     async def favicon() -> Response:
@@ -66,8 +58,11 @@ def make_app(console: Console) -> ASGIApp:
         else:
             await app(scope, receive, send)
 
-    gate = Gate(GZipMiddleware(sized, minimum_size=1000, compresslevel=4), console.sessions, console.settings)
-    return counted(gate, console.metrics)
+    def guard(inner: ASGIApp) -> ASGIApp:
+        compressed = GZipMiddleware(inner, minimum_size=1000, compresslevel=4)
+        return Gate(compressed, console.sessions, console.settings)
+
+    return surrounded(sized, console.metrics, guard)
 
 
 class _Static(StaticFiles):
@@ -98,16 +93,9 @@ async def _registry(request: Request, error: Any) -> Response:
     return _problem(request, 404 if error.status == 404 else 502, "The registry refused", str(error))
 
 
-async def _refused(request: Request, error: Any) -> Response:
-    return _problem(request, error.status, "Not done", error.message)
-
-
-async def _http(request: Request, error: Any) -> Response:
-    if error.status_code == 404:
+def _render_error(request: Request, error: HttpError) -> Response:
+    if error.status == 404 and error.message.startswith("HTTP 404"):
         return _problem(request, 404, "Not there", "There is no such page.")
-    return _problem(request, error.status_code, "Not done", str(error.detail))
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return _problem(request, 500, "Something is broken here", "The console's log says more.")
+    if error.status == 500:
+        return _problem(request, 500, "Something is broken here", "The console's log says more.")
+    return _problem(request, error.status, "Not done", error.message)

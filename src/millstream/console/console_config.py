@@ -6,59 +6,74 @@ import socket
 from urllib.parse import urlsplit
 
 from millstream.client import ClientConfig
-from millstream.http.service_config import LIMITS, LOGGING, TLS, HttpSettings, Setting
-from millstream.settings.values import InvalidSetting, Type
+from millstream.http.service_config import (
+    BOOLEAN,
+    INT,
+    LIMIT_KEYS,
+    LIST,
+    LOGGING_KEYS,
+    PASSWORD,
+    STRING,
+    TLS_KEYS,
+    ConfigKey,
+    ServiceConfig,
+)
+from millstream.settings.values import InvalidSetting
 
-DEFAULT_PORT = 8080
 CLIENT = "client."
 
-S, INT, B, LIST, P = Type.STRING, Type.INT, Type.BOOLEAN, Type.LIST, Type.PASSWORD
-SETTINGS: dict[str, Setting] = {
-    "listeners": Setting(
+KEYS: dict[str, ConfigKey] = {
+    "listeners": ConfigKey(
         LIST, "http://127.0.0.1:8080", "Addresses to listen on: http://host:port, https://host:port."
     ),
-    "bootstrap.servers": Setting(LIST, "localhost:9092", "The cluster to show: host:port,host:port."),
-    "schema.registry.url": Setting(
-        S, "", "The Schema Registry, http://host:port (user:password@ in front of the host if it wants one)."
+    "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The cluster to show: host:port,host:port."),
+    "schema.registry.url": ConfigKey(
+        STRING,
+        "",
+        "The Schema Registry, http://host:port (user:password@ in front of the host if it wants one).",
     ),
-    "cluster.name": Setting(S, "", "What the console calls the cluster; its id by default."),
-    "read.only": Setting(B, "false", "Nobody can change anything by this console."),
-    "users.file": Setting(
-        S, None, "Who may log in; see `millstream console hash-password`. Without it, anyone."
+    "cluster.name": ConfigKey(STRING, "", "What the console calls the cluster; its id by default."),
+    "read.only": ConfigKey(BOOLEAN, "false", "Nobody can change anything by this console."),
+    "users.file": ConfigKey(
+        STRING, None, "Who may log in; see `millstream console hash-password`. Without it, anyone."
     ),
-    "session.hours": Setting(INT, "12", "How long a login lasts."),
-    "session.secret": Setting(
-        P, None, "Signs the cookies. Random by default, so a restart ends every login."
+    "session.hours": ConfigKey(INT, "12", "How long a login lasts."),
+    "session.secret": ConfigKey(
+        PASSWORD, None, "Signs the cookies. Random by default, so a restart ends every login."
     ),
-    "allowed.hosts": Setting(
+    "allowed.hosts": ConfigKey(
         LIST,
         "",
         "Names under which browsers reach the console, besides addresses, localhost and the machine's name.",
     ),
-    "masking.file": Setting(S, None, "Rules that say which parts of messages are not shown."),
-    "pipelines.topic": Setting(S, "__millstream_pipelines", "Where pipelines report on themselves."),
-    "metrics.urls": Setting(
+    "masking.file": ConfigKey(STRING, None, "Rules that say which parts of messages are not shown."),
+    "pipelines.topic": ConfigKey(STRING, "__millstream_pipelines", "Where pipelines report on themselves."),
+    "metrics.urls": ConfigKey(
         LIST, "", "Metrics of other services to show: name=http://host:port/metrics, separated by commas."
     ),
-    "sample.interval.ms": Setting(INT, "2000", "How often offsets are looked at, at most."),
-    "search.concurrent": Setting(INT, "3", "Searches that may run at a time."),
-    "search.max.hits": Setting(INT, "500", "A search stops when it has found so many."),
-    "tail.concurrent": Setting(INT, "20", "Live tails that may be open at a time."),
-    "message.show.bytes": Setting(
+    "sample.interval.ms": ConfigKey(INT, "2000", "How often offsets are looked at, at most."),
+    "search.concurrent": ConfigKey(INT, "3", "Searches that may run at a time."),
+    "search.max.hits": ConfigKey(INT, "500", "A search stops when it has found so many."),
+    "tail.concurrent": ConfigKey(INT, "20", "Live tails that may be open at a time."),
+    "message.show.bytes": ConfigKey(
         INT, "65536", "Longer keys and values are cut; the rest is a download away."
     ),
-    "request.timeout.ms": Setting(INT, "10000", "How long one answer of a broker may take."),
-    **LIMITS,
-    **TLS,
-    **LOGGING,
+    "request.timeout.ms": ConfigKey(INT, "10000", "How long one answer of a broker may take."),
+    **LIMIT_KEYS,
+    **TLS_KEYS,
+    **LOGGING_KEYS,
 }
 
 
-class ConsoleSettings(HttpSettings):
+class ConsoleConfig(ServiceConfig):
     """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
 
+    keys = KEYS
+    prefixes = (CLIENT,)
+    default_port = 8080
+
     def __init__(self, given: dict[str, str]) -> None:
-        super().__init__(SETTINGS, given, (CLIENT,), DEFAULT_PORT)
+        super().__init__(given)
         for name in (
             "sample.interval.ms",
             "search.concurrent",

@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse
 
 from millstream import __version__
 from millstream.console import formatting
-from millstream.console.console_config import ConsoleSettings, readable
+from millstream.console.console_config import ConsoleConfig, readable
 from millstream.console.masking import Masks
-from millstream.console.metrics import add_own
+from millstream.console.metrics import collect
 from millstream.console.pipeline_reports import PipelineReports
 from millstream.console.pool import ClusterPool
 from millstream.console.record_display import Shower
@@ -22,7 +22,7 @@ from millstream.console.registry import Registry
 from millstream.console.sampling import Sampler
 from millstream.console.security import Sessions, session_of
 from millstream.console.users import Logins, User, read_users
-from millstream.http.metrics import Metrics
+from millstream.http.metrics import ServiceMetrics
 
 HERE = Path(__file__).parent
 WARM_AFTER = 1.0
@@ -32,7 +32,7 @@ WARM_AFTER = 1.0
 class Console:
     """One running console."""
 
-    settings: ConsoleSettings
+    settings: ConsoleConfig
     pool: ClusterPool
     sampler: Sampler
     registry: Registry | None
@@ -48,10 +48,10 @@ class Console:
     told: dict[str, str] = field(
         default_factory=dict
     )  # a word about what was done, for the next page of a session
-    metrics: Metrics = field(init=False)
+    metrics: ServiceMetrics = field(init=False)
 
     def __post_init__(self) -> None:
-        self.metrics = Metrics("console", lambda page: add_own(self, page))
+        self.metrics = ServiceMetrics("console", lambda: collect(self))
 
     async def start(self) -> str:
         self.sampler.start()
@@ -77,7 +77,7 @@ class Console:
         self.pool.close()
 
 
-def make_console(settings: ConsoleSettings) -> Console:
+def make_console(settings: ConsoleConfig) -> Console:
     users: dict[str, User] = {}
     if settings.value("users.file"):
         users = read_users(settings.value("users.file"))

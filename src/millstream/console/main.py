@@ -1,53 +1,37 @@
 """`millstream console`: run the web console; `millstream console hash-password`: a line for its users file."""
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.console.console_config import ConsoleSettings
+    from millstream.console.console_config import ConsoleConfig
+    from millstream.http.serving import HttpService
 
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["hash-password"]:
         return _hash_password(argv[1:])
-    from millstream.console.console_config import SETTINGS, ConsoleSettings
-    from millstream.http import serving
+    from millstream.console.console_config import ConsoleConfig
+    from millstream.http.service_main import run_service
 
-    try:
-        given = serving.properties(
-            argv,
-            "console",
-            SETTINGS,
-            "Run the web console, against any Kafka-compatible cluster.",
-            "Example: millstream console --set bootstrap.servers=localhost:9092 "
-            "--set schema.registry.url=http://localhost:8081; see also: millstream console hash-password --help",
-        )
-        settings = ConsoleSettings(given)
-        serving.start_logging(settings)
-        return _run(settings)
-    except (OSError, ValueError) as error:
-        print(f"millstream console: {error}", file=sys.stderr)
-        return 1
+    return run_service(
+        "console",
+        argv,
+        ConsoleConfig,
+        _build,
+        description="Run the web console, against any Kafka-compatible cluster.",
+        epilog="Example: millstream console --set bootstrap.servers=localhost:9092 "
+        "--set schema.registry.url=http://localhost:8081; see also: millstream console hash-password --help",
+    )
 
 
-def _run(settings: "ConsoleSettings") -> int:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
-
-
-async def _serve(settings: "ConsoleSettings") -> int:
+def _build(config: "ConsoleConfig", ports: list[int]) -> "HttpService":
     from millstream.console.app import make_app
     from millstream.console.context import make_console
-    from millstream.http import serving
+    from millstream.http.serving import HttpService
 
-    sockets = serving.bind(settings)
-    console = make_console(settings)
-    return await serving.serve(
-        "console", settings, sockets, make_app(console), console.start, console.stop, ending=console.ending
-    )
+    console = make_console(config)
+    return HttpService(make_app(console), console.start, console.stop, console.ending)
 
 
 def _hash_password(argv: list[str]) -> int:

@@ -19,8 +19,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millstream.console.console_config import ConsoleSettings
+from millstream.console.console_config import ConsoleConfig
 from millstream.console.users import User
+from millstream.http.errors import HttpError
 
 COOKIE = "millstream_console"
 OPEN_PATHS = (
@@ -48,13 +49,11 @@ HEADERS = {
 }
 
 
-class Refused(Exception):
-    """A request that may not be. `status` is HTTP's."""
+class Refused(HttpError):
+    """A request that may not be."""
 
     def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+        super().__init__(status, status, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, settings: ConsoleSettings, has_users: bool) -> None:
+    def __init__(self, settings: ConsoleConfig, has_users: bool) -> None:
         self._secret = settings.signing
         self._seconds = settings.value("session.hours") * 3600
         self._read_only = bool(settings.value("read.only"))
@@ -119,7 +118,7 @@ def set_cookie(headers: MutableHeaders, value: str, secure: bool) -> None:
 class Gate:
     """Around the application."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleSettings) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleConfig) -> None:
         self._app = app
         self._sessions = sessions
         self._settings = settings

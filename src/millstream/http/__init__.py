@@ -1,10 +1,14 @@
 """What the HTTP services (Schema Registry, REST Proxy, console) have in common.
 
-settings   Confluent's names for listeners, TLS, users, CORS; typed values from --config and --set
-serving    the command line, listeners, uvicorn, signals, the `ready` line
-tls        HTTPS from Kafka's ssl.* settings
-users      basic authentication
-bodies     bodies that are too large, answers of a few bytes
-metrics    /metrics: requests by route, the process, what a service adds of its own
-errors     {"error_code": ..., "message": ...}
+service_main     the command of a service: its options, its configuration, its run
+service_config   configuration keys under Confluent's names, and their typed values
+serving          listeners, uvicorn, signals, the `ready` line
+app              the FastAPI application: routers, errors, and what surrounds them
+openapi          what the OpenAPI page says beside FastAPI's own
+negotiation      Content-Type and Accept
+bodies           bodies that are too large, responses from outside the application
+authentication   basic authentication, CORS
+tls              HTTPS from Kafka's ssl.* settings
+metrics          /metrics: requests by route, the process, what a service adds of its own
+errors           {"error_code": ..., "message": ...}
 """

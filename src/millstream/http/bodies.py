@@ -1,17 +1,17 @@
-"""Bodies that are too large, and answers that come from around the application."""
+"""A limit on the size of request bodies, and responses that are sent without the application."""
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class TooMuch(Exception):
-    """The body is larger than allowed."""
+class BodyTooLarge(Exception):
+    """Raised out of `receive`; the application lets it pass."""
 
 
 async def refuse(
     send: Send, status: int, message: str, media_type: str, *headers: tuple[bytes, bytes]
 ) -> None:
-    """An error as Confluent's services answer it, without the application."""
+    """An error as Confluent's services render it, sent without the application."""
     body = orjson.dumps({"error_code": status, "message": message})
     start = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
@@ -19,48 +19,48 @@ async def refuse(
 
 
 async def limited(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, largest: int, media_type: str
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, max_bytes: int, media_type: str
 ) -> None:
-    """Pass a request to the application, but no more than so many bytes of its body."""
-    message = f"the body is larger than {largest} bytes"
+    """Pass a request to the application; 413 as soon as its body is longer than `max_bytes`."""
+    message = f"the body is larger than {max_bytes} bytes"
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > largest:
+        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
             await refuse(send, 413, message, media_type)
             return
-    began = False
+    started = False
     received = 0
 
-    async def counted() -> Message:
+    async def receive_counted() -> Message:
         nonlocal received
-        part = await receive()
-        if part["type"] == "http.request":
-            received += len(part.get("body", b""))
-            if received > largest:
-                raise TooMuch
-        return part
+        event = await receive()
+        if event["type"] == "http.request":
+            received += len(event.get("body", b""))
+            if received > max_bytes:
+                raise BodyTooLarge
+        return event
 
-    async def watched(part: Message) -> None:
-        nonlocal began
-        began = True
-        await send(part)
+    async def send_watched(event: Message) -> None:
+        nonlocal started
+        started = True
+        await send(event)
 
     try:
-        await app(scope, counted, watched)
-    except TooMuch:
-        if not began:
+        await app(scope, receive_counted, send_watched)
+    except BodyTooLarge:
+        if not started:
             await refuse(send, 413, message, media_type)
 
 
-def with_type(send: Send, media_type: str) -> Send:
-    """The same answer under another media type."""
+def with_content_type(send: Send, media_type: str) -> Send:
+    """Send the same response under another media type."""
 
-    async def replaced(message: Message) -> None:
-        if message["type"] == "http.response.start":
+    async def send_relabelled(event: Message) -> None:
+        if event["type"] == "http.response.start":
             headers = [
                 (b"content-type", media_type.encode()) if name == b"content-type" else (name, value)
-                for name, value in message["headers"]
+                for name, value in event["headers"]
             ]
-            message = {**message, "headers": headers}
-        await send(message)
+            event = {**event, "headers": headers}
+        await send(event)
 
-    return replaced
+    return send_relabelled

@@ -1,10 +1,10 @@
-"""What a request can be refused with: HTTP status, Confluent's error code, and words."""
+"""The error that a request can end with: an HTTP status, Confluent's error code and a message."""
 
 from typing import Any
 
 
 class HttpError(Exception):
-    """Answered as {"error_code": ..., "message": ...}."""
+    """Rendered as {"error_code": ..., "message": ...}."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)

@@ -1,79 +1,95 @@
-"""Settings of an HTTP service: a table of names, types and defaults, and the rows that every service has."""
+"""Configuration of an HTTP service: a table of keys with types and defaults, and the keys that every service has."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from millstream.settings.values import InvalidSetting, Type, parse
 
+BOOLEAN, INT, LIST, PASSWORD, STRING = Type.BOOLEAN, Type.INT, Type.LIST, Type.PASSWORD, Type.STRING
+
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfigKey:
+    """One row of a service's table, as ConfigDef.ConfigKey is in Kafka."""
+
     type: Type
     default: str | None
-    text: str
+    documentation: str
 
 
-S, INT, B, LIST, P = Type.STRING, Type.INT, Type.BOOLEAN, Type.LIST, Type.PASSWORD
-LIMITS: dict[str, Setting] = {
-    "max.request.size": Setting(INT, "10485760", "Ours: the largest body of a request, in bytes."),
+LIMIT_KEYS: dict[str, ConfigKey] = {
+    "max.request.size": ConfigKey(INT, "10485760", "Ours: the largest body of a request, in bytes."),
 }
-USERS: dict[str, Setting] = {
-    "authentication.method": Setting(S, "NONE", "NONE or BASIC."),
-    "authentication.realm": Setting(S, "millstream", "What a browser shows when it asks for the password."),
-    "authentication.roles": Setting(LIST, "*", "The roles that may use the service; * for every user."),
-    "authentication.user.file": Setting(
-        S, None, "Ours: the users, one a line, as Jetty's property file has them: `name: password,role,role`."
+AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
+    "authentication.method": ConfigKey(STRING, "NONE", "NONE or BASIC."),
+    "authentication.realm": ConfigKey(
+        STRING, "millstream", "What a browser shows when it asks for the password."
     ),
-    "authentication.readonly.roles": Setting(
+    "authentication.roles": ConfigKey(LIST, "*", "The roles that may use the service; * for every user."),
+    "authentication.user.file": ConfigKey(
+        STRING,
+        None,
+        "Ours: the users, one a line, as Jetty's property file has them: `name: password,role,role`.",
+    ),
+    "authentication.readonly.roles": ConfigKey(
         LIST, "readonly", "Ours: users with one of these roles, and none other, may read only."
     ),
-    "authentication.skip.paths": Setting(LIST, "", "Paths that need no password."),
+    "authentication.skip.paths": ConfigKey(LIST, "", "Paths that need no password."),
 }
-TLS: dict[str, Setting] = {
-    "ssl.keystore.location": Setting(S, None, "The server's key and certificates: a PEM file, or PKCS12."),
-    "ssl.keystore.type": Setting(S, "PEM", "PEM or PKCS12."),
-    "ssl.keystore.password": Setting(P, None, "The password of a PKCS12 file."),
-    "ssl.key.password": Setting(P, None, "The password of the key."),
-    "ssl.truststore.location": Setting(
-        S, None, "Certificates to trust (PEM): of clients, and of the other instances."
+TLS_KEYS: dict[str, ConfigKey] = {
+    "ssl.keystore.location": ConfigKey(
+        STRING, None, "The server's key and certificates: a PEM file, or PKCS12."
     ),
-    "ssl.client.authentication": Setting(S, "NONE", "NONE, REQUESTED or REQUIRED."),
-}
-PAGES: dict[str, Setting] = {
-    "access.control.allow.origin": Setting(
-        S, "", "Which web pages may use the service from a browser (CORS)."
+    "ssl.keystore.type": ConfigKey(STRING, "PEM", "PEM or PKCS12."),
+    "ssl.keystore.password": ConfigKey(PASSWORD, None, "The password of a PKCS12 file."),
+    "ssl.key.password": ConfigKey(PASSWORD, None, "The password of the key."),
+    "ssl.truststore.location": ConfigKey(
+        STRING, None, "Certificates to trust (PEM): of clients, and of the other instances."
     ),
-    "access.control.allow.methods": Setting(S, "", "The methods that they may use."),
+    "ssl.client.authentication": ConfigKey(STRING, "NONE", "NONE, REQUESTED or REQUIRED."),
 }
-LOGGING: dict[str, Setting] = {
-    "log.level": Setting(S, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),
-    "debug": Setting(B, "false", "The same as log.level=DEBUG."),
+CORS_KEYS: dict[str, ConfigKey] = {
+    "access.control.allow.origin": ConfigKey(
+        STRING, "", "Which web pages may use the service from a browser (CORS)."
+    ),
+    "access.control.allow.methods": ConfigKey(STRING, "", "The methods that they may use."),
+}
+LOGGING_KEYS: dict[str, ConfigKey] = {
+    "log.level": ConfigKey(STRING, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),
+    "debug": ConfigKey(BOOLEAN, "false", "The same as log.level=DEBUG."),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class HttpListener:
     scheme: str
     host: str
     port: int
 
 
-class HttpSettings:
-    """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
+class ServiceConfig:
+    """Typed values. InvalidSetting for a value that makes no sense; a name that is not known only gets a warning.
 
-    def __init__(
-        self, table: Mapping[str, Setting], given: dict[str, str], prefixes: Iterable[str], port: int
-    ) -> None:
+    A service names its `keys`, the `prefixes` under which it takes any name (those of Kafka clients), and the port of
+    a listener that has none.
+    """
+
+    keys: ClassVar[Mapping[str, ConfigKey]]
+    prefixes: ClassVar[tuple[str, ...]]
+    default_port: ClassVar[int]
+
+    def __init__(self, given: dict[str, str]) -> None:
         self.given = given
-        known = tuple(prefixes)
-        self.unknown = sorted(name for name in given if name not in table and not name.startswith(known))
+        self.unknown = sorted(
+            name for name in given if name not in self.keys and not name.startswith(self.prefixes)
+        )
         self._values: dict[str, Any] = {}
-        for name, setting in table.items():
-            text = given.get(name, setting.default)
-            self._values[name] = None if text is None else parse(name, setting.type, text)
-        self.listeners = [_listener(text, port) for text in self._values["listeners"]]
+        for name, key in self.keys.items():
+            text = given.get(name, key.default)
+            self._values[name] = None if text is None else parse(name, key.type, text)
+        self.listeners = [_parse_listener(text, self.default_port) for text in self._values["listeners"]]
         if not self.listeners:
             raise InvalidSetting("listeners", "", "at least one is needed")
 
@@ -85,7 +101,7 @@ class HttpSettings:
         return None if value is None else str(value.value if hasattr(value, "value") else value)
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """What was given under a prefix, without it."""
+        """What was given under a prefix, without the prefix."""
         return {name[len(prefix) :]: text for name, text in self.given.items() if name.startswith(prefix)}
 
     @property
@@ -93,7 +109,7 @@ class HttpSettings:
         return "DEBUG" if self.value("debug") else str(self.value("log.level")).upper()
 
 
-def _listener(text: str, default_port: int) -> Listener:
+def _parse_listener(text: str, default_port: int) -> HttpListener:
     parts = urlsplit(text)
     try:
         port = parts.port
@@ -101,4 +117,5 @@ def _listener(text: str, default_port: int) -> Listener:
         port = None
     if parts.scheme not in ("http", "https") or parts.path not in ("", "/"):
         raise InvalidSetting("listeners", text, "use http://host:port or https://host:port")
-    return Listener(parts.scheme, parts.hostname or "0.0.0.0", default_port if port is None else port)  # noqa: S104
+    host = parts.hostname or "0.0.0.0"  # noqa: S104
+    return HttpListener(parts.scheme, host, default_port if port is None else port)

@@ -1,139 +1,66 @@
-"""Running a service: its command line, its listeners, and its end.
+"""Running a service: its listeners, its `ready` line, and its end.
 
-All listeners share one application in one loop. A service is started before it listens; SIGTERM and SIGINT let requests
-end, then stop it.
+All listeners share one application in one event loop. A service is started before it listens; SIGTERM and SIGINT let
+running requests end, then stop it.
 """
 
-import argparse
 import asyncio
 import contextlib
-import logging
-import os
 import signal
 import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 
-from millstream import __version__
+import uvicorn
+from starlette.types import ASGIApp
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
-    from millstream.http.service_config import HttpSettings, Setting
-
-log = logging.getLogger(__name__)
+from millstream.http.service_config import ServiceConfig
+from millstream.http.tls import server_context
 
 BACKLOG = 2048
-GRACE = 3  # seconds that requests have to end in, and connections to say goodbye
+# How long running requests may take to end, and connections to close.
+GRACEFUL_SHUTDOWN_SECONDS = 3
 
 
-def properties(
-    argv: list[str], name: str, table: "Mapping[str, Setting]", description: str, epilog: str
-) -> dict[str, str]:
-    """The settings of a command line: `--config FILE`, or the file alone, and `--set NAME=VALUE`, which wins. ValueError
-    for what is none; SystemExit after --help and --print-config."""
-    from millstream.settings.properties import parse_assignment, read_properties
+@dataclass(frozen=True, slots=True)
+class HttpService:
+    """A service that is put together but not started yet. What `start` returns is part of the `ready` line. `ending`
+    is set when the shutdown begins, for responses that would never end by themselves."""
 
-    parser = argparse.ArgumentParser(prog=f"millstream {name}", description=description, epilog=epilog)
-    parser.add_argument("--config", metavar="FILE", help="a .properties file; --set wins over it")
-    parser.add_argument("file", nargs="?", help="the same as --config FILE")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
-        help="one setting; can be repeated",
-    )
-    parser.add_argument(
-        "--print-config",
-        action="store_true",
-        help="print all settings with their defaults and what they do, and end",
-    )
-    parser.add_argument("--version", action="version", version=f"millstream {__version__}")
-    arguments = parser.parse_args(argv)
-    if arguments.print_config:
-        lines = (f"# {row.text}\n{setting}={row.default or ''}\n" for setting, row in table.items())
-        try:
-            print("\n".join(lines), flush=True)
-        except BrokenPipeError:  # whoever reads it has seen enough; Python would complain once more at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise SystemExit(0)
-    path = arguments.config or arguments.file
-    try:
-        found = read_properties(path) if path else {}
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
-    found.update(parse_assignment(text) for text in arguments.overrides)
-    return found
+    app: ASGIApp
+    start: Callable[[], Awaitable[str]]
+    stop: Callable[[], Awaitable[None]]
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def start_logging(settings: "HttpSettings") -> None:
-    logging.basicConfig(
-        level=settings.log_level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    for name in settings.unknown:
-        log.warning("the setting %s is not known and has no effect", name)
+class _Server(uvicorn.Server):
+    """One listener. Signals are handled in `serve`, once for all listeners."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
-async def serve(
-    name: str,
-    settings: "HttpSettings",
-    sockets: list[socket.socket],
-    app: "ASGIApp",
-    start: Callable[[], Awaitable[str]],
-    stop: Callable[[], Awaitable[None]],
-    ending: asyncio.Event | None = None,
-) -> int:
-    """Start the service, listen until told to end, stop it. What `start` returns is part of the `ready` line. `ending` is
-    set when the end begins, for answers that would go on for ever."""
-    import uvicorn
-
-    from millstream.http.tls import server_context
-
-    class Server(uvicorn.Server):
-        """One listener. Signals are handled here, once for all listeners."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
+async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], service: HttpService) -> int:
+    """Start the service, listen until a signal comes, stop it; the exit status."""
     began = time.monotonic()
-    ending = ending or asyncio.Event()
+    ending = service.ending
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    servers = []
-    for listener in settings.listeners:
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            backlog=BACKLOG,
-            timeout_graceful_shutdown=GRACE,
-        )
-        config.load()
-        if listener.scheme == "https":
-            config.ssl = server_context(settings)
-        servers.append(Server(config))
-    starting = asyncio.ensure_future(start())
+    servers = _servers(config, service.app)
+    starting = asyncio.ensure_future(service.start())
     stopping = asyncio.ensure_future(ending.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if ending.is_set():
-        await stop()
+        await service.stop()
         starting.cancel()
         return 0
     facts = await starting
     tasks = [
-        asyncio.ensure_future(server.serve(sockets=[one]))
-        for server, one in zip(servers, sockets, strict=True)
+        asyncio.ensure_future(server.serve(sockets=[listening]))
+        for server, listening in zip(servers, sockets, strict=True)
     ]
     while not all(  # noqa: ASYNC110 - uvicorn has no event for it
         server.started or task.done() for server, task in zip(servers, tasks, strict=True)
@@ -141,37 +68,54 @@ async def serve(
         await asyncio.sleep(0.002)
     addresses = ",".join(
         f"{listener.scheme}://{listener.host}:{port}"
-        for listener, port in zip(settings.listeners, ports(sockets), strict=True)
+        for listener, port in zip(config.listeners, bound_ports(sockets), strict=True)
     )
-    print(
-        f"millstream {name} ready listeners={addresses} {facts} in {time.monotonic() - began:.2f} s",
-        flush=True,
-    )
+    seconds = time.monotonic() - began
+    print(f"millstream {name} ready listeners={addresses} {facts} in {seconds:.2f} s", flush=True)
     await stopping
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*tasks)
-    await stop()
+    await service.stop()
     return 0
 
 
-def bind(settings: "HttpSettings") -> list[socket.socket]:
-    """A socket for each listener; OSError says which address cannot be had."""
-    return [_bind(one.host, one.port) for one in settings.listeners]
+def _servers(config: ServiceConfig, app: ASGIApp) -> list[_Server]:
+    servers = []
+    for listener in config.listeners:
+        uvicorn_config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
+        )
+        uvicorn_config.load()
+        if listener.scheme == "https":
+            uvicorn_config.ssl = server_context(config)
+        servers.append(_Server(uvicorn_config))
+    return servers
 
 
-def ports(sockets: list[socket.socket]) -> list[int]:
-    return [int(one.getsockname()[1]) for one in sockets]
+def bind(config: ServiceConfig) -> list[socket.socket]:
+    """A socket for each listener; OSError names the address that cannot be bound."""
+    return [_bind(listener.host, listener.port) for listener in config.listeners]
+
+
+def bound_ports(sockets: list[socket.socket]) -> list[int]:
+    return [int(bound.getsockname()[1]) for bound in sockets]
 
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
+        bound.bind((host, port))
     except OSError as error:
-        made.close()
+        bound.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    made.setblocking(False)
-    return made
+    bound.setblocking(False)
+    return bound

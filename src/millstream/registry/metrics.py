@@ -1,39 +1,36 @@
 """What `/metrics` shows of the registry itself: what it holds, who leads, how far it has read."""
 
-from millstream.http.metrics import Page
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from millstream.http.metrics import counter, gauge, gauges
 from millstream.registry.service import RegistryService
 
 
-def add_own(service: RegistryService, page: Page) -> None:
+def collect(service: RegistryService) -> Iterator[Metric]:
     state = service.state
-    versions: dict[tuple[str, str], int] = {}
+    versions: Counter[tuple[str, str]] = Counter()
     subjects = 0
-    for found in state.versions.values():
-        for one in found.values():
-            key = (one.content.schema_type, "true" if one.deleted else "false")
-            versions[key] = versions.get(key, 0) + 1
-        subjects += any(not one.deleted for one in found.values())
-    page.one("millstream_registry_subjects", "gauge", "Subjects that are not deleted.", subjects)
-    page.one("millstream_registry_schemas", "gauge", "Schemas, each with an id.", state.schema_count)
-    page.add(
+    for subject_versions in state.versions.values():
+        for version in subject_versions.values():
+            versions[version.content.schema_type, "true" if version.deleted else "false"] += 1
+        subjects += any(not version.deleted for version in subject_versions.values())
+    yield gauge("millstream_registry_subjects", "Subjects that are not deleted.", subjects)
+    yield gauge("millstream_registry_schemas", "Schemas, each with an id.", state.schema_count)
+    yield gauges(
         "millstream_registry_versions",
-        "gauge",
         "Versions of subjects by type; deleted ones are those that are deleted softly.",
-        [({"type": kind, "deleted": deleted}, count) for (kind, deleted), count in sorted(versions.items())],
+        ("type", "deleted"),
+        sorted(versions.items()),
     )
-    page.one("millstream_registry_leads", "gauge", "1 if this instance leads.", int(service.leads))
-    page.one(
-        "millstream_registry_has_leader", "gauge", "1 if a leader is known.", int(service.leader is not None)
-    )
-    page.one(
-        "millstream_registry_leader_changes_total", "counter", "Changes of the leader.", service.elections
-    )
-    page.one(
-        "millstream_registry_position", "gauge", "The next offset of the topic to read.", service.position
-    )
-    page.one(
+    yield gauge("millstream_registry_leads", "1 if this instance leads.", int(service.leads))
+    yield gauge("millstream_registry_has_leader", "1 if a leader is known.", int(service.leader is not None))
+    yield counter("millstream_registry_leader_changes_total", "Changes of the leader.", service.elections)
+    yield gauge("millstream_registry_position", "The next offset of the topic to read.", service.position)
+    yield gauge(
         "millstream_registry_records_left_out",
-        "gauge",
         "Records of the topic that were not understood.",
         state.left_out,
     )

@@ -3,77 +3,95 @@
 import socket
 
 from millstream.client import ClientConfig
-from millstream.http import service_config as http
-from millstream.http.service_config import INT, LIST, B, HttpSettings, S, Setting
+from millstream.http.service_config import (
+    AUTHENTICATION_KEYS,
+    BOOLEAN,
+    CORS_KEYS,
+    INT,
+    LIMIT_KEYS,
+    LIST,
+    LOGGING_KEYS,
+    STRING,
+    TLS_KEYS,
+    ConfigKey,
+    ServiceConfig,
+)
 from millstream.registry.compatibility_levels import LEVELS
 from millstream.registry.election import ElectionSettings, Identity
 from millstream.registry.schemas_topic import TopicSettings
 from millstream.registry.service import ServiceSettings
 from millstream.settings.values import InvalidSetting
 
-DEFAULT_PORT = 8081
-
-
-SETTINGS: dict[str, Setting] = {
-    "listeners": Setting(
+KEYS: dict[str, ConfigKey] = {
+    "listeners": ConfigKey(
         LIST, "http://0.0.0.0:8081", "Addresses to listen on: http://host:port, https://host:port."
     ),
-    "host.name": Setting(
-        S, None, "The name under which other instances reach this one; the machine's name by default."
+    "host.name": ConfigKey(
+        STRING, None, "The name under which other instances reach this one; the machine's name by default."
     ),
-    "kafkastore.bootstrap.servers": Setting(
+    "kafkastore.bootstrap.servers": ConfigKey(
         LIST, "localhost:9092", "The Kafka cluster that keeps the schemas."
     ),
-    "kafkastore.topic": Setting(S, "_schemas", "The topic with the schemas: one partition, compacted."),
-    "kafkastore.topic.replication.factor": Setting(
+    "kafkastore.topic": ConfigKey(
+        STRING, "_schemas", "The topic with the schemas: one partition, compacted."
+    ),
+    "kafkastore.topic.replication.factor": ConfigKey(
         INT, "3", "Copies of the topic when it is created, as far as there are brokers."
     ),
-    "kafkastore.topic.skip.validation": Setting(B, "false", "Use the topic even if it is not compacted."),
-    "kafkastore.timeout.ms": Setting(INT, "5000", "How long one write may take. Confluent's default is 500."),
-    "kafkastore.init.timeout.ms": Setting(INT, "60000", "How long reading the topic at the start may take."),
-    "kafkastore.security.protocol": Setting(
-        S,
+    "kafkastore.topic.skip.validation": ConfigKey(
+        BOOLEAN, "false", "Use the topic even if it is not compacted."
+    ),
+    "kafkastore.timeout.ms": ConfigKey(
+        INT, "5000", "How long one write may take. Confluent's default is 500."
+    ),
+    "kafkastore.init.timeout.ms": ConfigKey(
+        INT, "60000", "How long reading the topic at the start may take."
+    ),
+    "kafkastore.security.protocol": ConfigKey(
+        STRING,
         "PLAINTEXT",
-        "How to connect to the cluster: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; see kafkastore.ssl.* and kafkastore.sasl.*.",
+        "How to connect to the cluster: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
+        "see kafkastore.ssl.* and kafkastore.sasl.*.",
     ),
-    "kafkastore.group.id": Setting(S, "", "Not needed; accepted because Confluent's registry has it."),
-    "schema.registry.group.id": Setting(
-        S, "schema-registry", "The group in which instances choose their leader."
+    "kafkastore.group.id": ConfigKey(STRING, "", "Not needed; accepted because Confluent's registry has it."),
+    "schema.registry.group.id": ConfigKey(
+        STRING, "schema-registry", "The group in which instances choose their leader."
     ),
-    "leader.eligibility": Setting(B, "true", "Whether this instance may lead, that is write."),
-    "master.eligibility": Setting(B, None, "The older name of leader.eligibility."),
-    "kafkagroup.session.timeout.ms": Setting(
+    "leader.eligibility": ConfigKey(BOOLEAN, "true", "Whether this instance may lead, that is write."),
+    "master.eligibility": ConfigKey(BOOLEAN, None, "The older name of leader.eligibility."),
+    "kafkagroup.session.timeout.ms": ConfigKey(
         INT, "10000", "After how long without a sign an instance counts as gone."
     ),
-    "kafkagroup.heartbeat.interval.ms": Setting(INT, "3000", "How often an instance gives a sign."),
-    "kafkagroup.rebalance.timeout.ms": Setting(INT, "300000", "How long the group waits for its members."),
-    "leader.connect.timeout.ms": Setting(INT, "60000", "Connecting to the leader to pass on a write."),
-    "leader.read.timeout.ms": Setting(INT, "60000", "Waiting for the leader's answer."),
-    "millstream.leader.wait.ms": Setting(
+    "kafkagroup.heartbeat.interval.ms": ConfigKey(INT, "3000", "How often an instance gives a sign."),
+    "kafkagroup.rebalance.timeout.ms": ConfigKey(INT, "300000", "How long the group waits for its members."),
+    "leader.connect.timeout.ms": ConfigKey(INT, "60000", "Connecting to the leader to pass on a write."),
+    "leader.read.timeout.ms": ConfigKey(INT, "60000", "Waiting for the leader's answer."),
+    "millstream.leader.wait.ms": ConfigKey(
         INT, "10000", "Ours: how long a write waits while there is no leader."
     ),
-    "schema.compatibility.level": Setting(
-        S, "backward", "The compatibility level where none is set by request."
+    "schema.compatibility.level": ConfigKey(
+        STRING, "backward", "The compatibility level where none is set by request."
     ),
-    "avro.compatibility.level": Setting(S, None, "The older name of schema.compatibility.level."),
-    "mode.mutability": Setting(B, "true", "Whether modes can be changed."),
-    **http.LIMITS,
-    **http.USERS,
-    **http.TLS,
-    "ssl.endpoint.identification.algorithm": Setting(
-        S, "https", "Empty: the name in another instance's certificate is not checked."
+    "avro.compatibility.level": ConfigKey(STRING, None, "The older name of schema.compatibility.level."),
+    "mode.mutability": ConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
+    **LIMIT_KEYS,
+    **AUTHENTICATION_KEYS,
+    **TLS_KEYS,
+    "ssl.endpoint.identification.algorithm": ConfigKey(
+        STRING, "https", "Empty: the name in another instance's certificate is not checked."
     ),
-    "inter.instance.protocol": Setting(S, None, "http or https: which listener other instances use."),
-    **http.PAGES,
-    **http.LOGGING,
+    "inter.instance.protocol": ConfigKey(STRING, None, "http or https: which listener other instances use."),
+    **CORS_KEYS,
+    **LOGGING_KEYS,
 }
 
 
-class RegistrySettings(HttpSettings):
-    """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
+class RegistryConfig(ServiceConfig):
+    """`kafkastore.*` goes to the Kafka client: kafkastore.security.protocol, kafkastore.ssl.* ..."""
 
-    def __init__(self, given: dict[str, str]) -> None:
-        super().__init__(SETTINGS, given, ("kafkastore.",), DEFAULT_PORT)
+    keys = KEYS
+    prefixes = ("kafkastore.",)
+    default_port = 8081
 
     @property
     def level(self) -> str:

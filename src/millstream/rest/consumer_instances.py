@@ -16,7 +16,7 @@ from millstream.rest import errors
 from millstream.rest.cluster_queries import Kafka
 from millstream.rest.consumer_instance import Instance, Options
 from millstream.rest.formats import V2_FORMATS
-from millstream.rest.rest_config import RestSettings
+from millstream.rest.rest_config import RestConfig
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 
 
 class Instances:
-    def __init__(self, settings: RestSettings, kafka: Kafka, config: dict[str, Any]) -> None:
+    def __init__(self, settings: RestConfig, kafka: Kafka, config: dict[str, Any]) -> None:
         self._kafka = kafka
         self._config = config
         self._server = str(settings.value("id"))

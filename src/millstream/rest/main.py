@@ -1,45 +1,31 @@
 """`millstream rest`: run the REST Proxy."""
 
-import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.rest.rest_config import RestSettings
-
-DEEPEST = 4000  # calls within calls: schemas may be nested and recursive
+    from millstream.http.serving import HttpService
+    from millstream.rest.rest_config import RestConfig
 
 
 def main(argv: list[str]) -> int:
-    from millstream.http.serving import properties, start_logging
-    from millstream.rest.rest_config import SETTINGS, RestSettings
+    from millstream.http.service_main import run_service
+    from millstream.rest.rest_config import RestConfig
 
-    try:
-        given = properties(
-            argv,
-            "rest",
-            SETTINGS,
-            "Run a REST Proxy with Confluent's API. Settings have Confluent's names.",
-            "Example: millstream rest --set bootstrap.servers=localhost:9092 "
-            "--set schema.registry.url=http://localhost:8081",
-        )
-        settings = RestSettings(given)
-        start_logging(settings)
-        sys.setrecursionlimit(DEEPEST)
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings))
-    except (OSError, ValueError) as error:
-        print(f"millstream rest: {error}", file=sys.stderr)
-        return 1
+    return run_service(
+        "rest",
+        argv,
+        RestConfig,
+        _build,
+        description="Run a REST Proxy with Confluent's API. Settings have Confluent's names.",
+        epilog="Example: millstream rest --set bootstrap.servers=localhost:9092 "
+        "--set schema.registry.url=http://localhost:8081",
+    )
 
 
-async def _serve(settings: "RestSettings") -> int:
-    from millstream.http.serving import bind, serve
+def _build(config: "RestConfig", ports: list[int]) -> "HttpService":
+    from millstream.http.serving import HttpService
     from millstream.rest.api.app import make_app
     from millstream.rest.service import RestService
 
-    sockets = bind(settings)
-    service = RestService(settings)
-    return await serve("rest", settings, sockets, make_app(service), service.start, service.stop)
+    service = RestService(config)
+    return HttpService(make_app(service), service.start, service.stop)

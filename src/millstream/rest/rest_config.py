@@ -1,62 +1,79 @@
 """The proxy's settings: Confluent's names, types and defaults in one table. Our own are marked in their text."""
 
 from millstream.client import ClientConfig
-from millstream.http import service_config as http
-from millstream.http.service_config import INT, LIST, B, HttpSettings, P, S, Setting
+from millstream.http.service_config import (
+    AUTHENTICATION_KEYS,
+    BOOLEAN,
+    CORS_KEYS,
+    INT,
+    LIMIT_KEYS,
+    LIST,
+    LOGGING_KEYS,
+    PASSWORD,
+    STRING,
+    TLS_KEYS,
+    ConfigKey,
+    ServiceConfig,
+)
 
-DEFAULT_PORT = 8082
-CLIENTS = ("client.", "producer.", "consumer.", "admin.")
-
-SETTINGS: dict[str, Setting] = {
-    "listeners": Setting(
+KEYS: dict[str, ConfigKey] = {
+    "listeners": ConfigKey(
         LIST, "http://0.0.0.0:8082", "Addresses to listen on: http://host:port, https://host:port."
     ),
-    "advertised.listeners": Setting(
+    "advertised.listeners": ConfigKey(
         LIST, "", "Addresses in answers (base_uri, self, related); by default those that the client used."
     ),
-    "host.name": Setting(S, "", "The same for the name alone."),
-    "id": Setting(S, "", "Part of the names that instances get which bring none."),
-    "bootstrap.servers": Setting(LIST, "localhost:9092", "The Kafka cluster."),
-    "schema.registry.url": Setting(
+    "host.name": ConfigKey(STRING, "", "The same for the name alone."),
+    "id": ConfigKey(STRING, "", "Part of the names that instances get which bring none."),
+    "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
+    "schema.registry.url": ConfigKey(
         LIST, "http://localhost:8081", "The Schema Registry, one address or more."
     ),
-    "schema.registry.basic.auth.user.info": Setting(P, None, "User and password for it: `user:password`."),
-    "schema.registry.ssl.truststore.location": Setting(S, None, "Certificates to trust for it (PEM)."),
-    "schema.registry.request.timeout.ms": Setting(INT, "10000", "Ours: how long it has to answer."),
-    "consumer.instance.timeout.ms": Setting(
+    "schema.registry.basic.auth.user.info": ConfigKey(
+        PASSWORD, None, "User and password for it: `user:password`."
+    ),
+    "schema.registry.ssl.truststore.location": ConfigKey(STRING, None, "Certificates to trust for it (PEM)."),
+    "schema.registry.request.timeout.ms": ConfigKey(INT, "10000", "Ours: how long it has to answer."),
+    "consumer.instance.timeout.ms": ConfigKey(
         INT, "300000", "After how long without a request an instance is closed."
     ),
-    "consumer.request.timeout.ms": Setting(
+    "consumer.request.timeout.ms": ConfigKey(
         INT, "1000", "How long a request for records waits at most, unless its instance says otherwise."
     ),
-    "consumer.request.max.bytes": Setting(INT, "67108864", "The most that one answer with records holds."),
-    "consumer.threads": Setting(INT, "50", "Threads for what instances have to wait for."),
-    "consumer.instances.max": Setting(INT, "500", "Ours: how many instances there may be at a time."),
-    "consumer.prefetch.kbytes": Setting(INT, "1024", "Ours: what an instance reads ahead."),
-    "fetch.min.bytes": Setting(
+    "consumer.request.max.bytes": ConfigKey(INT, "67108864", "The most that one answer with records holds."),
+    "consumer.threads": ConfigKey(INT, "50", "Threads for what instances have to wait for."),
+    "consumer.instances.max": ConfigKey(INT, "500", "Ours: how many instances there may be at a time."),
+    "consumer.prefetch.kbytes": ConfigKey(INT, "1024", "Ours: what an instance reads ahead."),
+    "fetch.min.bytes": ConfigKey(
         INT, "-1", "Answer when more than so many bytes are there; -1: as soon as there is a record."
     ),
-    "producer.threads": Setting(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
-    "api.v2.enable": Setting(B, "true", "Whether version 2 of the API is served."),
-    "api.v3.enable": Setting(B, "true", "Whether version 3 of the API is served."),
-    "api.v3.produce.batch.maximum.entries": Setting(INT, "10", "The most entries of records:batch."),
-    "streaming.connection.max.duration.ms": Setting(
+    "producer.threads": ConfigKey(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
+    "api.v2.enable": ConfigKey(BOOLEAN, "true", "Whether version 2 of the API is served."),
+    "api.v3.enable": ConfigKey(BOOLEAN, "true", "Whether version 3 of the API is served."),
+    "api.v3.produce.batch.maximum.entries": ConfigKey(INT, "10", "The most entries of records:batch."),
+    "streaming.connection.max.duration.ms": ConfigKey(
         INT, "86400000", "After how long a stream of records is ended."
     ),
-    "confluent.resource.name.authority": Setting(S, "", "The authority in `crn://` names of version 3."),
-    **http.LIMITS,
-    **http.USERS,
-    **http.TLS,
-    **http.PAGES,
-    **http.LOGGING,
+    "confluent.resource.name.authority": ConfigKey(
+        STRING, "", "The authority in `crn://` names of version 3."
+    ),
+    **LIMIT_KEYS,
+    **AUTHENTICATION_KEYS,
+    **TLS_KEYS,
+    **CORS_KEYS,
+    **LOGGING_KEYS,
 }
 
 
-class RestSettings(HttpSettings):
-    """Typed values. A value that makes no sense is an InvalidSetting, a name that is not known a warning."""
+class RestConfig(ServiceConfig):
+    """`client.*` goes to all Kafka clients, `producer.*`, `consumer.*` and `admin.*` to those of a purpose."""
+
+    keys = KEYS
+    prefixes = ("client.", "producer.", "consumer.", "admin.")
+    default_port = 8082
 
     def __init__(self, given: dict[str, str]) -> None:
-        super().__init__(SETTINGS, given, CLIENTS, DEFAULT_PORT)
+        super().__init__(given)
         self.bootstrap = ",".join(self.value("bootstrap.servers"))
 
     def client(self) -> ClientConfig:
@@ -67,5 +84,5 @@ class RestSettings(HttpSettings):
 
     def for_clients(self, prefix: str) -> dict[str, str]:
         """Kafka's names for a producer or a consumer, without what is the proxy's own."""
-        own = {name: text for name, text in self.with_prefix(prefix).items() if prefix + name not in SETTINGS}
+        own = {name: text for name, text in self.with_prefix(prefix).items() if prefix + name not in KEYS}
         return self.with_prefix("client.") | own

@@ -1,16 +1,18 @@
 """The parts of a running proxy, put together."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
+from prometheus_client.core import Metric
 
-from millstream.http.metrics import Page
+from millstream.http.metrics import counter, gauge
 from millstream.rest import producer
 from millstream.rest.cluster_queries import Kafka
 from millstream.rest.consumer_instances import Instances
 from millstream.rest.librdkafka_config import known, translated
 from millstream.rest.producer import Producing
-from millstream.rest.rest_config import RestSettings
+from millstream.rest.rest_config import RestConfig
 from millstream.rest.schemas import Schemas
 from millstream.serdes.client import SchemaRegistry
 
@@ -25,7 +27,7 @@ CONSUMER_DEFAULTS = {
 
 
 class RestService:
-    def __init__(self, settings: RestSettings) -> None:
+    def __init__(self, settings: RestConfig) -> None:
         self.settings = settings
         self.kafka = Kafka(settings.client())
         client = {"bootstrap.servers": settings.bootstrap, "client.id": "rest-proxy"}
@@ -39,20 +41,15 @@ class RestService:
         self.instances.start()
         return f"bootstrap.servers={self.settings.bootstrap}"
 
-    def add_metrics(self, page: Page) -> None:
+    def collect_metrics(self) -> Iterator[Metric]:
         """What `/metrics` shows of the proxy itself."""
         made = self.producing.tally
-        page.one(
-            "millstream_rest_records_produced_total", "counter", "Records that Kafka took.", made.delivered
-        )
-        page.one(
-            "millstream_rest_records_refused_total", "counter", "Records that it did not take.", made.refused
-        )
-        given = self.instances.records_given
-        page.one("millstream_rest_records_consumed_total", "counter", "Records given to consumers.", given)
-        page.one("millstream_rest_consumer_instances", "gauge", "Consumer instances.", len(self.instances))
-        expired = self.instances.expired
-        page.one("millstream_rest_consumer_instances_expired_total", "counter", "Closed unused.", expired)
+        given, expired = self.instances.records_given, self.instances.expired
+        yield counter("millstream_rest_records_produced_total", "Records that Kafka took.", made.delivered)
+        yield counter("millstream_rest_records_refused_total", "Records that it did not take.", made.refused)
+        yield counter("millstream_rest_records_consumed_total", "Records given to consumers.", given)
+        yield gauge("millstream_rest_consumer_instances", "Consumer instances.", len(self.instances))
+        yield counter("millstream_rest_consumer_instances_expired_total", "Closed unused.", expired)
 
     async def stop(self) -> None:
         await self.instances.close()
@@ -61,7 +58,7 @@ class RestService:
         self.kafka.close()
 
 
-def _consumer(settings: RestSettings, client: dict[str, str]) -> dict[str, Any]:
+def _consumer(settings: RestConfig, client: dict[str, str]) -> dict[str, Any]:
     # An instance that nobody uses is closed by the proxy, so its place in the group must last as long.
     interval = max(300_000, settings.value("consumer.instance.timeout.ms") + 60_000)
     ahead = {"queued.max.messages.kbytes": settings.value("consumer.prefetch.kbytes")}
@@ -71,7 +68,7 @@ def _consumer(settings: RestSettings, client: dict[str, str]) -> dict[str, Any]:
     return known(Consumer, given) | {"enable.auto.offset.store": False}
 
 
-def _registry(settings: RestSettings) -> SchemaRegistry:
+def _registry(settings: RestConfig) -> SchemaRegistry:
     user, _, password = (settings.secret("schema.registry.basic.auth.user.info") or "").partition(":")
     return SchemaRegistry(
         settings.value("schema.registry.url"),

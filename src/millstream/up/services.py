@@ -54,9 +54,9 @@ SHARED = (  # what the HTTP services have in common: most of what they load
     "uvicorn.lifespan.off",
     "fastapi",
     "millstream.client",
-    "millstream.http.users",
-    "millstream.http.metrics",
-    "millstream.http.tls",
+    "millstream.http.app",
+    "millstream.http.authentication",
+    "millstream.http.serving",
     "millstream.serdes",
 )
 
@@ -83,7 +83,7 @@ REGISTRY = Service(
     settings={"listeners": "http://{host}:{port}", "kafkastore.bootstrap.servers": "{broker}"},
     scheme="http",
     needs=("broker",),
-    preload=("millstream.registry.api.app", "millstream.registry.tls"),
+    preload=("millstream.registry.api.app",),
     forked=True,
     module="fastapi",
 )

@@ -57,12 +57,6 @@ async def _registry(console: Console) -> dict[str, Any]:
         return {"status": "down", "error": str(error)}
 
 
-@router.get("/metrics")
-async def metrics(request: Request) -> Response:
-    """The console's own, and the cluster as it sees it."""
-    return PlainTextResponse(console_of(request).metrics.render(), media_type=MEDIA_TYPE)
-
-
 @router.get("/metrics/all")
 async def all_metrics(request: Request) -> Response:
     """Those of all services on one page, each sample with its service: one address to scrape. One that is away is left
@@ -116,7 +110,7 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
         services=rows,
         chosen=chosen,
         q=q,
-        samples=[(name, value) for name, _, value in matching[:300]],
+        samples=[(name, _readable(value)) for name, _, value in matching[:300]],
         count=len(matching),
         registry=await _registry(console)
         if console.registry and "registry" not in pages and not part
@@ -140,6 +134,14 @@ async def _ask(url: str) -> tuple[str, str, float]:
         return answer.text[:LARGEST], "", time.perf_counter() - began
     except httpx.HTTPError as error:
         return "", str(error) or type(error).__name__, time.perf_counter() - began
+
+
+def _readable(value: str) -> str:
+    """Without the exponent that Prometheus' format has from a million on."""
+    try:
+        return f"{float(value):.15g}"
+    except ValueError:
+        return value
 
 
 def _value(text: str, *names: str) -> float | None:

@@ -15,24 +15,22 @@ from millstream.registry import errors
 from millstream.registry.api.responses import service_of
 from millstream.registry.commands import Change
 from millstream.registry.election import Identity
+from millstream.registry.registry_config import RegistryConfig
 from millstream.registry.service import NotLeader
 
 log = logging.getLogger(__name__)
 
 FORWARDED = "x-forward"
-POSITION = (
-    "x-millstream-position"  # up to where the leader's state goes, for the instance that passed on a request
-)
+# How far the leader's state goes, for the instance that forwarded a request.
+POSITION = "x-millstream-position"
 PASSED_ON = ("content-type", "accept", "authorization", "x-request-id")
 
 
 class LeaderClient:
     """Requests to the leader. An instance that leads never needs it, so httpx is loaded at the first use."""
 
-    def __init__(self, *, connect: float, read: float, context: Callable[[], ssl.SSLContext | bool]) -> None:
-        self._connect = connect
-        self._read = read
-        self._context = context
+    def __init__(self, config: RegistryConfig) -> None:
+        self._config = config
         self._client: Any = None
 
     async def send(self, method: str, url: str, content: bytes, headers: dict[str, str]) -> Any:
@@ -40,8 +38,13 @@ class LeaderClient:
         import httpx
 
         if self._client is None:
-            timeout = httpx.Timeout(self._read, connect=self._connect)
-            self._client = httpx.AsyncClient(timeout=timeout, verify=self._context())
+            timeout = httpx.Timeout(
+                self._config.value("leader.read.timeout.ms") / 1000,
+                connect=self._config.value("leader.connect.timeout.ms") / 1000,
+            )
+            secure = any(listener.scheme == "https" for listener in self._config.listeners)
+            verify = _tls_context(self._config) if secure else True
+            self._client = httpx.AsyncClient(timeout=timeout, verify=verify)
         try:
             return await self._client.request(method, url, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -50,6 +53,20 @@ class LeaderClient:
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
+
+
+def _tls_context(config: RegistryConfig) -> ssl.SSLContext:
+    """Instances trust each other by the same ssl.* settings with which they serve."""
+    context = ssl.create_default_context()
+    truststore = config.value("ssl.truststore.location")
+    if truststore:
+        context.load_verify_locations(truststore)
+    if not config.value("ssl.endpoint.identification.algorithm"):
+        context.check_hostname = False
+    location = config.value("ssl.keystore.location")
+    if location and str(config.value("ssl.keystore.type")).upper() == "PEM":
+        context.load_cert_chain(location, password=config.secret("ssl.key.password"))
+    return context
 
 
 async def at_leader(

@@ -1,48 +1,38 @@
-"""What the OpenAPI page says about queries, bodies and answers. The resources read requests themselves, so it is told here."""
+"""The proxy's API for the OpenAPI page: queries and bodies by operation."""
 
-from typing import Any
-
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-
-from millstream.rest.api.responses import EMBEDDED, JSON, V2
+from millstream.http.openapi import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    LONG,
+    STRING,
+    ApiDescription,
+    Schema,
+    enum_of,
+    list_of,
+    object_of,
+)
+from millstream.rest.api.responses import EMBEDDED, JSON, V2, is_v3
 from millstream.rest.api.v3_acls import CHOICES, TEXTS
 
-Schema = dict[str, Any]
-STRING: Schema = {"type": "string"}
-INTEGER: Schema = {"type": "integer", "format": "int32"}
-LONG: Schema = {"type": "integer", "format": "int64"}
-BOOLEAN: Schema = {"type": "boolean"}
-ANYTHING: Schema = {}
-
-
-def _object(needed: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    made: Schema = {"type": "object", "properties": properties}
-    return {**made, "required": list(needed)} if needed else made
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-PLACE = _object(("topic", "partition"), topic=STRING, partition=INTEGER)
-PLACES = _object(("partitions",), partitions=_list(PLACE))
-OFFSET = _object(
+PARTITION = object_of(("topic", "partition"), topic=STRING, partition=INTEGER)
+PARTITIONS = object_of(("partitions",), partitions=list_of(PARTITION))
+OFFSET = object_of(
     ("topic", "partition", "offset"), topic=STRING, partition=INTEGER, offset=LONG, metadata=STRING
 )
-MOMENT = _object(("topic", "partition", "timestamp"), topic=STRING, partition=INTEGER, timestamp=STRING)
-RECORDS = _object(
+TIMESTAMP = object_of(("topic", "partition", "timestamp"), topic=STRING, partition=INTEGER, timestamp=STRING)
+RECORDS = object_of(
     ("records",),
-    records=_list(_object(key=ANYTHING, value=ANYTHING, partition=INTEGER)),
+    records=list_of(object_of(key=ANYTHING, value=ANYTHING, partition=INTEGER)),
     key_schema=STRING,
     key_schema_id=INTEGER,
     value_schema=STRING,
     value_schema_id=INTEGER,
 )
-FORM = {"type": "string", "enum": ["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]}
-STRATEGY = {"type": "string", "enum": ["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"]}
-DATA = _object(
-    type=FORM,
+FORMAT = enum_of(("BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"))
+STRATEGY = enum_of(("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"))
+DATA = object_of(
+    type=FORMAT,
     data=ANYTHING,
     subject=STRING,
     subject_name_strategy=STRATEGY,
@@ -50,25 +40,21 @@ DATA = _object(
     schema_version=INTEGER,
     schema=STRING,
 )
-RECORD = _object(
+RECORD = object_of(
     partition_id=INTEGER,
-    headers=_list(_object(("name",), name=STRING, value={"type": "string", "format": "byte"})),
+    headers=list_of(object_of(("name",), name=STRING, value={"type": "string", "format": "byte"})),
     key=DATA,
     value=DATA,
     timestamp={"type": "string", "format": "date-time"},
 )
-ENTRY = _object(("id",), id=STRING, **RECORD["properties"])
-CONFIG = _object(("name",), name=STRING, value=STRING)
-CHANGE = _object(
-    ("name",), name=STRING, value=STRING, operation={"type": "string", "enum": ["SET", "DELETE"]}
-)
-CHANGES = _object(("data",), data=_list(CHANGE), validate_only=BOOLEAN)
-VALUE = _object(value=STRING)
-ACL_CHOICES: dict[str, Schema] = {
-    name: {"type": "string", "enum": list(choices)} for name, choices in CHOICES.items()
-}
+ENTRY = object_of(("id",), id=STRING, **RECORD["properties"])
+CONFIG = object_of(("name",), name=STRING, value=STRING)
+CHANGE = object_of(("name",), name=STRING, value=STRING, operation=enum_of(("SET", "DELETE")))
+CHANGES = object_of(("data",), data=list_of(CHANGE), validate_only=BOOLEAN)
+VALUE = object_of(value=STRING)
+ACL_CHOICES: dict[str, Schema] = {name: enum_of(choices) for name, choices in CHOICES.items()}
 ACL_TEXTS: dict[str, Schema] = dict.fromkeys(TEXTS, STRING)
-ACL = _object((*CHOICES, *TEXTS), **ACL_CHOICES, **ACL_TEXTS)
+ACL = object_of((*CHOICES, *TEXTS), **ACL_CHOICES, **ACL_TEXTS)
 
 QUERIES: dict[str, dict[str, Schema]] = {
     "records": {"timeout": LONG, "max_bytes": LONG},
@@ -81,68 +67,55 @@ BODIES: dict[str, Schema] = {
         "type": "object",
         "properties": {
             "name": STRING,
-            "format": {"type": "string", "enum": ["binary", "json", "avro", "jsonschema", "protobuf"]},
-            "auto.offset.reset": {"type": "string", "enum": ["earliest", "latest", "none"]},
-            "auto.commit.enable": {"type": "string", "enum": ["true", "false"]},
+            "format": enum_of(("binary", "json", "avro", "jsonschema", "protobuf")),
+            "auto.offset.reset": enum_of(("earliest", "latest", "none")),
+            "auto.commit.enable": enum_of(("true", "false")),
             "fetch.min.bytes": INTEGER,
             "consumer.request.timeout.ms": INTEGER,
         },
     },
-    "subscribe": _object(topics=_list(STRING), topic_pattern=STRING),
-    "assign": PLACES,
-    "seek": _object(offsets=_list(OFFSET), timestamps=_list(MOMENT)),
-    "seek_to_beginning": PLACES,
-    "seek_to_end": PLACES,
-    "commit": _object(offsets=_list(OFFSET)),
-    "post_root": _object(),
+    "subscribe": object_of(topics=list_of(STRING), topic_pattern=STRING),
+    "assign": PARTITIONS,
+    "seek": object_of(offsets=list_of(OFFSET), timestamps=list_of(TIMESTAMP)),
+    "seek_to_beginning": PARTITIONS,
+    "seek_to_end": PARTITIONS,
+    "commit": object_of(offsets=list_of(OFFSET)),
+    "post_root": object_of(),
     "produce_records": RECORD,
-    "produce_batch": _object(("entries",), entries=_list(ENTRY)),
-    "create_topic": _object(
+    "produce_batch": object_of(("entries",), entries=list_of(ENTRY)),
+    "create_topic": object_of(
         ("topic_name",),
         topic_name=STRING,
         partitions_count=INTEGER,
         replication_factor=INTEGER,
-        replicas_assignments={"type": "object", "additionalProperties": _list(INTEGER)},
-        configs=_list(CONFIG),
+        replicas_assignments={"type": "object", "additionalProperties": list_of(INTEGER)},
+        configs=list_of(CONFIG),
         validate_only=BOOLEAN,
     ),
-    "add_partitions": _object(("partitions_count",), partitions_count=INTEGER),
+    "add_partitions": object_of(("partitions_count",), partitions_count=INTEGER),
     **dict.fromkeys(("alter_topic_configs", "alter_broker_configs", "alter_cluster_configs"), CHANGES),
     **dict.fromkeys(("set_topic_config", "set_broker_config", "set_cluster_config"), VALUE),
     "create_acl": ACL,
-    "create_acls": _object(("data",), data=_list(ACL)),
+    "create_acls": object_of(("data",), data=list_of(ACL)),
 }
-NOT_NEEDED = ("create", "commit")
-ERROR = _object(("error_code", "message"), error_code={"type": "integer"}, message=STRING)
-
-
-def document(app: FastAPI) -> None:
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _describe(app)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _describe(app: FastAPI) -> dict[str, Any]:
-    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    for path, operations in made["paths"].items():
-        own = JSON if path.startswith("/v3") else V2
-        for operation in operations.values():
-            name = operation["summary"].lower().replace(" ", "_")  # FastAPI makes it of the function's name
-            parameters = operation.setdefault("parameters", [])
-            for key, schema in QUERIES.get(name, {}).items():
-                parameters.append({"name": key, "in": "query", "required": False, "schema": schema})
-            if name in BODIES:
-                kinds = EMBEDDED if name in ("produce", "produce_to_partition") else (own,)
-                content = {kind: {"schema": BODIES[name]} for kind in kinds}
-                operation["requestBody"] = {"required": name not in NOT_NEEDED, "content": content}
-            done = operation["responses"].get("200", {"description": "Done"})
-            error = {"schema": {"$ref": "#/components/schemas/Error"}}
-            operation["responses"] = {
-                "200": {"description": done["description"], "content": {own: {}}},
-                "default": {"description": "Refused", "content": {own: error}},
-            }
-    made.setdefault("components", {}).setdefault("schemas", {})["Error"] = ERROR
-    return made
+API = ApiDescription(
+    summary="Confluent's REST Proxy API, versions 2 and 3.",
+    tags=(
+        "v2 records",
+        "v2 topics",
+        "v2 consumers",
+        "v3 records",
+        "v3 clusters",
+        "v3 topics",
+        "v3 configs",
+        "v3 consumer groups",
+        "v3 ACLs",
+    ),
+    queries=QUERIES,
+    bodies=BODIES,
+    media_type=lambda path: JSON if is_v3(path) else V2,
+    request_types=lambda operation, media_type: (
+        EMBEDDED if operation in ("produce", "produce_to_partition") else (media_type,)
+    ),
+    optional_bodies=frozenset({"create", "commit"}),
+)

@@ -27,6 +27,10 @@ _HOST = re.compile(r"[A-Za-z0-9._~\-\[\]:]{1,255}")
 DATA_REQUIRED = "Request body is empty. Data is required."
 
 
+def is_v3(path: str) -> bool:
+    return path.startswith("/v3/") or path == "/v3"
+
+
 def service_of(request: Request) -> RestService:
     service: RestService = request.app.state.service
     return service

@@ -8,8 +8,8 @@ import orjson
 from confluent_kafka import Message
 from fastapi import APIRouter, Request, Response
 
+from millstream.http.negotiation import preferred
 from millstream.rest import errors
-from millstream.rest.api.middleware import ANY, ranked
 from millstream.rest.api.responses import (
     EMBEDDED,
     JSON,
@@ -230,14 +230,11 @@ async def records(group: str, instance: str, request: Request) -> Response:
 def _media_type(request: Request, instance: Instance) -> str:
     """The type of the answer. A client that names a format has to name that of the instance."""
     own = TYPES[instance.options.form]
-    for wanted in ranked(request.headers.get("accept", "")) or ["*/*"]:
-        if wanted in ANY:
-            return own
-        if wanted in (own, JSON):
-            return wanted
-        if wanted == V2 and instance.options.form == "BINARY":
-            return V2
-    raise errors.format_mismatch()
+    offered = (own, JSON, V2) if instance.options.form == "BINARY" else (own, JSON)
+    chosen = preferred(",".join(request.headers.getlist("accept")), offered, own)
+    if chosen is None:
+        raise errors.format_mismatch()
+    return chosen
 
 
 async def _render_by_schema(messages: list[Message], schemas: Schemas) -> tuple[bytes, int]:

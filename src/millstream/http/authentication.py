@@ -4,7 +4,7 @@
     bob: MD5:5ebe2294ecd0e0f08eab7690d2a6ee69, developer
     carol: {SHA256}2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b, readonly
 
-A user with only read-only roles may ask anything and change nothing; the service says which requests only ask.
+A user who has only read-only roles may read everything and change nothing; the service says which requests only read.
 """
 
 import base64
@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.http.bodies import refuse
-from millstream.http.service_config import HttpSettings
+from millstream.http.service_config import ServiceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,14 @@ class User:
     roles: frozenset[str]
 
     def accepts(self, password: str) -> bool:
-        kind, given = self.password, password
-        if kind.startswith("MD5:"):
-            kind, given = kind[4:].lower(), hashlib.md5(password.encode(), usedforsecurity=False).hexdigest()
-        elif kind.startswith("{SHA256}"):
-            kind, given = kind[8:].lower(), hashlib.sha256(password.encode()).hexdigest()
-        return hmac.compare_digest(kind.encode(), given.encode())
+        stored, given = self.password, password
+        if stored.startswith("MD5:"):
+            stored = stored[4:].lower()
+            given = hashlib.md5(password.encode(), usedforsecurity=False).hexdigest()
+        elif stored.startswith("{SHA256}"):
+            stored = stored[8:].lower()
+            given = hashlib.sha256(password.encode()).hexdigest()
+        return hmac.compare_digest(stored.encode(), given.encode())
 
 
 def read_users(path: str) -> dict[str, User]:
@@ -45,7 +47,7 @@ def read_users(path: str) -> dict[str, User]:
             if not line or line.startswith(("#", "!")):
                 continue
             name, colon, rest = line.partition(":")
-            password, *roles = (part.strip() for part in rest.split(","))
+            password, *roles = (item.strip() for item in rest.split(","))
             if not colon or not name.strip() or not password:
                 raise ValueError(f"{path}, line {number}: expected `name: password,role,...`")
             users[name.strip()] = User(name.strip(), password, frozenset(filter(None, roles)))
@@ -53,7 +55,7 @@ def read_users(path: str) -> dict[str, User]:
 
 
 class BasicAuthentication:
-    """Around the application. Lets pass who may, answers the others 401 or 403."""
+    """Around the application: 401 without a known user, 403 for one who may not."""
 
     def __init__(
         self,
@@ -108,11 +110,11 @@ class BasicAuthentication:
 
 
 def protected(
-    app: ASGIApp, settings: HttpSettings, reads_only: Callable[[str, str], bool], media_type: str
+    app: ASGIApp, config: ServiceConfig, reads_only: Callable[[str, str], bool], media_type: str
 ) -> ASGIApp:
-    """The application with the users, and the pages of other sites, that the settings let in."""
-    if str(settings.value("authentication.method")).upper() == "BASIC":
-        path = settings.value("authentication.user.file")
+    """The application behind the users, and the origins of web pages (CORS), that the configuration allows."""
+    if str(config.value("authentication.method")).upper() == "BASIC":
+        path = config.value("authentication.user.file")
         if not path:
             raise ValueError("authentication.method=BASIC needs authentication.user.file")
         app = BasicAuthentication(
@@ -120,18 +122,18 @@ def protected(
             read_users(path),
             reads_only=reads_only,
             media_type=media_type,
-            realm=settings.value("authentication.realm"),
-            roles=settings.value("authentication.roles"),
-            read_only_roles=settings.value("authentication.readonly.roles"),
-            open_paths=settings.value("authentication.skip.paths"),
+            realm=config.value("authentication.realm"),
+            roles=config.value("authentication.roles"),
+            read_only_roles=config.value("authentication.readonly.roles"),
+            open_paths=config.value("authentication.skip.paths"),
         )
-    origins = str(settings.value("access.control.allow.origin"))
+    origins = str(config.value("access.control.allow.origin"))
     if origins:
-        methods = str(settings.value("access.control.allow.methods")) or "GET,POST,PUT,DELETE,OPTIONS,HEAD"
+        methods = str(config.value("access.control.allow.methods")) or "GET,POST,PUT,DELETE,OPTIONS,HEAD"
         app = CORSMiddleware(
             app,
-            allow_origins=[one.strip() for one in origins.split(",")],
-            allow_methods=[one.strip() for one in methods.split(",")],
+            allow_origins=[origin.strip() for origin in origins.split(",")],
+            allow_methods=[method.strip() for method in methods.split(",")],
             allow_headers=["*"],
         )
     return app
