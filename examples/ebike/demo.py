@@ -35,7 +35,7 @@ from millstream.client import ClientConfig, Cluster, Fetcher, visible_batches  #
 from millstream.client.fetch import next_offset  # noqa: E402
 from millstream.spark.runner.java import java_problem  # noqa: E402
 from millstream.spark.runner.status_records import ENDED, FAILED, RUNNING, Status  # noqa: E402
-from millstream.spark.runner.status_topic import Book  # noqa: E402
+from millstream.spark.runner.status_topic import StatusTopic  # noqa: E402
 from millstream.streams.runtime import Streams  # noqa: E402
 from millstream.testing import Broker  # noqa: E402
 from millstream.wire.errors import KafkaError  # noqa: E402
@@ -84,10 +84,10 @@ class Watch(threading.Thread):
                 self._end.wait(0.2)  # the broker is away; it comes back
 
     def _follow(self) -> None:
-        with Book(self._config) as book, Cluster(self._config) as cluster:
-            self.status = book.read_all().get(NAME, self.status)
+        with StatusTopic(self._config) as status_topic, Cluster(self._config) as cluster:
+            self.status = status_topic.read_all().get(NAME, self.status)
             while not self._end.is_set():
-                for about in book.follow(300):
+                for about in status_topic.poll(300):
                     if isinstance(about, Status) and about.pipeline == NAME:
                         self.status = about
                 for answer in Fetcher(cluster).poll({(BY_STAGE, 0): self._at}, 50):

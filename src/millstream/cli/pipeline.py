@@ -18,7 +18,7 @@ from millstream.cli.output import print_json, print_table, print_yaml
 if TYPE_CHECKING:
     from millstream.client import ClientConfig
     from millstream.spark.runner.status_records import Status
-    from millstream.spark.runner.status_topic import Book
+    from millstream.spark.runner.status_topic import StatusTopic
 
 STYLES = ("table", "json", "yaml")
 DEFAULT_SERVERS = "127.0.0.1:9092"
@@ -94,8 +94,8 @@ def list_all(
 ) -> int:
     """All pipelines and their progress."""
     _check_style(output)
-    with _book(bootstrap_server, command_config) as book:
-        return _list(book, output)
+    with _status_topic(bootstrap_server, command_config) as status_topic:
+        return _list(status_topic, output)
 
 
 def describe(
@@ -103,8 +103,8 @@ def describe(
 ) -> int:
     """Everything about one pipeline."""
     _check_style(output)
-    with _book(bootstrap_server, command_config) as book:
-        return _describe(_known(book, name), output)
+    with _status_topic(bootstrap_server, command_config) as status_topic:
+        return _describe(_known(status_topic, name), output)
 
 
 def stop(
@@ -116,14 +116,14 @@ def stop(
     ] = 60.0,
 ) -> int:
     """Ask a pipeline to finish its batches and stop, and wait until it has."""
-    with _book(bootstrap_server, command_config) as book:
-        return _stop(book, _known(book, name), timeout)
+    with _status_topic(bootstrap_server, command_config) as status_topic:
+        return _stop(status_topic, _known(status_topic, name), timeout)
 
 
 def forget(name: Name, bootstrap_server: Bootstrap = "", command_config: CommandConfig = "") -> int:
     """Remove a pipeline that has ended from the list. Its checkpoint stays."""
-    with _book(bootstrap_server, command_config) as book:
-        return _forget(book, _known(book, name))
+    with _status_topic(bootstrap_server, command_config) as status_topic:
+        return _forget(status_topic, _known(status_topic, name))
 
 
 SUBCOMMANDS: dict[str, Callable[..., int]] = {
@@ -152,14 +152,14 @@ def _cluster(servers: str, command_config: str) -> "tuple[str, ClientConfig, str
         raise UsageError(str(error)) from None
 
 
-def _book(servers: str, command_config: str) -> "Book":
-    from millstream.spark.runner.status_topic import Book
+def _status_topic(servers: str, command_config: str) -> "StatusTopic":
+    from millstream.spark.runner.status_topic import StatusTopic
 
-    return Book(_cluster(servers, command_config)[1])
+    return StatusTopic(_cluster(servers, command_config)[1])
 
 
-def _known(book: "Book", name: str) -> "Status":
-    status = book.read_all().get(name)
+def _known(status_topic: "StatusTopic", name: str) -> "Status":
+    status = status_topic.read_all().get(name)
     if status is None:
         raise CommandFailed(f"there is no pipeline {name}; see millstream pipeline list")
     return status
@@ -187,12 +187,12 @@ def _run(**given: Any) -> int:
         raise CommandFailed(error.message) from None
 
 
-def _list(book: "Book", output: str) -> int:
+def _list(status_topic: "StatusTopic", output: str) -> int:
     from dataclasses import asdict
 
     from millstream.spark.runner.screen import COLUMNS, rows
 
-    found = sorted(book.read_all().values(), key=lambda status: status.pipeline)
+    found = sorted(status_topic.read_all().values(), key=lambda status: status.pipeline)
     now = _now()
     if output == "table":
         print_table(COLUMNS, [row for status in found for row in rows(status, now)])
@@ -237,7 +237,7 @@ def _describe(status: "Status", output: str) -> int:
     return 0
 
 
-def _stop(book: "Book", status: "Status", timeout: float) -> int:
+def _stop(status_topic: "StatusTopic", status: "Status", timeout: float) -> int:
     from millstream.spark.runner.status_records import ENDED, Command, Status
 
     state = status.shown_state(_now())
@@ -249,22 +249,22 @@ def _stop(book: "Book", status: "Status", timeout: float) -> int:
             f"pipeline {status.pipeline} has not been heard of since {_time(status.updated)} (process {status.pid} on "
             f"{status.host}): it was killed, or its brokers are away"
         )
-    book.command(Command(status.pipeline, "stop", status.run, _now()))
+    status_topic.send(Command(status.pipeline, "stop", status.run, _now()))
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        for about in book.follow(500):
+        for about in status_topic.poll(500):
             if isinstance(about, Status) and about.run == status.run and about.state in ENDED:
                 print(f"Pipeline {status.pipeline} {about.state}.")
                 return 0
     raise CommandFailed(f"pipeline {status.pipeline} has not stopped after {timeout:.0f} s; it was asked to")
 
 
-def _forget(book: "Book", status: "Status") -> int:
+def _forget(status_topic: "StatusTopic", status: "Status") -> int:
     from millstream.spark.runner.status_records import ENDED
 
     if status.shown_state(_now()) not in (*ENDED, "lost"):
         raise CommandFailed(f"pipeline {status.pipeline} is {status.state}; stop it first")
-    book.forget(status.pipeline)
+    status_topic.forget(status.pipeline)
     print(f"Pipeline {status.pipeline} forgotten. Its checkpoint {status.checkpoint} is still there.")
     return 0
 

@@ -299,8 +299,8 @@ def test_members_of_like_types_are_those_that_were_written() -> None:
     written = [("int", 5), ("long", 5), ("long", 2**40), ("float", 0.5), ("double", 0.5), ("double", 0.1)]
     decoded = decode_avro(schema, [avro_body(schema, {"u": one}) for one in [*written, ("string", "s")]])
     members = [{k: v for k, v in row["u"].items() if v is not None} for row in decoded.array.to_pylist()]
-    place = {"int": "member0", "long": "member1", "float": "member2", "double": "member3"}
-    assert members == [{place[kind]: value} for kind, value in written] + [{"member4": "s"}]
+    position = {"int": "member0", "long": "member1", "float": "member2", "double": "member3"}
+    assert members == [{position[kind]: value} for kind, value in written] + [{"member4": "s"}]
 
 
 def test_members_hold_their_values_exactly_when_read_by_another_schema() -> None:

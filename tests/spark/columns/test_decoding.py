@@ -17,7 +17,9 @@ SCHEMA = json.dumps(record(("a", "int")))
 
 def decoder(monkeypatch: pytest.MonkeyPatch, schemas: dict[int, str], corrupt: str | None) -> BatchDecoder:
     made = BatchDecoder(Reading(Access("http://127.0.0.1:1"), Reader("AVRO", SCHEMA), corrupt=corrupt))
-    monkeypatch.setattr(made, "_written_by", lambda place: RegisteredSchema(place, "AVRO", schemas[place]))
+    monkeypatch.setattr(
+        made, "_written_by", lambda schema_id: RegisteredSchema(schema_id, "AVRO", schemas[schema_id])
+    )
     return made
 
 

@@ -39,7 +39,7 @@ def test_ids_guids_nulls_and_what_is_none_of_them() -> None:
     ]
     cut = frames(pa.array(values, pa.binary()))
     assert cut.schema.tolist() == [7, NULL, UNFRAMED, UNFRAMED, UNFRAMED, 2**31, -10, UNFRAMED]
-    assert cut.place(-10) == str(GUID)
+    assert cut.schema_id(-10) == str(GUID)
     bodies = [cut.data[start:end].tobytes() for start, end in zip(cut.starts, cut.ends, strict=True)]
     assert (bodies[0], bodies[5], bodies[6]) == (b"seven", b"", b"g")
 

@@ -11,8 +11,8 @@ from millstream.client import ClientConfig
 from millstream.spark.runner.client_options import options_of
 from millstream.spark.runner.pipeline_file import App
 from millstream.spark.runner.run import Options, _Process
-from millstream.spark.sink.write_options import settings_of
-from millstream.spark.source.read_options import parse
+from millstream.spark.sink.write_options import parse_write_options
+from millstream.spark.source.read_options import parse_read_options
 
 SERVERS = "host:1"
 SASL = {
@@ -55,9 +55,9 @@ def test_the_same_client(properties: dict[str, str], tmp_path: Path, monkeypatch
     absolute = {n: str(tmp_path / v) if n.endswith("location") else v for n, v in properties.items()}
     wanted = ClientConfig.of(SERVERS, {**absolute, "client.id": "x"})
     options = {"kafka.bootstrap.servers": SERVERS, **options_of(ClientConfig.of(SERVERS, properties))}
-    source = parse({**options, "subscribe": "t", "kafka.client.id": "x"}, True)
+    source = parse_read_options({**options, "subscribe": "t", "kafka.client.id": "x"}, True)
     assert source.client == wanted
-    sink = settings_of(
+    sink = parse_write_options(
         {**options, "topic": "t", "kafka.client.id": "x", "kafka.default.api.timeout.ms": "60000"},
         StructType([StructField("value", StringType())]),
     )

@@ -78,14 +78,14 @@ def test_the_runner_commits_with_each_report(coordinator: Coordinator) -> None:
     coordinator.problem = REFUSED
     published: list[Status] = []
     notes: list[str] = []
-    book: Any = SimpleNamespace(
+    status_topic: Any = SimpleNamespace(
         groups=GroupOffsets(None),  # type: ignore[arg-type]
         ends_of=lambda offsets: {("a", 0): 9, ("a", 1): 0},
         publish=published.append,
     )
     screen: Any = SimpleNamespace(note=notes.append)
     options = Options([], "h:1", ClientConfig.of("h:1"))
-    _Process(options, {}, book, screen)._publish(status(5))
+    _Process(options, {}, status_topic, screen)._publish(status(5))
     assert [one.queries[0].lag for one in published] == [4]
     assert [group for group, _ in coordinator.committed] == ["pipeline-p", "pipeline-p:q"]
     assert notes[0] == "Pipeline p: its lag does not show as group pipeline-p: not allowed"

@@ -15,7 +15,7 @@ import pytest
 from millstream.client import ClientConfig, Cluster, Fetcher, Producer, visible_batches
 from millstream.client.groups import Committed, Groups
 from millstream.spark.runner.status_records import FAILED, FINISHED, RUNNING, STOPPED, Status
-from millstream.spark.runner.status_topic import Book
+from millstream.spark.runner.status_topic import StatusTopic
 from millstream.wire.records import Record, iter_records
 
 PATIENCE = 200  # seconds; on a busy machine Spark needs a minute to start
@@ -54,13 +54,13 @@ def running(broker: str, app: Path, folder: Path, *words: str) -> Iterator[subpr
         process.wait()
 
 
-def wait_for(book: Book, pipeline: str, fits: Callable[[Status], Any]) -> Status:
+def wait_for(status_topic: StatusTopic, pipeline: str, fits: Callable[[Status], Any]) -> Status:
     deadline = time.monotonic() + PATIENCE
-    found = book.read_all().get(pipeline)
+    found = status_topic.read_all().get(pipeline)
     while time.monotonic() < deadline:
         if found is not None and fits(found):
             return found
-        for about in book.follow(500):
+        for about in status_topic.poll(500):
             if isinstance(about, Status) and about.pipeline == pipeline:
                 found = about
     raise AssertionError(f"not in time; last: {found}")
@@ -90,11 +90,11 @@ def test_run_stop_resume(
     folder = tmp_path / "pipelines"
     producer.send(source, 0, [Record(0, 0, None, b"one"), Record(0, 0, None, b"two")])
 
-    with Book(ClientConfig.of(broker)) as book:
+    with StatusTopic(ClientConfig.of(broker)) as status_topic:
         # Until told to stop, by the topic.
         with running(broker, app, folder, *settings) as process:
             status = wait_for(
-                book, name, lambda s: s.state == RUNNING and s.queries and s.queries[0].rows == 2
+                status_topic, name, lambda s: s.state == RUNNING and s.queries and s.queries[0].rows == 2
             )
             query = status.queries[0]
             assert (query.name, query.batch, query.lag) == (name, 0, 0)
@@ -110,14 +110,14 @@ def test_run_stop_resume(
             assert process.wait(PATIENCE) == 0
             assert process.stdout is not None
             assert f"Pipeline {name} stopped, 2 rows read." in process.stdout.read()
-        assert book.read_all()[name].state == STOPPED
+        assert status_topic.read_all()[name].state == STOPPED
         assert Groups(cluster).committed(f"pipeline-{name}") == {(source, 0): Committed(2, -1, "")}
 
         # What came meanwhile is processed after a start from the same checkpoint, and nothing twice.
         producer.send(source, 0, [Record(0, 0, None, b"three")])
         with running(broker, app, folder, *settings, "--available-now") as process:
             assert process.wait(PATIENCE) == 0
-        status = book.read_all()[name]
+        status = status_topic.read_all()[name]
         assert status.state == FINISHED and status.queries[0].rows == 1
     assert values(cluster, target) == [b"ONE", b"TWO", b"THREE"]
     described = tool(broker, "describe", name).stdout
@@ -133,15 +133,15 @@ def test_sigterm_is_a_graceful_stop(
     source, target = new_topic(1), new_topic(1)
     Producer(cluster).send(source, 0, [Record(0, 0, None, b"one")])
     with (
-        Book(ClientConfig.of(broker)) as book,
+        StatusTopic(ClientConfig.of(broker)) as status_topic,
         running(
             broker, app, tmp_path / "p", "--name", name, "--set", f"from={source}", "--set", f"to={target}"
         ) as process,
     ):
-        wait_for(book, name, lambda s: s.queries and s.queries[0].rows == 1)
+        wait_for(status_topic, name, lambda s: s.queries and s.queries[0].rows == 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-        assert book.read_all()[name].state == STOPPED
+        assert status_topic.read_all()[name].state == STOPPED
 
 
 def test_mistakes_are_one_line(broker: str, app: Path, name: str, tmp_path: Path) -> None:
@@ -161,6 +161,6 @@ def test_mistakes_are_one_line(broker: str, app: Path, name: str, tmp_path: Path
         said = process.stdout.read()
     assert f"pipeline {name} failed: " in said and f"'{name}'" in said
     assert "Traceback" not in said and "\tat " not in said
-    with Book(ClientConfig.of(broker)) as book:
-        status = book.read_all()[name]
+    with StatusTopic(ClientConfig.of(broker)) as status_topic:
+        status = status_topic.read_all()[name]
     assert status.state == FAILED and status.last_error

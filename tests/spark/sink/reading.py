@@ -14,24 +14,32 @@ def records_of(
 ) -> dict[int, list[Record]]:
     """All records by partition. `settled` waits a little for transactions to end; else, up to where a reader gets now."""
     cluster.refresh([topic])
-    places = [(topic, number) for number in cluster.topic(topic).partitions]
+    topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
     at = {
-        place: found.offset for place, found in list_offsets(cluster, dict.fromkeys(places, EARLIEST)).items()
+        topic_partition: found.offset
+        for topic_partition, found in list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST)).items()
     }
     deadline = time.monotonic() + SETTLING * settled
     while True:
-        ends = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=read_committed)
-        if ends == list_offsets(cluster, dict.fromkeys(places, LATEST)) or time.monotonic() >= deadline:
+        ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=read_committed)
+        if (
+            ends == list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
+            or time.monotonic() >= deadline
+        ):
             break
         time.sleep(0.02)
-    found: dict[int, list[Record]] = {number: [] for _, number in places}
+    found: dict[int, list[Record]] = {number: [] for _, number in topic_partitions}
     fetcher = Fetcher(cluster, read_committed=read_committed)
-    while left := {place: offset for place, offset in at.items() if offset < ends[place].offset}:
+    while left := {
+        topic_partition: offset
+        for topic_partition, offset in at.items()
+        if offset < ends[topic_partition].offset
+    }:
         for answer in fetcher.poll(left):
-            place = (answer.topic, answer.partition)
-            for _, batch in visible_batches(answer, at[place], read_committed):
-                found[answer.partition] += [r for r in iter_records(batch) if at[place] <= r.offset]
-            at[place] = next_offset(answer, at[place])
+            topic_partition = (answer.topic, answer.partition)
+            for _, batch in visible_batches(answer, at[topic_partition], read_committed):
+                found[answer.partition] += [r for r in iter_records(batch) if at[topic_partition] <= r.offset]
+            at[topic_partition] = next_offset(answer, at[topic_partition])
     return found
 
 

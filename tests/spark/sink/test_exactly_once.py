@@ -12,7 +12,7 @@ from millstream.spark.errors import PipelineError
 from millstream.spark.sink import exactly_once
 from millstream.spark.sink.exactly_once import ExactlyOnceWriter
 from millstream.spark.sink.task import Task
-from millstream.spark.sink.write_options import settings_of
+from millstream.spark.sink.write_options import parse_write_options
 from tests.spark.sink.reading import values_of
 
 SCHEMA = StructType().add("key", "string").add("value", "string")
@@ -23,7 +23,7 @@ class Query:
 
     def __init__(self, broker, topic, monkeypatch, run="run 1", query=None):
         options = {"kafka.bootstrap.servers": broker, "topic": topic, "delivery": "exactly_once"}
-        self.writer = ExactlyOnceWriter(settings_of(options, SCHEMA))
+        self.writer = ExactlyOnceWriter(parse_write_options(options, SCHEMA))
         self.id = query or str(uuid.uuid4())
         self.run = run
         self._patch = monkeypatch
@@ -172,11 +172,13 @@ def test_a_stopped_query_leaves_nothing_open(query, seen, cluster, topic, tmp_pa
     from millstream.client import LATEST, list_offsets
 
     (tmp_path / "metadata").write_text(json.dumps({"id": query.id}))
-    query.writer.settings = replace(query.writer.settings, checkpoint=str(tmp_path))
+    query.writer.options = replace(query.writer.options, checkpoint=str(tmp_path))
     query.task(0, 0, ["a"])
     query.abort(0, None, None)
-    places = dict.fromkeys([(topic, 0), (topic, 1)], LATEST)
-    assert list_offsets(cluster, places, read_committed=True) == list_offsets(cluster, places)
+    topic_partitions = dict.fromkeys([(topic, 0), (topic, 1)], LATEST)
+    assert list_offsets(cluster, topic_partitions, read_committed=True) == list_offsets(
+        cluster, topic_partitions
+    )
     later = query.again()
     later.commit(0, later.task(0, 0, ["a"]), later.task(0, 1, ["b"]))
     assert seen() == ["a", "b"]
@@ -225,7 +227,7 @@ def test_adaptive_execution_is_refused(query):
 
 
 def test_a_transaction_that_took_too_long(query, seen, broker, topic, monkeypatch):
-    query.writer.settings = replace(query.writer.settings, transaction_timeout_ms=10**9)
+    query.writer.options = replace(query.writer.options, transaction_timeout_ms=10**9)
     with pytest.raises(Exception, match=r"(?i)timeout"):
         query.task(0, 0, ["a"])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,11 +10,12 @@ from millstream.client import Unreachable
 from millstream.client.cluster import Partition, Topic
 from millstream.client.messages import NO_ID
 from millstream.client.offsets import EARLIEST, Offset
+from millstream.spark.clusters import SharedCluster
 from millstream.spark.errors import OptionError, PipelineError
 from millstream.spark.source import offsets, stream
 from millstream.spark.source.offsets import Source
 from millstream.spark.source.plan import Range
-from millstream.spark.source.read_options import SourceSettings, parse
+from millstream.spark.source.read_options import ReadOptions, parse_read_options
 from millstream.spark.source.task import TaskReader
 from millstream.wire.arrow import Columns
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -53,8 +54,8 @@ class Answers:
     ) -> dict[TopicPartition, Offset]:
         ends = {t: self.short.pop(0) if self.short and self.ends[t] else end for t, end in self.ends.items()}
         return {
-            place: Offset(0 if moment == EARLIEST else ends[place[0]], -1, -1)
-            for place, moment in wanted.items()
+            topic_partition: Offset(0 if moment == EARLIEST else ends[topic_partition[0]], -1, -1)
+            for topic_partition, moment in wanted.items()
         }
 
 
@@ -62,16 +63,17 @@ class Answers:
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     made = Answers({"t": 5, "u": 5})
     monkeypatch.setattr(offsets, "list_offsets", made.list_offsets)
-    monkeypatch.setattr(stream, "patient_cluster", lambda config: made)
-    monkeypatch.setattr(stream, "cluster", lambda config: made)
+    shared = SharedCluster(cast("Any", made))
+    monkeypatch.setattr(stream, "shared_cluster", lambda config: shared)
+    monkeypatch.setattr(SharedCluster, "wait_until_reachable", lambda self: self)
     return made
 
 
-def settings(**options: str) -> SourceSettings:
+def settings(**options: str) -> ReadOptions:
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t,u", "fetchoffset.retryintervalms": "0"}
     if "subscribepattern" in options:
         del given["subscribe"]
-    return parse(given | options, True)
+    return parse_read_options(given | options, True)
 
 
 def source(answers: Any, **options: str) -> Source:
@@ -81,7 +83,7 @@ def source(answers: Any, **options: str) -> Source:
 @pytest.mark.parametrize("trouble", [UNKNOWN, NO_LEADER])
 def test_a_topic_that_is_missing_once(answers: Answers, trouble: KafkaError) -> None:
     answers.troubles = [{"t": trouble}, {"u": trouble}]
-    assert source(answers).places() == [("t", 0), ("u", 0)]
+    assert source(answers).topic_partitions() == [("t", 0), ("u", 0)]
     assert answers.asked == 3
 
 
@@ -89,14 +91,14 @@ def test_a_topic_that_is_missing_once(answers: Answers, trouble: KafkaError) -> 
 def test_a_topic_that_stays_missing(answers: Answers, trouble: KafkaError) -> None:
     answers.troubles = [{"t": trouble}] * 3
     with pytest.raises((OptionError, KafkaError), match=r"topic 't' of option 'subscribe'|no leader"):
-        source(answers, **{"fetchoffset.numretries": "2"}).places()
+        source(answers, **{"fetchoffset.numretries": "2"}).topic_partitions()
     assert answers.asked == 2
 
 
 def test_a_broker_that_is_away_has_been_waited_for_already(answers: Answers) -> None:
     answers.troubles = [{"t": Unreachable("away")}] * 3
     with pytest.raises(Unreachable):
-        source(answers).places()
+        source(answers).topic_partitions()
     assert answers.asked == 1
 
 
@@ -111,8 +113,11 @@ def test_an_end_before_what_was_read(answers: Answers) -> None:
 
 def test_a_pattern_fits_any_part_of_a_name(answers: Answers) -> None:
     answers.ends = dict.fromkeys(("orders", "my-orders.v1", "order"), 1)
-    assert [t for t, _ in source(answers, subscribepattern="orders").places()] == ["my-orders.v1", "orders"]
-    assert [t for t, _ in source(answers, subscribepattern="^orders$").places()] == ["orders"]
+    assert [t for t, _ in source(answers, subscribepattern="orders").topic_partitions()] == [
+        "my-orders.v1",
+        "orders",
+    ]
+    assert [t for t, _ in source(answers, subscribepattern="^orders$").topic_partitions()] == ["orders"]
 
 
 def test_a_stream_whose_topic_is_missing_once(answers: Answers) -> None:
@@ -161,7 +166,7 @@ class TaskAnswers(Answers):
 
         return Retry()
 
-    def by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    def by_leader(self, topic_partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         raise UNKNOWN if self.asked < 3 else RuntimeError("read on")
 
 
@@ -182,8 +187,8 @@ def test_a_task_whose_topic_is_missing_once() -> None:
 
 def test_out_of_range_by_a_broker_that_did_not_know_better(answers: Answers) -> None:
     reader = task(TaskAnswers({"t": 5}))
-    reader._out_of_range(("t", 0))
+    reader._out_of_range(TopicPartition("t", 0))
     assert ("t", 0) in reader._open
     answers.ends["t"] = -1  # ends before where it is to be read
     with pytest.raises(PipelineError, match="offset 0 of partition t-0 is gone"):
-        reader._out_of_range(("t", 0))
+        reader._out_of_range(TopicPartition("t", 0))

@@ -45,16 +45,16 @@ def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
 
 
 @given(sizes, st.integers(1, 100_000))
-def test_a_share_is_within_the_limit_and_fair(of: list[int], most: int) -> None:
+def test_a_share_is_within_the_limit_and_fair(of: list[int], max_offsets: int) -> None:
     ranges = made(of)
-    shared = share(ranges, most)
+    shared = share(ranges, max_offsets)
     total = sum(r.size for r in shared)
-    assert total == min(most, sum(of))
+    assert total == min(max_offsets, sum(of))
     whole = {(r.topic, r.partition): r for r in ranges}
     for r in shared:
         assert r.first == whole[r.topic, r.partition].first
         assert r.until <= whole[r.topic, r.partition].until
-    if most >= len(ranges):
+    if max_offsets >= len(ranges):
         assert len(shared) == len(ranges)  # nobody starves
 
 

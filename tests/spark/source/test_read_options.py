@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from millstream.spark.errors import OptionError, explain
-from millstream.spark.source.read_options import LATEST, OFFSETS, TIMESTAMP, parse
+from millstream.spark.source.read_options import LATEST, OFFSETS, TIMESTAMP, parse_read_options
 
 GOOD = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
@@ -63,7 +63,7 @@ GOOD = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 )
 def test_mistakes(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse(options, None)
+        parse_read_options(options, None)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert explain(caught.value) == caught.value.message
@@ -71,18 +71,18 @@ def test_mistakes(options: dict[str, str], said: str) -> None:
 
 def test_options_of_the_other_kind_of_read() -> None:
     with pytest.raises(OptionError, match="'commitOffsets' is only for a stream"):
-        parse(GOOD | {"commitoffsets": "false"}, streaming=False)
+        parse_read_options(GOOD | {"commitoffsets": "false"}, streaming=False)
     with pytest.raises(OptionError, match="'endingOffsets' is only for a batch read"):
-        parse(GOOD | {"endingoffsets": "latest"}, streaming=True)
+        parse_read_options(GOOD | {"endingoffsets": "latest"}, streaming=True)
     for latest in ("latest", '{"t":{"0":-1}}'):
         with pytest.raises(OptionError, match="cannot be latest in a batch read"):
-            parse(GOOD | {"startingoffsets": latest}, streaming=False)
+            parse_read_options(GOOD | {"startingoffsets": latest}, streaming=False)
 
 
 def test_triggers_mean_nothing_in_a_batch_read(capsys: pytest.CaptureFixture[str]) -> None:
     """Spark's source warns and goes on, whatever the values are."""
     options = {"maxOffsetsPerTrigger": "5", "minoffsetspertrigger": "7", "maxTriggerDelay": "1m"}
-    settings = parse(GOOD | options, streaming=False)
+    settings = parse_read_options(GOOD | options, streaming=False)
     assert (settings.max_offsets, settings.min_offsets) == (None, None)
     said = capsys.readouterr().err.splitlines()
     assert [line.split("'")[1] for line in said] == [
@@ -112,13 +112,13 @@ def test_triggers_mean_nothing_in_a_batch_read(capsys: pytest.CaptureFixture[str
 )
 def test_an_end_before_the_start(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse(GOOD | {"failondataloss": "false"} | options, streaming=False)
+        parse_read_options(GOOD | {"failondataloss": "false"} | options, streaming=False)
     assert caught.value.message == said
 
 
 def test_an_end_that_is_not_before_the_start() -> None:
     for start, end in ((-2, 8), (9, -1), (8, 8)):
-        parse(
+        parse_read_options(
             GOOD | {"startingoffsets": f'{{"t":{{"0":{start}}}}}', "endingoffsets": f'{{"t":{{"0":{end}}}}}'},
             streaming=False,
         )
@@ -126,16 +126,21 @@ def test_an_end_that_is_not_before_the_start() -> None:
 
 def test_timestamps_win_over_offsets() -> None:
     options = GOOD | {"startingoffsets": '{"t":{"0":3}}'}
-    assert parse(options, True).start.kind == OFFSETS
+    assert parse_read_options(options, True).start.kind == OFFSETS
     options |= {"startingoffsetsbytimestamp": '{"t":{"0":1700000000000}}'}
-    assert parse(options, True).start.per_place == {("t", 0): 1700000000000}
+    assert parse_read_options(options, True).start.per_partition == {("t", 0): 1700000000000}
     options |= {"startingtimestamp": "5"}
-    assert (parse(options, True).start.kind, parse(options, True).start.moment) == (TIMESTAMP, 5)
-    assert parse(options, True).end.kind == LATEST
+    assert (parse_read_options(options, True).start.kind, parse_read_options(options, True).start.moment) == (
+        TIMESTAMP,
+        5,
+    )
+    assert parse_read_options(options, True).end.kind == LATEST
 
 
 def test_defaults_and_values() -> None:
-    settings = parse(GOOD | {"maxtriggerdelay": "30s", "kafka.group.id": "g", "subscribe": "b, a,b"}, True)
+    settings = parse_read_options(
+        GOOD | {"maxtriggerdelay": "30s", "kafka.group.id": "g", "subscribe": "b, a,b"}, True
+    )
     assert settings.topics == ("b", "a")
     assert settings.max_delay_ms == 30_000
     assert settings.group_id == "g"
@@ -143,8 +148,11 @@ def test_defaults_and_values() -> None:
     assert not settings.read_committed
     assert (settings.tries, settings.pause) == (3, 1.0)
     more = {"fetchoffset.numretries": "7", "fetchoffset.retryintervalms": "20"}
-    assert (parse(GOOD | more, True).tries, parse(GOOD | more, True).pause) == (7, 0.02)
+    assert (parse_read_options(GOOD | more, True).tries, parse_read_options(GOOD | more, True).pause) == (
+        7,
+        0.02,
+    )
     for cache in ("-1", "60000"):
-        parse(GOOD | {"partition.metadata.cache.ttl.ms": cache}, None)
-    assert parse(GOOD | {"kafka.group.id": "g", "commitoffsets": "false"}, True).group_id is None
+        parse_read_options(GOOD | {"partition.metadata.cache.ttl.ms": cache}, None)
+    assert parse_read_options(GOOD | {"kafka.group.id": "g", "commitoffsets": "false"}, True).group_id is None
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301

@@ -88,7 +88,7 @@ def test_a_stream_stops_and_goes_on(
     query = run()
     assert sorted(seen) == list("abcde")
     assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [4, 1]
-    assert {place: c.offset for place, c in Groups(cluster).committed(name).items()} == {
+    assert {topic_partition: c.offset for topic_partition, c in Groups(cluster).committed(name).items()} == {
         (topic, 0): 5,
         (topic, 1): 0,
     }  # type: ignore[union-attr]

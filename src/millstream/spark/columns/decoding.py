@@ -140,39 +140,39 @@ class BatchDecoder:
         return Decoded(pa.concat_arrays(parts).take(pa.array(where)), bad)
 
     def _group(self, cut: Frames, number: int, starts: Any, ends: Any) -> Decoded:
-        place = cut.place(number)
-        decoder = self._decoder(place)
+        schema_id = cut.schema_id(number)
+        decoder = self._decoder(schema_id)
         if isinstance(decoder, str):
             return Decoded(pa.nulls(len(starts), self._own.type), dict.fromkeys(range(len(starts)), decoder))
         return decoder.decode(cut.data, np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
-    def _decoder(self, place: int | str) -> BodyDecoder | str:
-        found = self._decoders.get(place)
-        if found is None or self._until.get(place, float("inf")) < time.monotonic():
-            self._until.pop(place, None)
+    def _decoder(self, schema_id: int | str) -> BodyDecoder | str:
+        found = self._decoders.get(schema_id)
+        if found is None or self._until.get(schema_id, float("inf")) < time.monotonic():
+            self._until.pop(schema_id, None)
             try:
-                found = self._made_for(place)
+                found = self._made_for(schema_id)
             except RegistryRefused as error:
-                found = f"schema {place}: the registry at {self._reading.access.url} answers: {error}"
-                self._until[place] = time.monotonic() + UNKNOWN_FOR
-            self._decoders[place] = found
+                found = f"schema {schema_id}: the registry at {self._reading.access.url} answers: {error}"
+                self._until[schema_id] = time.monotonic() + UNKNOWN_FOR
+            self._decoders[schema_id] = found
         return found
 
-    def _made_for(self, place: int | str) -> BodyDecoder | str:
-        writer = self._written_by(place)
+    def _made_for(self, schema_id: int | str) -> BodyDecoder | str:
+        writer = self._written_by(schema_id)
         try:
             return decoder_of(self._reading.reader, writer)
         except Exception as error:  # another registry may have taken a schema that is none to us
-            return f"schema {place}: {reason_of(error)}"
+            return f"schema {schema_id}: {reason_of(error)}"
 
-    def _written_by(self, place: int | str) -> RegisteredSchema:
+    def _written_by(self, schema_id: int | str) -> RegisteredSchema:
         deadline = time.monotonic() + PATIENCE
         pause = 0.1
         while True:
             try:
-                if isinstance(place, int):
-                    return self._registry.schema(place)
-                return self._registry.schema_by_guid(place)
+                if isinstance(schema_id, int):
+                    return self._registry.schema(schema_id)
+                return self._registry.schema_by_guid(schema_id)
             except RegistryUnreachable as error:
                 if time.monotonic() > deadline:
                     raise PipelineError(f"{error} (tried for {PATIENCE:.0f} s)") from None

@@ -157,10 +157,10 @@ class _Raw:
         arrow_type(schemas)
 
     def of(self, value: Any, schema: Any) -> Any:
-        from millstream.spark.columns.avro.types import found, kind_of, nullable_branch, widened
+        from millstream.spark.columns.avro.types import found, nullable_branch, type_name, widened
 
         schema = found(schema, self._named)
-        kind = kind_of(schema)
+        kind = type_name(schema)
         if value is None:
             return None
         if kind == "union":
@@ -168,13 +168,13 @@ class _Raw:
             if simple is not None:
                 made = self.of(value, simple[1])
                 return made if widened(schema) is None else (simple[1], made)
-            members = [branch for branch in schema if kind_of(found(branch, self._named)) != "null"]
+            members = [branch for branch in schema if type_name(found(branch, self._named)) != "null"]
             for number, branch in enumerate(members):
                 inner = value.get(f"member{number}")
                 if inner is not None:
                     chosen = found(branch, self._named)
-                    named = kind_of(chosen) in ("record", "enum", "fixed")
-                    return chosen["name"] if named else kind_of(chosen), self.of(inner, chosen)
+                    named = type_name(chosen) in ("record", "enum", "fixed")
+                    return chosen["name"] if named else type_name(chosen), self.of(inner, chosen)
             return None
         if kind == "record":
             return {

@@ -27,7 +27,7 @@ class Frames(NamedTuple):
     schema: Numbers
     guids: list[str]
 
-    def place(self, number: int) -> int | str:
+    def schema_id(self, number: int) -> int | str:
         """The id or guid behind a number of `schema`."""
         return number if number >= 0 else self.guids[FIRST_GUID - number]
 

@@ -64,7 +64,7 @@ class JsonShape:
         if (
             kind is None
             and isinstance(schema.get("enum"), list)
-            and all(isinstance(e, str) for e in schema["enum"])
+            and all(isinstance(symbol, str) for symbol in schema["enum"])
         ):
             kind = "string"
         if str(schema.get("connect.type")) in CONNECT_TYPES:

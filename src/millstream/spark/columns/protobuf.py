@@ -154,22 +154,38 @@ def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) 
     if _is_map(field):
         value = _entry(field, "value")
         one = _converter(value)
-        maps = [None if m is None else [(k, one(v)) for k, v in getattr(m, name).items()] for m in messages]
+        maps = [
+            None if message is None else [(key, one(item)) for key, item in getattr(message, name).items()]
+            for message in messages
+        ]
         return pa.array(maps, kind)
     if field.is_repeated:
         one = _converter(field)
-        return pa.array([None if m is None else [one(v) for v in getattr(m, name)] for m in messages], kind)
+        return pa.array(
+            [
+                None if message is None else [one(item) for item in getattr(message, name)]
+                for message in messages
+            ],
+            kind,
+        )
     if field.message_type is not None and pa.types.is_struct(kind):
-        inner = [getattr(m, name) if m is not None and m.HasField(name) else None for m in messages]
+        inner = [
+            getattr(message, name) if message is not None and message.HasField(name) else None
+            for message in messages
+        ]
         return _structs(inner, field.message_type, kind)
     one = _converter(field)
     if field.has_presence:
         return pa.array(
-            [one(getattr(m, name)) if m is not None and m.HasField(name) else None for m in messages], kind
+            [
+                one(getattr(message, name)) if message is not None and message.HasField(name) else None
+                for message in messages
+            ],
+            kind,
         )
     if one is _as_it_is:
-        return pa.array([None if m is None else getattr(m, name) for m in messages], kind)
-    return pa.array([None if m is None else one(getattr(m, name)) for m in messages], kind)
+        return pa.array([None if message is None else getattr(message, name) for message in messages], kind)
+    return pa.array([None if message is None else one(getattr(message, name)) for message in messages], kind)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -9,9 +9,9 @@
         )
         return orders.writeStream.format("millstream").option("topic", "copy").options(**settings.kafka)
 
-It returns what is to run: a writer that is not started (`df.writeStream...`; the runner names it, gives it its checkpoint folder and
-starts it), a query that is started already (with a checkpoint of its own), or several of these in a dict by name or in
-a list. The function may be called again, after a failure.
+It returns what is to run: a writer that is not started (`df.writeStream...`; the runner names it, gives it its
+checkpoint folder and starts it), a query that is started already (with a checkpoint of its own), or several of these in
+a dict by name or in a list. The function may be called again, after a failure.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
 
 
 class Settings(Mapping[str, str]):
-    """What a pipeline is told: `--set name=value` as a mapping, and the addresses as attributes."""
+    """What a pipeline is given: `--set name=value` as a mapping, and the addresses as attributes."""
 
     def __init__(
         self,
@@ -123,9 +123,8 @@ def reason(error: BaseException) -> str:
         return plain
     message = str(getattr(error, "desc", None) or error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    inner = [
-        line for line in lines if re.match(r"^[A-Za-z_.]*(Error|Exception)(: |$)", line)
-    ]  # Python's, out of a worker
+    # Python's own, out of a worker.
+    inner = [line for line in lines if re.match(r"^[A-Za-z_.]*(Error|Exception)(: |$)", line)]
     first = inner[-1] if inner else next(iter(lines), "")
     kind = type(error).__name__
     return first[:400] if inner or not first or first.startswith(("[", kind)) else f"{kind}: {first[:400]}"

@@ -36,7 +36,12 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
                 known[partition] = min(offset, known.get(partition, offset))
         if done and newest:
             behind = (behind or 0) + lag_of(
-                done, {TopicPartition(t, int(p)): o for t, ps in newest.items() for p, o in ps.items()}
+                done,
+                {
+                    TopicPartition(topic, int(partition)): offset
+                    for topic, offsets in newest.items()
+                    for partition, offset in offsets.items()
+                },
             )
     if read:
         status.offsets = read
@@ -51,7 +56,7 @@ def lag_of(read: Offsets, ends: dict[TopicPartition, int]) -> int:
         for topic, parts in read.items()
         for partition, offset in parts.items()
     }
-    return sum(max(0, end - done.get(place, 0)) for place, end in ends.items())
+    return sum(max(0, end - done.get(topic_partition, 0)) for topic_partition, end in ends.items())
 
 
 def offsets_in(text: Any) -> Offsets:

@@ -1,8 +1,8 @@
 """Where each query is, as the offsets of a consumer group, so that every Kafka tool shows the lag of every pipeline.
 
-Spark keeps a query's offsets in its checkpoint; the group is for people to look at, and nothing reads it. Each query has a group
-of its own, since two queries of a pipeline may read the same topic. The names begin with `pipeline-`, as Kafka Connect's do with
-`connect-`: a pipeline called `orders` must not move the group of a consumer called `orders`.
+Spark keeps a query's offsets in its checkpoint; the group is for people to look at, and nothing reads it. Each query has
+a group of its own, since two queries of a pipeline may read the same topic. The names begin with `pipeline-`, as Kafka
+Connect's do with `connect-`: a pipeline called `orders` must not move the group of a consumer called `orders`.
 """
 
 import time
@@ -15,8 +15,8 @@ from millstream.spark.runner.status_records import Status
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
-PATIENCE = 2.0  # seconds; what fails now is tried again with the next report
-KEEP_EVERY = 3600.0  # a broker forgets the offsets of a group that is silent for days
+TIMEOUT = 2.0  # seconds; what fails now is tried again with the next report
+RECOMMIT_EVERY = 3600.0  # a broker forgets the offsets of a group that is silent for days
 
 
 def group_of(pipeline: str, query: str) -> str:
@@ -26,7 +26,7 @@ def group_of(pipeline: str, query: str) -> str:
 
 class GroupOffsets:
     def __init__(self, cluster: Cluster) -> None:
-        self._groups = Groups(cluster, timeout=PATIENCE)
+        self._groups = Groups(cluster, timeout=TIMEOUT)
         self._done: dict[str, tuple[Offsets, float]] = {}
         self._complained: set[str] = set()
 
@@ -38,7 +38,7 @@ class GroupOffsets:
             group = group_of(status.pipeline, query.name)
             offsets, when = self._done.get(group, ({}, 0.0))
             now = time.monotonic()
-            if not query.offsets or (query.offsets == offsets and now - when < KEEP_EVERY):
+            if not query.offsets or (query.offsets == offsets and now - when < RECOMMIT_EVERY):
                 continue
             problem = self._commit(group, query.offsets)
             if problem is None or not retriable(problem):
@@ -49,13 +49,13 @@ class GroupOffsets:
         return complaints
 
     def _commit(self, group: str, offsets: Offsets) -> KafkaError | None:
-        places = {
-            TopicPartition(topic, int(p)): offset
+        offsets_by_partition = {
+            TopicPartition(topic, int(partition)): offset
             for topic, parts in offsets.items()
-            for p, offset in parts.items()
+            for partition, offset in parts.items()
         }
         try:
-            outcomes = self._groups.commit(group, places)
+            outcomes = self._groups.commit(group, offsets_by_partition)
         except KafkaError as error:
             return error
         return next((error for error in outcomes.values() if error is not None), None)

@@ -1,8 +1,8 @@
 """The Spark queries of one pipeline: start, watch, restart, stop.
 
-Once a pipeline has finished a batch, it is started again from its checkpoint when it fails, a few times, with a pause that
-doubles. Some good batches in a row earn it all of its tries again. One that has never finished a batch has something wrong with
-it that a second try does not mend (but see PASSING).
+Once a pipeline has finished a batch, it is started again from its checkpoint when it fails, a few times, with a pause
+that doubles. Some good batches in a row give it all of its tries again. One that has never finished a batch has something
+wrong with it that a second try does not mend (but see PASSING).
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from millstream.spark.runner.status_records import (
     Status,
 )
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0
 GOOD_BATCHES = 10  # of one query since its start: what went wrong before is over
 LAST_REPORTS = 2.0
 # Failures that are the machine's, not the pipeline's: Spark gives a new Python process ten seconds, whatever the load is.
@@ -64,8 +64,8 @@ class Listener:
 
 
 class _CalledByJava:
-    """PySpark's own takes a report apart by some hundred calls back to the JVM. On a busy machine that takes longer than a batch, and the
-    reports fall behind the queries. Its JSON is two calls."""
+    """PySpark's own listener takes a report apart by some hundred calls back to the JVM. On a busy machine that takes
+    longer than a batch, and the reports fall behind the queries. The report's JSON is two calls."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -129,7 +129,7 @@ class Queries:
         except Exception as error:
             self._stop_all(0)
             raise PipelineError(reason(error)) from error
-        self._tell(RUNNING)
+        self._set_state(RUNNING)
 
     def _started(self, name: str, one: Any) -> Any:
         if hasattr(one, "awaitTermination"):
@@ -155,7 +155,7 @@ class Queries:
                 return self.status.state != FAILED
         if all(not query.isActive for query in self._running.values()):
             self._last_reports()
-            self._tell(FINISHED)
+            self._set_state(FINISHED)
             return False
         return True
 
@@ -167,13 +167,13 @@ class Queries:
             self._pause, self._restarts_left = FIRST_PAUSE, self._restarts
         self._batches = dict.fromkeys(self._batches, 0)  # the next start may fail before it counts anew
         if not worked or self._restarts_left <= 0:
-            self._tell(FAILED)
+            self._set_state(FAILED)
             return
         self._restarts_left -= 1
         self.status.restarts += 1
         self._again_at = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._tell(STARTING)
+        self._pause = min(2 * self._pause, MAX_PAUSE)
+        self._set_state(STARTING)
 
     def _try_again(self) -> None:
         try:
@@ -186,10 +186,10 @@ class Queries:
         self._again_at = None
         if self.status.state in ENDED:
             return
-        self._tell(STOPPING)
+        self._set_state(STOPPING)
         self._stop_all(grace)
         self._last_reports()
-        self._tell(STOPPED)
+        self._set_state(STOPPED)
 
     def _last_reports(self) -> None:
         """Spark hands its reports on in a thread of its own: wait a moment for the last ones."""
@@ -226,7 +226,7 @@ class Queries:
                     take_in(one, progress, round(time.time() * 1000))
         self.changed.set()
 
-    def _tell(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         with self._lock:
             self.status.state = state
             for one in self.status.queries:

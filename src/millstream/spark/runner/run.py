@@ -1,7 +1,8 @@
-"""One process that runs pipelines: one SparkContext, a session per pipeline, until all have ended or it is told to stop.
+"""One process that runs pipelines: one SparkContext, a session per pipeline, until all have ended or been stopped.
 
-SIGTERM, SIGINT and a stop command in `__millstream_pipelines` mean the same: let the batches under way end, stop, say so in the
-topic, leave with code 0. A second signal does not wait. Spark's own chatter goes to `spark.log` in the checkpoint folder.
+SIGTERM, SIGINT and a stop command in `__millstream_pipelines` mean the same: let the batches under way end, stop, say so
+in the topic, exit with code 0. A second signal does not wait. Spark's own log goes to `spark.log` in the checkpoint
+folder.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from millstream.spark.runner.pipeline_file import NAME, App, Settings, reason
 from millstream.spark.runner.progress import lag_of
 from millstream.spark.runner.screen import Screen, default_screen
 from millstream.spark.runner.status_records import FAILED, HEARTBEAT, Command, Status
-from millstream.spark.runner.status_topic import Book, prepare
+from millstream.spark.runner.status_topic import StatusTopic, create_status_topic
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 REPORT_EVERY = 1.0
 LOOK_EVERY = 0.1
-PATIENCE = 5.0  # of the reporting client: a report that cannot be written now is replaced by a later one
+# Of the reporting client: a report that cannot be written now is replaced by a later one.
+TIMEOUT = 5.0
 
 
 @dataclass
@@ -77,22 +79,25 @@ def run(options: Options, screen: Screen | None = None) -> int:
     if problem is not None:
         raise PipelineError(problem)
     try:
-        end = prepare(
-            options.client
-        )  # with all its patience: a cluster under load takes its time to make a topic
+        # With the full timeout: a cluster under load takes its time to create a topic.
+        end = create_status_topic(options.client)
     except KafkaError as error:
         raise PipelineError(
             f"the brokers at {options.bootstrap_servers} cannot be used: {error.message}"
         ) from None
-    with Book(replace(options.client, total_timeout=PATIENCE), end) as book:
-        return _Process(options, dict(zip(names, apps, strict=True)), book, screen or default_screen()).run()
+    with StatusTopic(replace(options.client, total_timeout=TIMEOUT), end) as status_topic:
+        return _Process(
+            options, dict(zip(names, apps, strict=True)), status_topic, screen or default_screen()
+        ).run()
 
 
 class _Process:
-    def __init__(self, options: Options, apps: Mapping[str, App], book: Book, screen: Screen) -> None:
+    def __init__(
+        self, options: Options, apps: Mapping[str, App], status_topic: StatusTopic, screen: Screen
+    ) -> None:
         self._options = options
         self._apps = apps
-        self._book = book
+        self._status_topic = status_topic
         self._screen = screen
         self._root = Path(options.checkpoint or default_folder())
         self._stop_all = threading.Event()
@@ -124,7 +129,7 @@ class _Process:
                 queries.stop(0)
             self._done.set()
             if reporter.ident is not None:
-                reporter.join(2 * PATIENCE)
+                reporter.join(2 * TIMEOUT)
             self._screen.close()
             with _quiet(log):
                 context.stop()
@@ -221,7 +226,7 @@ class _Process:
                 print(f"pipeline {name} failed: {status.last_error}", file=sys.stderr)
             else:
                 self._screen.note(
-                    f"Pipeline {name} {status.state}, {sum(q.rows for q in status.queries):,} rows read."
+                    f"Pipeline {name} {status.state}, {sum(query.rows for query in status.queries):,} rows read."
                 )
         return failed
 
@@ -257,7 +262,7 @@ class _Process:
                         last[name] = time.monotonic()
                 if done:
                     return
-                for about in self._book.follow(300):
+                for about in self._status_topic.poll(300):
                     if isinstance(about, Command):
                         self._obey(about)
             except KafkaError:
@@ -269,10 +274,10 @@ class _Process:
         for query in status.queries:
             if query.offsets:
                 with contextlib.suppress(KafkaError):
-                    query.lag = lag_of(query.offsets, self._book.ends_of(query.offsets))
+                    query.lag = lag_of(query.offsets, self._status_topic.ends_of(query.offsets))
         status.updated = round(time.time() * 1000)
-        self._book.publish(status)
-        for complaint in self._book.groups.commit(status):
+        self._status_topic.publish(status)
+        for complaint in self._status_topic.groups.commit(status):
             self._screen.note(f"Pipeline {status.pipeline}: {complaint}")
 
     def _obey(self, command: Command) -> None:

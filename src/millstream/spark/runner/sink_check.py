@@ -1,5 +1,5 @@
-"""A look at a writer before it is started: Spark asks a sink for its opinion only with the first batch, which may come
-days later. A wrong option, column, topic or address of format("millstream") is said when the pipeline starts instead."""
+"""A check of a writer before it is started. Spark makes a sink only with the first batch, which may come days later; a
+wrong option, column, topic or address of format("millstream") is reported when the pipeline starts instead."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from millstream.spark.errors import plainly
 
 
 def check_sink(writer: Any) -> None:
-    """PipelineError for a sink that cannot work. Sinks of others are not looked at."""
-    format_name, options = _told(writer)
+    """PipelineError for a sink that cannot work. Sinks of other formats are not checked."""
+    format_name, options = _format_and_options(writer)
     if format_name == MillstreamDataSource.name():
         from millstream.spark.sink import check
 
@@ -17,8 +17,8 @@ def check_sink(writer: Any) -> None:
             check(options, writer._df.schema)
 
 
-def _told(writer: Any) -> tuple[str, dict[str, str]]:
-    """The format and the options that a writer was given. Spark has no question for that, but keeps them in fields; where it
+def _format_and_options(writer: Any) -> tuple[str, dict[str, str]]:
+    """The format and the options that a writer was given. Spark has no API for that, but keeps them in fields; where it
     does not, there is nothing to check."""
     try:
         java = writer._jwrite

@@ -1,4 +1,4 @@
-"""The topic `__millstream_pipelines`: made if it is not there, written, read to its end, followed."""
+"""The topic `__millstream_pipelines`: created if it is missing, written, read to its end, polled."""
 
 import time
 
@@ -29,26 +29,26 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, iter_records
 from millstream.wire.topic_partition import TopicPartition
 
-PLACE = TopicPartition(TOPIC, 0)
+PARTITION = TopicPartition(TOPIC, 0)
 CONFIGS = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 
 
-def prepare(config: ClientConfig) -> int:
-    """Makes the topic if need be, and tells where it ends. With a client of its own, because that may take more patience than
-    what comes after."""
+def create_status_topic(config: ClientConfig) -> int:
+    """Creates the topic if it is missing, and returns its end. With a client of its own, because this may take longer
+    than what comes after."""
     cluster = Cluster(config)
     try:
         (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
         if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
             raise made
         cluster.wait_for_topics([TOPIC])
-        return list_offsets(cluster, {PLACE: LATEST})[PLACE].offset
+        return list_offsets(cluster, {PARTITION: LATEST})[PARTITION].offset
     finally:
         cluster.close()
 
 
-class Book:
-    """For one thread. `follow` begins at `position`."""
+class StatusTopic:
+    """For one thread. `poll` begins at `position`."""
 
     def __init__(self, config: ClientConfig, position: int = 0) -> None:
         self._cluster = Cluster(config)
@@ -59,7 +59,7 @@ class Book:
     def close(self) -> None:
         self._cluster.close()
 
-    def __enter__(self) -> "Book":
+    def __enter__(self) -> "StatusTopic":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,7 +70,7 @@ class Book:
     def publish(self, status: Status) -> None:
         self._write(status_key(status.pipeline), write_status(status))
 
-    def command(self, command: Command) -> None:
+    def send(self, command: Command) -> None:
         self._write(command_key(command.pipeline), write_command(command))
 
     def forget(self, pipeline: str) -> None:
@@ -79,19 +79,19 @@ class Book:
         self._write(command_key(pipeline), None)
 
     def _write(self, key: bytes, value: bytes | None) -> None:
-        self._producer.send(*PLACE, [Record(0, round(time.time() * 1000), key, value, ())])
+        self._producer.send(*PARTITION, [Record(0, round(time.time() * 1000), key, value, ())])
 
     # --- reading -----------------------------------------------------------------------------------------------------------
 
     def read_all(self) -> dict[str, Status]:
-        """The newest status of every pipeline. Afterwards `follow` goes on from there."""
+        """The newest status of every pipeline. Afterwards `poll` continues from there."""
         problem = self._cluster.refresh([TOPIC]).get(TOPIC)
         if problem is not None:
             if problem.code is ErrorCode.unknown_topic_or_partition:
                 return {}  # no pipeline ever ran here
             raise problem
-        end = list_offsets(self._cluster, {PLACE: LATEST})[PLACE].offset
-        self._position = list_offsets(self._cluster, {PLACE: EARLIEST})[PLACE].offset
+        end = list_offsets(self._cluster, {PARTITION: LATEST})[PARTITION].offset
+        self._position = list_offsets(self._cluster, {PARTITION: EARLIEST})[PARTITION].offset
         found: dict[str, Status] = {}
         while self._position < end:
             for key, value in self._next(1000):
@@ -102,7 +102,7 @@ class Book:
                     found = {name: one for name, one in found.items() if status_key(name) != key}
         return found
 
-    def follow(self, max_wait_ms: int) -> list[Status | Command]:
+    def poll(self, max_wait_ms: int) -> list[Status | Command]:
         """What was written since, waiting for it as long as that."""
         try:
             found = [read(key, value) for key, value in self._next(max_wait_ms)]
@@ -115,7 +115,7 @@ class Book:
 
     def _next(self, max_wait_ms: int) -> list[tuple[bytes | None, bytes | None]]:
         found: list[tuple[bytes | None, bytes | None]] = []
-        for answer in Fetcher(self._cluster).poll({PLACE: self._position}, max_wait_ms):
+        for answer in Fetcher(self._cluster).poll({PARTITION: self._position}, max_wait_ms):
             if answer.error is not ErrorCode.none:
                 raise KafkaError(answer.error, f"topic {TOPIC} cannot be read: {answer.error.name}")
             for _, batch in visible_batches(answer, self._position):
@@ -135,4 +135,7 @@ class Book:
         }
         for topic in offsets:
             self._cluster.topic(topic)
-        return {place: found.offset for place, found in list_offsets(self._cluster, wanted).items()}
+        return {
+            topic_partition: found.offset
+            for topic_partition, found in list_offsets(self._cluster, wanted).items()
+        }

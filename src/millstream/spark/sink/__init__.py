@@ -1,13 +1,12 @@
 """Writing: `df.write` and `df.writeStream` with `format("millstream")`.
 
-    settings        options and columns, checked
-    outlet          rows out to the brokers
+    write_options   options and columns, checked
+    batch_writer    rows out to the brokers
     at_least_once   the default
     exactly_once    streams: a transaction per task, with a marker
-    markers         the book of what is written
+    markers         the topic that records which batches are written
     all_or_nothing  exactly once for batch writes
-    workers         connections that outlive a task
-    task            who a task is
+    task            which query, batch and task this process works for
 
 How exactly once works, and why so: docs/decisions/2026-11-15-exactly-once-sink.md.
 """
@@ -18,55 +17,55 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.client import Unreachable
+from millstream.spark.clusters import shared_cluster
 from millstream.spark.errors import OptionError
-from millstream.spark.sink.workers import worker_for
-from millstream.spark.sink.write_options import WriteSettings, settings_of
+from millstream.spark.sink.write_options import WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
 
-def make_writer(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+def make_writer(given: Mapping[str, str], schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
     """The writer of a batch."""
     from millstream.spark.sink.all_or_nothing import AllOrNothingWriter
-    from millstream.spark.sink.at_least_once import BatchWriter
+    from millstream.spark.sink.at_least_once import AtLeastOnceBatchWriter
 
     if overwrite:
         raise OptionError('a topic cannot be overwritten: use mode("append")')
-    settings = settings_of(options, schema)
-    _check_topic(settings)
-    if settings.exactly_once:
-        return AllOrNothingWriter(settings, f"millstream-write-{uuid.uuid4().hex}")
-    return BatchWriter(settings)
+    options = parse_write_options(given, schema)
+    _check_topic(options)
+    if options.exactly_once:
+        return AllOrNothingWriter(options, f"millstream-write-{uuid.uuid4().hex}")
+    return AtLeastOnceBatchWriter(options)
 
 
 def make_stream_writer(
-    options: Mapping[str, str], schema: "StructType", overwrite: bool
+    given: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> "DataSourceStreamArrowWriter":
-    """The writer of a stream. Spark asks for a new one for every batch, and in a new process for another one to commit it.
-    Brokers that are away then are not an error yet: the tasks know whether this is the query's first batch, and the
-    commit waits."""
-    from millstream.spark.sink.at_least_once import StreamWriter
+    """The writer of a stream. Spark asks for a new one for every batch, and in a new process for another one to
+    commit it. Brokers that are away then are not an error yet: the tasks know whether this is the query's first
+    batch, and the commit waits."""
+    from millstream.spark.sink.at_least_once import AtLeastOnceStreamWriter
     from millstream.spark.sink.exactly_once import ExactlyOnceWriter
 
-    settings = settings_of(options, schema)
+    options = parse_write_options(given, schema)
     try:
-        _check_topic(settings)
+        _check_topic(options)
     except Unreachable:
-        settings = replace(settings, answered=False)
-    return ExactlyOnceWriter(settings) if settings.exactly_once else StreamWriter(settings)
+        options = replace(options, brokers_reachable=False)
+    return ExactlyOnceWriter(options) if options.exactly_once else AtLeastOnceStreamWriter(options)
 
 
-def check(options: Mapping[str, str], schema: "StructType") -> None:
+def check(given: Mapping[str, str], schema: "StructType") -> None:
     """Whatever is wrong with a writer, before Spark makes one."""
-    _check_topic(settings_of(options, schema))
+    _check_topic(parse_write_options(given, schema))
 
 
-def _check_topic(settings: WriteSettings) -> None:
-    """A topic that is not there and a broker that does not answer are said before tasks start."""
-    worker = worker_for(settings.client)
-    if settings.topic is not None:
-        worker.partitions_of(settings.topic)
-    elif not worker.cluster.nodes:
-        worker.cluster.refresh([])
+def _check_topic(options: WriteOptions) -> None:
+    """Reports a missing topic or an unreachable broker before tasks start."""
+    shared = shared_cluster(options.client).refresh_old_metadata()
+    if options.topic is not None:
+        shared.partition_count(options.topic)
+    elif not shared.cluster.nodes:
+        shared.cluster.refresh([])

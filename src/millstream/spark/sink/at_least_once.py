@@ -8,43 +8,42 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from millstream.client.producer import Producer
 from millstream.spark.errors import said_plainly
-from millstream.spark.sink.task import this_task
-from millstream.spark.sink.workers import worker_of_task
-from millstream.spark.sink.write_options import WriteSettings
+from millstream.spark.sink.task import cluster_for_task, this_task
+from millstream.spark.sink.write_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class RowsWritten(WriterCommitMessage):
     rows: int
 
 
-def _write(settings: WriteSettings, iterator: "Iterator[pa.RecordBatch]") -> Written:
-    from millstream.spark.sink.batch_writer import Outlet
+def _write(options: WriteOptions, iterator: "Iterator[pa.RecordBatch]") -> RowsWritten:
+    from millstream.spark.sink.batch_writer import BatchWriter
 
     task = this_task()
-    worker = worker_of_task(settings, task.batch)
-    key = (settings.acks, settings.idempotent, settings.request_timeout_ms)
-    producer = worker.producers.pop(key, None) or Producer(
-        worker.cluster,
-        acks=settings.acks,
-        idempotent=settings.idempotent,
-        timeout_ms=settings.request_timeout_ms,
+    shared = cluster_for_task(options, task)
+    key = (options.acks, options.idempotent, options.request_timeout_ms)
+    producer = shared.producers.pop(key, None) or Producer(
+        shared.cluster,
+        acks=options.acks,
+        idempotent=options.idempotent,
+        timeout_ms=options.request_timeout_ms,
     )
-    rows = Outlet(settings, worker, producer, task.number + task.batch).write(iterator)
-    worker.producers[key] = producer  # for the next task; one that has failed is not used again
-    return Written(rows)
+    rows = BatchWriter(options, shared, producer, task.number + task.batch).write(iterator)
+    shared.producers[key] = producer  # for the next task; one that has failed is not used again
+    return RowsWritten(rows)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, settings: WriteSettings) -> None:
-        self.settings = settings
+class AtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
 
     @said_plainly
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _write(self.settings, iterator)
+        return _write(self.options, iterator)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:
         """All is written already."""
@@ -53,13 +52,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """What is written stays, and is written again: at least once."""
 
 
-class BatchWriter(DataSourceArrowWriter):
-    def __init__(self, settings: WriteSettings) -> None:
-        self.settings = settings
+class AtLeastOnceBatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
 
     @said_plainly
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _write(self.settings, iterator)
+        return _write(self.options, iterator)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """All is written already."""

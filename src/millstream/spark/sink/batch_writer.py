@@ -10,27 +10,27 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.client.producer import Batch, Producer, Sending
+from millstream.spark.clusters import SharedCluster
 from millstream.spark.errors import PipelineError
-from millstream.spark.sink.workers import Worker
-from millstream.spark.sink.write_options import WriteSettings
+from millstream.spark.sink.write_options import WriteOptions
 from millstream.wire.arrow.encode import BadRow, Encoded, Encoder, Rows, TooLarge
 from millstream.wire.batch import CRC_START, crc_of
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
-JOINED_BYTES = (
-    4 << 20
-)  # Arrow batches are joined up to this size, or some batches of the size that was asked for
+# Arrow batches are joined up to this size, or up to some record batches of the size that was asked for.
+JOINED_BYTES = 4 << 20
 JOINED_BATCHES = 8
-ROUND_BYTES = 8 << 20  # of one round of requests
+# Bytes of one round of requests.
+ROUND_BYTES = 8 << 20
 
 
-class Outlet:
+class BatchWriter:
     """Writes rows through a producer."""
 
-    def __init__(self, settings: WriteSettings, worker: Worker, producer: Producer, turn: int) -> None:
-        self._settings = settings
-        self._worker = worker
+    def __init__(self, options: WriteOptions, shared: SharedCluster, producer: Producer, turn: int) -> None:
+        self._settings = options
+        self._worker = shared
         self._producer = producer
         self._turn = turn
         self._encoder: Encoder | None = None
@@ -63,28 +63,28 @@ class Outlet:
         return self.rows
 
     def _write(self, rows: Rows) -> None:
-        settings = self._settings
+        options = self._settings
         encoder = self._encoder or self._make_encoder(rows)
-        for encoded in encoder.encode(rows, settings.topic):
+        for encoded in encoder.encode(rows, options.topic):
             self._add(encoded)
         self.rows += len(rows)
 
     def _make_encoder(self, rows: Rows) -> Encoder:
-        settings = self._settings
-        if settings.topic is not None:
-            names = {settings.topic}
+        options = self._settings
+        if options.topic is not None:
+            names = {options.topic}
         else:
             names = set() if rows.topic is None else set(rows.topic.unique().to_pylist()) - {None}
         self._finish()
         for name in names:
-            self._worker.partitions_of(name)
-        limit = min((self._worker.batch_limit(name) for name in names), default=settings.batch_bytes)
+            self._worker.partition_count(name)
+        limit = min((self._worker.max_batch_bytes(name) for name in names), default=options.batch_bytes)
         self._encoder = Encoder(
             self._partitions_of,
-            batch_bytes=min(settings.batch_bytes, limit),
-            largest_record=settings.largest_record,
-            codec=settings.codec,
-            level=settings.level,
+            batch_bytes=min(options.batch_bytes, limit),
+            largest_record=options.max_record_bytes,
+            codec=options.codec,
+            level=options.level,
             transactional=self._producer.transactional_id is not None,
             first_turn=self._turn,
         )
@@ -93,7 +93,7 @@ class Outlet:
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._worker.cluster.topics:
             self._finish()  # the connections must be free to ask
-        return self._worker.partitions_of(topic)
+        return self._worker.partition_count(topic)
 
     def _add(self, encoded: Encoded) -> None:
         if encoded.place in self._round or self._round_bytes > ROUND_BYTES:
@@ -136,6 +136,6 @@ def _rows(batches: list[pa.RecordBatch]) -> Rows:
     return Rows(**found)
 
 
-def drain(batches: Iterable[pa.RecordBatch]) -> int:
+def count_rows(batches: Iterable[pa.RecordBatch]) -> int:
     """Read to the end, as Spark expects, and count."""
     return sum(batch.num_rows for batch in batches)

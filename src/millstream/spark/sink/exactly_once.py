@@ -1,19 +1,20 @@
 """Exactly once into a stream's topics: one transaction per task, committed by the driver when all tasks are done.
 
 A task first takes over its transactional id (query and task number), which fences every earlier attempt, be it of a
-driver that is thought dead; then it reads the markers. Its part of the batch is there: it skips its rows. Otherwise it writes
-them, adds its note, and hands the open transaction to the driver.
+driver that is thought dead; then it reads the markers. If its part of the batch is committed, it skips its rows.
+Otherwise it writes them, adds a marker that says "prepared", and hands the open transaction to the driver.
 
 The driver knows how many tasks the batch has. It checks that a replay has as many as before, adds to each transaction
 the marker that says so, and commits them one after the other. When it dies between two commits, the batch is replayed:
-tasks whose marker is committed skip, the others write. So each task's rows are visible at once and once. The tasks of a batch are
-committed together, but not atomically.
+tasks whose marker is committed skip, the others write. So each task's rows become visible together, and once. The tasks
+of a batch are committed together, but not atomically.
 
 Two attempts of one task at a time (speculation): the later one fences the earlier one, unless it finds the earlier one's
-note; then it gives the earlier one's transaction for its own. An attempt that was fenced waits for the other's note.
+"prepared"; then it hands over the earlier one's transaction as its own. A fenced attempt waits for the other one's.
 """
 
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from millstream.client.transactional import Handle, TransactionalProducer, end_all, is_fenced, send_all
+from millstream.spark.clusters import SharedCluster, cluster_for_writing, shared_cluster
 from millstream.spark.errors import PipelineError, said_plainly
 from millstream.spark.sink.markers import (
     Marker,
@@ -30,9 +32,15 @@ from millstream.spark.sink.markers import (
     check_rows,
     record_of,
 )
-from millstream.spark.sink.task import Task, query_of, refuse_adaptive, this_task, transactional_id_of
-from millstream.spark.sink.workers import Worker, patient_worker_for, worker_for, worker_of_task
-from millstream.spark.sink.write_options import WriteSettings
+from millstream.spark.sink.task import (
+    Task,
+    cluster_for_task,
+    query_of,
+    refuse_adaptive,
+    this_task,
+    transactional_id_of,
+)
+from millstream.spark.sink.write_options import WriteOptions
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -40,11 +48,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FENCED_PAUSE = 0.2
-FENCED_PATIENCE = 20.0  # seconds that a fenced attempt waits for the one that took over
+FENCED_TIMEOUT = 20.0  # seconds that a fenced attempt waits for the one that took over
 
 
 @dataclass(frozen=True)
-class Done(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What a task tells the driver. `handle` is None if its rows were there already."""
 
     query: str
@@ -52,50 +60,52 @@ class Done(WriterCommitMessage):
     task: int
     rows: int
     counts: frozenset[int]  # numbers of tasks, by the markers of this batch that are committed
-    place: TopicPartition  # where markers go
+    marker_partition: TopicPartition
     handle: Handle | None
 
 
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):
     """The writer of one query; Spark makes a new one for every batch, and another one to commit it."""
 
-    def __init__(self, settings: WriteSettings) -> None:
-        self.settings = settings
+    def __init__(self, options: WriteOptions) -> None:
+        self.options = options
 
     # --- in a task -------------------------------------------------------------------------------------------------------
 
     @said_plainly
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        from millstream.spark.sink.batch_writer import drain
+        from millstream.spark.sink.batch_writer import count_rows
 
         task = this_task()
         refuse_adaptive(task)
-        worker = worker_of_task(self.settings, task.batch)
-        log = _log(worker, self.settings.marker_topic, task.query)
+        shared = cluster_for_task(self.options, task)
+        log = _log(shared, self.options.marker_topic, task.query)
         if task.attempt > 0:
-            note = log.catch_up().note(task.number, task.batch, task.run)
-            if note is not None:
-                drain(iterator)
-                return _done(task, log, note)
+            prepared = log.catch_up().prepared(task.number, task.batch, task.run)
+            if prepared is not None:
+                count_rows(iterator)
+                return _done(task, log, prepared)
         producer = TransactionalProducer(
-            worker.cluster,
+            shared.cluster,
             task.transactional_id,
-            transaction_timeout_ms=self.settings.transaction_timeout_ms,
-            timeout_ms=self.settings.request_timeout_ms,
+            transaction_timeout_ms=self.options.transaction_timeout_ms,
+            timeout_ms=self.options.request_timeout_ms,
         )
         producer.begin()
         marker = already_written(log.catch_up(), task.number, task.batch)
         if marker is not None:
-            check_rows(marker, drain(iterator))
-            counts = log.book.counts(task.batch)
-            return Done(task.query, task.run, task.number, marker.rows, counts, log.place, None)
+            check_rows(marker, count_rows(iterator))
+            counts = log.state.counts(task.batch)
+            return TaskCommitMessage(
+                task.query, task.run, task.number, marker.rows, counts, log.partition, None
+            )
         try:
-            return self._write(task, worker, log, producer, iterator)
+            return self._write(task, shared, log, producer, iterator)
         except KafkaError as error:
             if not is_fenced(error):
                 _abort(producer)
                 raise
-            drain(iterator)
+            count_rows(iterator)
             return _other_attempt(task, log)
         except BaseException:
             _abort(producer)
@@ -104,27 +114,27 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
     def _write(
         self,
         task: Task,
-        worker: Worker,
+        shared: SharedCluster,
         log: MarkerLog,
         producer: TransactionalProducer,
         iterator: "Iterator[pa.RecordBatch]",
-    ) -> Done:
-        from millstream.spark.sink.batch_writer import Outlet
+    ) -> TaskCommitMessage:
+        from millstream.spark.sink.batch_writer import BatchWriter
 
-        rows = Outlet(self.settings, worker, producer, task.number + task.batch).write(iterator)
-        note = Marker(
+        rows = BatchWriter(self.options, shared, producer, task.number + task.batch).write(iterator)
+        prepared = Marker(
             task.number, task.batch, 0, rows, task.run, producer.producer_id, producer.producer_epoch
         )
-        producer.send_batches({log.place: record_of(task.query, note, _now_ms())})
-        return _done(task, log, note)
+        producer.send_batches({log.partition: record_of(task.query, prepared, _now_ms())})
+        return _done(task, log, prepared)
 
     # --- on the driver ---------------------------------------------------------------------------------------------------
 
     @said_plainly
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:
-        done = [message for message in messages if isinstance(message, Done)]
+        done = [message for message in messages if isinstance(message, TaskCommitMessage)]
         handles = _handles(done)
-        cluster = patient_worker_for(self.settings.client).cluster
+        cluster = cluster_for_writing(self.options.client).cluster
         try:
             for message in done:
                 check_counts(batchId, len(done), message.counts)
@@ -138,22 +148,22 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
             for message in done
             if message.handle is not None
         ]
-        failed = send_all(cluster, done[0].place, markers) or end_all(cluster, handles, True)
+        failed = send_all(cluster, done[0].marker_partition, markers) or end_all(cluster, handles, True)
         for name, error in failed.items():
             if is_fenced(error):
                 raise PipelineError(
                     f"delivery=exactly_once: batch {batchId} cannot be committed, since the transaction of {name} was taken "
                     f"over by another run of this query, or took longer than option 'kafka.transaction.timeout.ms' "
-                    f"({self.settings.transaction_timeout_ms}); the batch will be replayed"
+                    f"({self.options.transaction_timeout_ms}); the batch will be replayed"
                 )
             raise error
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:
         """The batch has failed, or the query is stopped: undo what its tasks have written, so that readers need not wait
         for it. Tasks that are done have said how; the others were killed, and their transactional ids are taken over."""
-        done = [message for message in messages if isinstance(message, Done)]
-        query = done[0].query if done else query_of(self.settings.checkpoint)
-        cluster = worker_for(self.settings.client).cluster
+        done = [message for message in messages if isinstance(message, TaskCommitMessage)]
+        query = done[0].query if done else query_of(self.options.checkpoint)
+        cluster = shared_cluster(self.options.client).refresh_old_metadata().cluster
         try:
             end_all(cluster, _handles(done), False)
             finished = {message.task for message in done}
@@ -164,36 +174,40 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
             pass  # the next run does it, or time
 
 
-def _handles(messages: Iterable[Done]) -> list[Handle]:
+def _handles(messages: Iterable[TaskCommitMessage]) -> list[Handle]:
     return [message.handle for message in messages if message.handle is not None]
 
 
-def _marker(message: Done, handle: Handle, batch: int, tasks: int) -> bytearray:
+def _marker(message: TaskCommitMessage, handle: Handle, batch: int, tasks: int) -> bytearray:
     marker = Marker(
         message.task, batch, tasks, message.rows, message.run, handle.producer_id, handle.producer_epoch
     )
     return record_of(message.query, marker, _now_ms())
 
 
-def _done(task: Task, log: MarkerLog, note: Marker) -> Done:
-    """The message about a transaction that waits for its marker: the note had number 0 in the marker's partition."""
-    handle = Handle(task.transactional_id, note.producer_id, note.producer_epoch, ((*log.place, 1),))
-    counts = log.book.counts(task.batch)
-    return Done(task.query, task.run, task.number, note.rows, counts, log.place, handle)
+def _done(task: Task, log: MarkerLog, prepared: Marker) -> TaskCommitMessage:
+    """The message about a transaction that waits for its final marker; the prepared one had sequence number 0."""
+    handle = Handle(
+        task.transactional_id, prepared.producer_id, prepared.producer_epoch, ((*log.partition, 1),)
+    )
+    counts = log.state.counts(task.batch)
+    return TaskCommitMessage(task.query, task.run, task.number, prepared.rows, counts, log.partition, handle)
 
 
-def _other_attempt(task: Task, log: MarkerLog) -> Done:
-    """This attempt was fenced: what the one that did it has achieved."""
-    deadline = time.monotonic() + FENCED_PATIENCE
+def _other_attempt(task: Task, log: MarkerLog) -> TaskCommitMessage:
+    """This attempt was fenced: what the attempt that fenced it has achieved."""
+    deadline = time.monotonic() + FENCED_TIMEOUT
     while time.monotonic() < deadline:
-        book = log.catch_up()
-        marker = book.committed.get(task.number)
+        state = log.catch_up()
+        marker = state.committed.get(task.number)
         if marker is not None and marker.batch == task.batch:
-            counts = book.counts(task.batch)
-            return Done(task.query, task.run, task.number, marker.rows, counts, log.place, None)
-        note = book.note(task.number, task.batch, task.run)
-        if note is not None:
-            return _done(task, log, note)
+            counts = state.counts(task.batch)
+            return TaskCommitMessage(
+                task.query, task.run, task.number, marker.rows, counts, log.partition, None
+            )
+        prepared = state.prepared(task.number, task.batch, task.run)
+        if prepared is not None:
+            return _done(task, log, prepared)
         time.sleep(FENCED_PAUSE)
     raise PipelineError(
         f"task {task.number} of batch {task.batch} was fenced by another attempt, or its transaction took longer than "
@@ -210,15 +224,17 @@ def _abort(producer: TransactionalProducer) -> None:
         pass
 
 
-_logs: dict[tuple[int, str, str], MarkerLog] = {}
+_logs: weakref.WeakKeyDictionary[SharedCluster, dict[tuple[str, str], MarkerLog]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def _log(worker: Worker, topic: str, query: str) -> MarkerLog:
+def _log(shared: SharedCluster, topic: str, query: str) -> MarkerLog:
     """The log as far as this process has read it."""
-    key = (id(worker), topic, query)
-    if key not in _logs:
-        _logs[key] = MarkerLog(worker.cluster, topic, query)
-    return _logs[key]
+    logs = _logs.setdefault(shared, {})
+    if (topic, query) not in logs:
+        logs[topic, query] = MarkerLog(shared.cluster, topic, query)
+    return logs[topic, query]
 
 
 def _now_ms() -> int:

@@ -1,17 +1,17 @@
-"""The book of exactly once: which batch each task of a query wrote last, in a compacted topic.
+"""Markers of exactly once: which batch each task of a query wrote last, in a compacted topic.
 
-A task's transaction holds its rows and two records of this topic, both with the key `<query id>/<task>`. The first is
-the task's note: all rows of this batch are written, the transaction waits to be committed. The second, the marker, is
-added by the driver when all tasks of the batch have come so far: it says how many tasks there were. Then the transaction is
-committed, rows and marker at once, or none of them.
+A task's transaction holds its rows and two records of this topic, both with the key `<query id>/<task>`. The first says
+"prepared": all rows of this batch are written, and the transaction waits to be committed. The second is added by the
+driver when all tasks of the batch are prepared: it says how many tasks there were. Then the transaction is committed,
+rows and markers together, or none of them.
 
 The topic is read without waiting for open transactions (read_uncommitted), and the end of each transaction is looked up
-in the log itself. The usual read_committed stops at the oldest open transaction of anyone, so a marker that is
-committed could stay hidden behind another task's transaction, and a batch would be written twice. And a note in an open
-transaction is worth knowing: another attempt of the task has done the work.
+in the log itself. With read_committed, reading would stop at the oldest open transaction of anyone: a committed marker
+could stay hidden behind another task's transaction, and a batch would be written twice. And a prepared marker in an
+open transaction is worth knowing: another attempt of the task has done the work.
 
-All markers of a query are in one partition. A reader keeps its place, so that a batch costs one short fetch; a new process reads
-the partition from its start, which compaction keeps short.
+All markers of a query are in one partition. A reader keeps its position, so a batch costs one short fetch; a new
+process reads the partition from its start, which compaction keeps short.
 """
 
 import json
@@ -44,7 +44,7 @@ TOPIC_SETTINGS = {
 
 
 class Marker(NamedTuple):
-    """One record: a note while `tasks` is 0, else a marker."""
+    """One record. `tasks` is 0 while the task is only prepared."""
 
     task: int
     batch: int
@@ -75,8 +75,8 @@ def record_of(query: str, marker: Marker, now_ms: int) -> bytearray:
 
 
 @dataclass
-class Book:
-    """What the log says about one query. Fed with the log's batches in order; knows nothing of how they came."""
+class MarkerState:
+    """What the log says about one query. Fed with the log's batches in order; does no I/O."""
 
     query: str
     committed: dict[int, Marker] = field(default_factory=dict)  # by task
@@ -94,8 +94,10 @@ class Book:
             if record.key is None or not record.key.startswith(prefix) or record.value is None:
                 continue
             task = int(record.key[len(prefix) :])
-            told = json.loads(record.value)
-            marker = Marker(task, told["batch"], told["tasks"], told["rows"], told["run"], *told["producer"])
+            fields = json.loads(record.value)
+            marker = Marker(
+                task, fields["batch"], fields["tasks"], fields["rows"], fields["run"], *fields["producer"]
+            )
             if header.is_transactional:
                 self.open.setdefault(producer, []).append(marker)
             else:
@@ -108,8 +110,8 @@ class Book:
 
     @property
     def last_begun(self) -> int:
-        """The newest batch whose commit has begun. A coordinator answers before it has told the end of a transaction to all
-        logs, so a batch can be committed although its end cannot be seen here yet."""
+        """The newest batch whose commit has begun. A coordinator answers before it has written the end of the
+        transaction to every log, so a batch can be committed although its end cannot be seen here yet."""
         return max((marker.batch for marker in self._begun()), default=-1)
 
     def counts(self, batch: int) -> frozenset[int]:
@@ -121,8 +123,8 @@ class Book:
         for markers in self.open.values():
             yield from (marker for marker in markers if marker.tasks)
 
-    def note(self, task: int, batch: int, run: str) -> Marker | None:
-        """Another attempt's note that this task's work is done, in a transaction that is still open."""
+    def prepared(self, task: int, batch: int, run: str) -> Marker | None:
+        """The marker of another attempt that has done this task's work, in a transaction that is still open."""
         for markers in self.open.values():
             for marker in markers:
                 if (marker.task, marker.batch, marker.run) == (task, batch, run) and not marker.tasks:
@@ -138,51 +140,51 @@ class MarkerLog:
         self._topic = topic
         self._fetcher = Fetcher(cluster, partition_max_bytes=4 << 20)
         self._query = query
-        self._place: TopicPartition | None = None
+        self._partition: TopicPartition | None = None
         self._offset = -1
         self._topic_id: object = None
-        self.book = Book(query)
+        self.state = MarkerState(query)
 
     @property
-    def place(self) -> TopicPartition:
+    def partition(self) -> TopicPartition:
         """The partition that has this query's markers. Creates the topic if there is none."""
-        if self._place is None:
+        if self._partition is None:
             try:
                 found = self._cluster.topic(self._topic)
             except KafkaError as error:
                 if error.code is not ErrorCode.unknown_topic_or_partition:
                     raise
                 found = self._create()
-            self._place = TopicPartition(
+            self._partition = TopicPartition(
                 self._topic, partition_for(self._query.encode(), len(found.partitions))
             )
             self._topic_id = found.id
-        return self._place
+        return self._partition
 
-    def catch_up(self) -> Book:
+    def catch_up(self) -> MarkerState:
         """Read everything that is in the log now."""
-        place = self.place
+        partition = self.partition
         if self._offset < 0:
-            self._offset = list_offsets(self._cluster, {place: EARLIEST})[place].offset
+            self._offset = list_offsets(self._cluster, {partition: EARLIEST})[partition].offset
         while True:
-            for answer in self._fetcher.poll({place: self._offset}, max_wait_ms=0):
+            for answer in self._fetcher.poll({partition: self._offset}, max_wait_ms=0):
                 if answer.error is ErrorCode.offset_out_of_range or self._is_another():
                     return self._again()
                 if answer.error is not ErrorCode.none:
                     raise KafkaError(answer.error, f"topic {self._topic}: {answer.error.name}")
                 for header, batch in iter_batches(answer.records):
                     if header.next_offset > self._offset:
-                        self.book.add(header, batch)
+                        self.state.add(header, batch)
                         self._offset = header.next_offset
                 if self._offset >= answer.high_watermark:
-                    return self.book
+                    return self.state
 
     def _is_another(self) -> bool:
         """Whether the topic was deleted and made anew."""
         return self._cluster.topic_id(self._topic) != self._topic_id
 
-    def _again(self) -> Book:
-        self._place, self._offset, self.book = None, -1, Book(self._query)
+    def _again(self) -> MarkerState:
+        self._partition, self._offset, self.state = None, -1, MarkerState(self._query)
         return self.catch_up()
 
     def _create(self) -> Topic:
@@ -203,27 +205,27 @@ class MarkerLog:
 # --- decisions ---------------------------------------------------------------------------------------------------------
 
 
-def already_written(book: Book, task: int, batch: int) -> Marker | None:
+def already_written(state: MarkerState, task: int, batch: int) -> Marker | None:
     """The marker by which this task's part of the batch is done, or None if it is to be written. PipelineError if the
     markers and the checkpoint do not belong together, so that writing could lose or repeat rows."""
-    begun = book.last_begun
+    begun = state.last_begun
     if begun < 0 and batch > 0:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is at batch {batch}, but there is no marker of query {book.query}, so "
+            f"delivery=exactly_once: the checkpoint is at batch {batch}, but there is no marker of query {state.query}, so "
             "nobody knows what was written before; start with a new checkpoint"
         )
     if batch > begun + 1:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is at batch {batch}, but the last marker of query {book.query} is of "
+            f"delivery=exactly_once: the checkpoint is at batch {batch}, but the last marker of query {state.query} is of "
             f"batch {begun}; batches in between were written without exactly once, or markers were lost"
         )
-    last = book.last_batch
+    last = state.last_batch
     if batch < last:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is back at batch {batch}, but query {book.query} has written batch "
+            f"delivery=exactly_once: the checkpoint is back at batch {batch}, but query {state.query} has written batch "
             f"{last} already; restore the newer checkpoint, or start with a new one"
         )
-    own = book.committed.get(task)
+    own = state.committed.get(task)
     return own if own is not None and own.batch == batch else None
 
 

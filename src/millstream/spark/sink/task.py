@@ -1,10 +1,12 @@
-"""Who a task is: which query, which run of it, which batch, which task, which attempt."""
+"""The task that this process works for: which query, which run of it, which batch, which task, which attempt."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.spark.clusters import SharedCluster, cluster_for_writing
 from millstream.spark.errors import PipelineError
+from millstream.spark.sink.write_options import WriteOptions
 
 _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled")
 
@@ -46,17 +48,23 @@ def this_task() -> Task:
     if context is None:
         raise RuntimeError("not in a Spark task")
 
-    def told(name: str) -> str:
+    def local_property(name: str) -> str:
         return context.getLocalProperty(name) or ""
 
     return Task(
-        query=told("sql.streaming.queryId"),
-        run=told("spark.jobGroup.id"),
-        batch=int(told("streaming.sql.batchId") or -1),
+        query=local_property("sql.streaming.queryId"),
+        run=local_property("spark.jobGroup.id"),
+        batch=int(local_property("streaming.sql.batchId") or -1),
         number=context.partitionId(),
         attempt=context.attemptNumber(),
-        adaptive=all(told(name) != "false" for name in _ADAPTIVE),
+        adaptive=all(local_property(name) != "false" for name in _ADAPTIVE),
     )
+
+
+def cluster_for_task(options: WriteOptions, task: Task) -> SharedCluster:
+    """In a query's first batch, brokers that nobody has reached yet are a wrong address, and no reason to wait."""
+    was_reached = options.brokers_reachable or task.batch > 0
+    return cluster_for_writing(options.client, None if was_reached else 0)
 
 
 def refuse_adaptive(task: Task) -> None:

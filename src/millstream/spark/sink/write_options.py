@@ -1,7 +1,7 @@
-"""What a writer was asked for: its options and the columns of the rows, checked on the driver before anything is written.
+"""What a writer was asked for: its options and the columns of its rows, checked on the driver before it writes.
 
 Option names are those of Spark's Kafka sink. Ours are `delivery` (at_least_once, the default, or exactly_once) and
-`markerTopic`, where exactly once keeps its book (see `markers`).
+`markerTopic`, where exactly once records what is written (see `markers`).
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _REFUSED = {
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSettings:
+class WriteOptions:
     """Plain values, to be pickled into every task."""
 
     client: ClientConfig
@@ -50,13 +50,13 @@ class WriteSettings:
     codec: int
     level: int | None
     batch_bytes: int
-    largest_record: int
+    max_record_bytes: int
     request_timeout_ms: int
     transaction_timeout_ms: int
-    answered: bool = True  # whether brokers were there when the writer was made
+    brokers_reachable: bool = True  # when the writer was made
 
 
-def settings_of(given: Mapping[str, str], schema: "StructType") -> WriteSettings:
+def parse_write_options(given: Mapping[str, str], schema: "StructType") -> WriteOptions:
     """Everything about this writer, or the one line about what is wrong."""
     options = Options(given, KNOWN, "writ")
     options.refuse(_REFUSED)
@@ -65,12 +65,12 @@ def settings_of(given: Mapping[str, str], schema: "StructType") -> WriteSettings
     columns = _columns(schema, topic, options.boolean("includeHeaders", True))
     acks, idempotent = _acks(options, exactly_once)
     codec, level = _codec(options)
-    largest = options.number("kafka.max.request.size", REQUEST_BYTES) or REQUEST_BYTES
+    max_record_bytes = options.number("kafka.max.request.size", REQUEST_BYTES) or REQUEST_BYTES
     client = options.client("millstream-sink")
     if "kafka.default.api.timeout.ms" not in options:
-        patience = options.number("kafka.delivery.timeout.ms", DELIVERY_MS) or DELIVERY_MS
-        client = replace(client, total_timeout=patience / 1000)
-    return WriteSettings(
+        delivery_ms = options.number("kafka.delivery.timeout.ms", DELIVERY_MS) or DELIVERY_MS
+        client = replace(client, total_timeout=delivery_ms / 1000)
+    return WriteOptions(
         client=client,
         topic=topic,
         columns=columns,
@@ -81,8 +81,8 @@ def settings_of(given: Mapping[str, str], schema: "StructType") -> WriteSettings
         idempotent=idempotent,
         codec=codec,
         level=level,
-        batch_bytes=min(options.number("kafka.batch.size", BATCH_BYTES, least=0) or 1, largest),
-        largest_record=largest,
+        batch_bytes=min(options.number("kafka.batch.size", BATCH_BYTES, least=0) or 1, max_record_bytes),
+        max_record_bytes=max_record_bytes,
         request_timeout_ms=options.number("kafka.request.timeout.ms", 30_000) or 30_000,
         transaction_timeout_ms=options.number("kafka.transaction.timeout.ms", TRANSACTION_MS)
         or TRANSACTION_MS,

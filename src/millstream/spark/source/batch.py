@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from millstream.spark.clusters import shared_cluster
 from millstream.spark.errors import OptionError, plainly, said_plainly
-from millstream.spark.source.connections import cluster, patient_cluster
 from millstream.spark.source.offsets import Source
 from millstream.spark.source.plan import Range, ranges_between, split
-from millstream.spark.source.read_options import SourceSettings
+from millstream.spark.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,37 +27,37 @@ class BatchReader(DataSourceReader):
     """Plans when a DataFrame is first used. Spark keeps that plan, so the same DataFrame used again reads the same
     offsets, and `load()` again what has come since."""
 
-    def __init__(self, settings: SourceSettings, names: tuple[str, ...]) -> None:
-        self._settings = settings
+    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+        self._options = options
         self._names = names
 
     @said_plainly
     def partitions(self) -> list[InputPartition]:
-        settings = self._settings
-        source = Source(settings, cluster(settings.client))
-        places = source.places()
-        start = source.resolve(settings.start, places)
-        end = source.resolve(settings.end, places)
-        for place in places:
-            if start[place] > end[place]:
+        options = self._options
+        source = Source(options, shared_cluster(options.client).cluster)
+        partitions = source.topic_partitions()
+        start = source.resolve(options.start, partitions)
+        end = source.resolve(options.end, partitions)
+        for partition in partitions:
+            if start[partition] > end[partition]:
                 raise OptionError(
-                    f"partition {place[0]}-{place[1]} would be read backwards: '{settings.start.option}' is offset "
-                    f"{start[place]}, '{settings.end.option}' is {end[place]}"
+                    f"partition {partition} would be read backwards: '{options.start.option}' is offset "
+                    f"{start[partition]}, '{options.end.option}' is {end[partition]}"
                 )
-        plan = split(ranges_between(start, end), settings.min_tasks, settings.max_records)
+        plan = split(ranges_between(start, end), options.min_tasks, options.max_records)
         return [Task(tuple(ranges)) for ranges in plan] or [Task(())]
 
     def read(self, partition: Any) -> "Iterator[pa.RecordBatch]":
-        return read_task(self._settings, self._names, partition)
+        return read_task(self._options, self._names, partition)
 
 
-def read_task(settings: SourceSettings, names: tuple[str, ...], task: Task) -> "Iterator[pa.RecordBatch]":
+def read_task(options: ReadOptions, names: tuple[str, ...], task: Task) -> "Iterator[pa.RecordBatch]":
     """The record batches of one task."""
     with plainly():
         from millstream.spark.source.rows import Rows
         from millstream.spark.source.task import TaskReader
 
         rows = Rows(names)
-        reached = patient_cluster(settings.client, settings.patience)
-        reader = TaskReader(settings, reached, task.ranges, rows.columns)
+        cluster = shared_cluster(options.client).wait_until_reachable(options.timeout).cluster
+        reader = TaskReader(options, cluster, task.ranges, rows.columns)
         yield from rows.batches(reader.chunks())

@@ -1,8 +1,8 @@
 """What a reader asks the cluster before it reads: which partitions there are, and where they start and end.
 
-A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end that others have
-seen. So an answer by which something would be missing is asked for again, as often as `fetchOffset.numRetries` says, before it is
-believed.
+A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end that
+others have seen. So an answer by which something would be missing is asked for again, as often as
+`fetchOffset.numRetries` says, before it is believed.
 """
 
 import re
@@ -24,7 +24,7 @@ from millstream.spark.source.read_options import (
     LATEST,
     OFFSETS,
     Bound,
-    SourceSettings,
+    ReadOptions,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -39,30 +39,30 @@ class Missing(OptionError):
 class Source:
     """The partitions of one reader, as the cluster has them now."""
 
-    def __init__(self, settings: SourceSettings, cluster: Cluster) -> None:
-        self.settings = settings
+    def __init__(self, options: ReadOptions, cluster: Cluster) -> None:
+        self.options = options
         self._cluster = cluster
 
-    def places(self) -> list[TopicPartition]:
+    def topic_partitions(self) -> list[TopicPartition]:
         """All partitions to read, freshly asked for, so that new ones are among them."""
-        return self._again(self._places)
+        return self._again(self._find_partitions)
 
-    def earliest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys(places, ASK_EARLIEST)
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(topic_partitions, ASK_EARLIEST)
         return self._again(lambda: self._ask(wanted))
 
     def latest(
-        self, places: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
+        self, topic_partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
         """The ends of the logs: for read_committed, of what is decided. They should not be before what is `known`."""
-        wanted = dict.fromkeys(places, ASK_LATEST)
+        wanted = dict.fromkeys(topic_partitions, ASK_LATEST)
         return self._again(lambda: self._ask(wanted), lambda found: _reaches(found, known or {}))
 
     def newest(self, known: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The ends of all partitions that are there now. Those in `known` were there, and had come so far."""
 
         def ask() -> dict[TopicPartition, int]:
-            return self._ask(dict.fromkeys(self._places(missing_is_an_error=False), ASK_LATEST))
+            return self._ask(dict.fromkeys(self._find_partitions(missing_is_an_error=False), ASK_LATEST))
 
         return self._again(ask, lambda found: _reaches(found, known))
 
@@ -72,13 +72,17 @@ class Source:
 
         def ask() -> list[str]:
             problems = self._cluster.refresh(wanted)
-            return [t for t, e in problems.items() if e.code is ErrorCode.unknown_topic_or_partition]
+            return [
+                topic
+                for topic, problem in problems.items()
+                if problem.code is ErrorCode.unknown_topic_or_partition
+            ]
 
         return self._again(ask, lambda missing: not missing)
 
     def _again(self, ask: Callable[[], Answer], good: Callable[[Answer], bool] = lambda _: True) -> Answer:
         """`ask()`, again while something that should be there is missing. The last answer counts, whatever it is."""
-        for left in reversed(range(self.settings.tries)):
+        for left in reversed(range(self.options.tries)):
             try:
                 answer = ask()
                 if good(answer) or not left:
@@ -89,89 +93,100 @@ class Source:
             except KafkaError as error:
                 if not left or error.code not in MOVED or isinstance(error, Unreachable):
                     raise  # a broker that is away has been waited for already
-            time.sleep(self.settings.pause)
+            time.sleep(self.options.pause)
         raise AssertionError("there is at least one try")
 
-    def _places(self, missing_is_an_error: bool = True) -> list[TopicPartition]:
-        settings, cluster = self.settings, self._cluster
-        if settings.pattern is not None:
+    def _find_partitions(self, missing_is_an_error: bool = True) -> list[TopicPartition]:
+        options, cluster = self.options, self._cluster
+        if options.pattern is not None:
             cluster.refresh()
-            matches = re.compile(settings.pattern).search  # any part of the name, as in Spark's source
-            topics = [t for t in cluster.topics.values() if not t.internal and matches(t.name)]
-            return sorted(TopicPartition(t.name, p) for t in topics for p in t.partitions)
-        wanted = settings.topics or tuple(dict.fromkeys(topic for topic, _ in settings.assigned))
+            matches = re.compile(options.pattern).search  # any part of the name, as in Spark's source
+            topics = [
+                topic for topic in cluster.topics.values() if not topic.internal and matches(topic.name)
+            ]
+            return sorted(
+                TopicPartition(topic.name, number) for topic in topics for number in topic.partitions
+            )
+        wanted = options.topics or tuple(dict.fromkeys(topic for topic, _ in options.assigned))
         problems = cluster.refresh(wanted)
-        option = "subscribe" if settings.topics else "assign"
+        option = "subscribe" if options.topics else "assign"
         for topic, problem in problems.items():
             if problem.code is not ErrorCode.unknown_topic_or_partition:
                 raise problem
             if missing_is_an_error:
                 raise Missing(f"topic '{topic}' of option '{option}' does not exist")
         found = [
-            TopicPartition(t, p) for t in wanted if t in cluster.topics for p in cluster.topics[t].partitions
+            TopicPartition(name, number)
+            for name in wanted
+            if name in cluster.topics
+            for number in cluster.topics[name].partitions
         ]
-        if not settings.assigned:
+        if not options.assigned:
             return sorted(found)
-        for topic, partition in settings.assigned:
+        for topic, partition in options.assigned:
             if TopicPartition(topic, partition) not in found and missing_is_an_error:
                 raise Missing(f"partition {topic}-{partition} of option 'assign' does not exist")
-        return sorted(set(settings.assigned) & set(found))
+        return sorted(set(options.assigned) & set(found))
 
     def _ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = (
-            list_offsets(self._cluster, wanted, read_committed=self.settings.read_committed) if wanted else {}
+            list_offsets(self._cluster, wanted, read_committed=self.options.read_committed) if wanted else {}
         )
-        return {place: answer.offset for place, answer in found.items()}
+        return {topic_partition: answer.offset for topic_partition, answer in found.items()}
 
     # --- where to start and to end -------------------------------------------------------------------------------------
 
-    def resolve(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def resolve(self, bound: Bound, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset that a bound means for each partition."""
         if bound.kind == EARLIEST:
-            return self.earliest(places)
+            return self.earliest(topic_partitions)
         if bound.kind == LATEST:
-            return self.latest(places)
-        self._check_named(bound, places)
+            return self.latest(topic_partitions)
+        self._check_named(bound, topic_partitions)
         if bound.kind == OFFSETS:
-            return self._given_offsets(bound, places)
-        return self._by_time(bound, places)
+            return self._given_offsets(bound, topic_partitions)
+        return self._by_time(bound, topic_partitions)
 
-    def _check_named(self, bound: Bound, places: list[TopicPartition]) -> None:
+    def _check_named(self, bound: Bound, topic_partitions: list[TopicPartition]) -> None:
         """Offsets and timestamps per partition must name the partitions that are read, all of them and no other."""
         if bound.moment is not None:
             return
-        for topic, partition in sorted(set(bound.per_place) - set(places)):
+        for topic, partition in sorted(set(bound.per_partition) - set(topic_partitions)):
             raise OptionError(
                 f"option '{bound.option}' names partition {topic}-{partition}, which is not read"
             )
-        for topic, partition in sorted(set(places) - set(bound.per_place)):
+        for topic, partition in sorted(set(topic_partitions) - set(bound.per_partition)):
             raise OptionError(
                 f"option '{bound.option}' does not say anything about partition {topic}-{partition}"
             )
 
-    def _given_offsets(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        first, last = self.earliest(places), self.latest(places)
+    def _given_offsets(
+        self, bound: Bound, topic_partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        first, last = self.earliest(topic_partitions), self.latest(topic_partitions)
         found: dict[TopicPartition, int] = {}
-        for place in places:
-            offset = bound.per_place[place]
+        for topic_partition in topic_partitions:
+            offset = bound.per_partition[topic_partition]
             if offset == FROM_EARLIEST:
-                offset = first[place]
+                offset = first[topic_partition]
             elif offset == FROM_LATEST:
-                offset = last[place]
-            elif not first[place] <= offset <= last[place]:
-                name = f"{place[0]}-{place[1]}"
+                offset = last[topic_partition]
+            elif not first[topic_partition] <= offset <= last[topic_partition]:
                 self.lost(
-                    f"offset {offset} of option '{bound.option}' is outside of {name}, "
-                    f"which has {first[place]} to {last[place]}"
+                    f"offset {offset} of option '{bound.option}' is outside of {topic_partition}, "
+                    f"which has {first[topic_partition]} to {last[topic_partition]}"
                 )
-                offset = min(max(offset, first[place]), last[place])
-            found[place] = offset
+                offset = min(max(offset, first[topic_partition]), last[topic_partition])
+            found[topic_partition] = offset
         return found
 
-    def _by_time(self, bound: Bound, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        moments = {p: bound.per_place[p] if bound.moment is None else bound.moment for p in places}
+    def _by_time(self, bound: Bound, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        moments = {
+            topic_partition: bound.per_partition[topic_partition] if bound.moment is None else bound.moment
+            for topic_partition in topic_partitions
+        }
         found = self._ask(moments)
-        late = [place for place in places if found[place] < 0]
+        late = [topic_partition for topic_partition in topic_partitions if found[topic_partition] < 0]
         if late and not bound.or_latest:
             topic, partition = late[0]
             raise OptionError(
@@ -182,7 +197,7 @@ class Source:
 
     def lost(self, what: str) -> None:
         """Data that should be there is not: an error, or a line in the log."""
-        if self.settings.fail_on_data_loss:
+        if self.options.fail_on_data_loss:
             raise PipelineError(
                 f"{what}; some data may be lost (option 'failOnDataLoss' = false goes on without it)"
             )
@@ -190,4 +205,4 @@ class Source:
 
 
 def _reaches(found: Mapping[TopicPartition, int], known: Mapping[TopicPartition, int]) -> bool:
-    return all(found.get(place, -1) >= offset for place, offset in known.items())
+    return all(found.get(topic_partition, -1) >= offset for topic_partition, offset in known.items())

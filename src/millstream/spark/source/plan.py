@@ -33,24 +33,23 @@ Plan = list[list[Range]]
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
     """What lies between two offsets, in the order of topics and partitions; a partition without a start is left out."""
     return [
-        Range(*place, start[place], end[place])
-        for place in sorted(end)
-        if place in start and end[place] > start[place]
+        Range(*topic_partition, start[topic_partition], end[topic_partition])
+        for topic_partition in sorted(end)
+        if topic_partition in start and end[topic_partition] > start[topic_partition]
     ]
 
 
-def share(ranges: Sequence[Range], most: int) -> list[Range]:
-    """At most `most` offsets, each partition in proportion. Every partition gets at least one offset while there are
+def share(ranges: Sequence[Range], max_offsets: int) -> list[Range]:
+    """At most `max_offsets` offsets, each partition in proportion. Every partition gets at least one offset while there are
     enough, so that none starves; what rounding leaves over goes to the largest."""
-    total = sum(r.size for r in ranges)
-    if total <= most:
+    total = sum(piece.size for piece in ranges)
+    if total <= max_offsets:
         return list(ranges)
-    given = [max(1, r.size * most // total) for r in ranges]
+    given = [max(1, piece.size * max_offsets // total) for piece in ranges]
     order = sorted(range(len(ranges)), key=lambda i: (-ranges[i].size, i))
-    spare = most - sum(given)
-    for i in (
-        order if spare < 0 else ()
-    ):  # many partitions, few offsets: the largest ones give, then all but some go without
+    spare = max_offsets - sum(given)
+    # Many partitions, few offsets: the largest ones give, then all but some go without.
+    for i in order if spare < 0 else ():
         back = min(-spare, given[i] - 1)
         given[i] -= back
         spare += back
@@ -61,19 +60,25 @@ def share(ranges: Sequence[Range], most: int) -> list[Range]:
         more = min(spare, ranges[i].size - given[i])
         given[i] += more
         spare -= more
-    return [r._replace(until=r.first + n) for r, n in zip(ranges, given, strict=True) if n]
+    return [
+        piece._replace(until=piece.first + size) for piece, size in zip(ranges, given, strict=True) if size
+    ]
 
 
 def split(ranges: Sequence[Range], min_tasks: int | None = None, max_records: int | None = None) -> Plan:
     """The tasks of one batch."""
-    pieces = [piece for r in ranges for piece in _cut(r, -(-r.size // max_records) if max_records else 1)]
+    pieces = [
+        piece
+        for whole in ranges
+        for piece in _cut(whole, -(-whole.size // max_records) if max_records else 1)
+    ]
     if min_tasks is not None and len(pieces) < min_tasks:
         pieces = _at_least(pieces, min_tasks)
     if min_tasks is not None or max_records is not None:
         return [[piece] for piece in pieces]
     plan: Plan = []
     load = 0
-    for piece in sorted(pieces, key=lambda r: (r.size >= PACK, r.topic, r.partition)):
+    for piece in sorted(pieces, key=lambda piece: (piece.size >= PACK, piece.topic, piece.partition)):
         if plan and load + piece.size <= PACK:
             plan[-1].append(piece)
             load += piece.size
@@ -85,16 +90,16 @@ def split(ranges: Sequence[Range], min_tasks: int | None = None, max_records: in
 
 def _at_least(pieces: list[Range], tasks: int) -> list[Range]:
     """Cut the pieces, large ones more often, until there are `tasks` (or every piece is one offset)."""
-    total = sum(r.size for r in pieces)
-    parts = [max(1, min(r.size, r.size * tasks // total)) for r in pieces]
+    total = sum(piece.size for piece in pieces)
+    parts = [max(1, min(piece.size, piece.size * tasks // total)) for piece in pieces]
     while sum(parts) < tasks:
-        open_to_cut = [i for i, r in enumerate(pieces) if parts[i] < r.size]
+        open_to_cut = [i for i, piece in enumerate(pieces) if parts[i] < piece.size]
         if not open_to_cut:
             break
         parts[max(open_to_cut, key=lambda i: (pieces[i].size / parts[i], -i))] += 1
-    return [part for r, count in zip(pieces, parts, strict=True) for part in _cut(r, count)]
+    return [part for piece, count in zip(pieces, parts, strict=True) for part in _cut(piece, count)]
 
 
 def _cut(whole: Range, count: int) -> list[Range]:
     edges = [whole.first + whole.size * i // count for i in range(count + 1)]
-    return [whole._replace(first=a, until=b) for a, b in pairwise(edges) if b > a]
+    return [whole._replace(first=first, until=until) for first, until in pairwise(edges) if until > first]

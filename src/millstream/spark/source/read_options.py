@@ -1,7 +1,7 @@
 """What is to be read, and how: the options of a reader, parsed and checked.
 
 Names, defaults and precedence are those of Spark's Kafka source: a timestamp for everything wins over timestamps per
-partition, which win over offsets. A stream starts at `latest` unless told otherwise, a batch read at `earliest`.
+partition, which win over offsets. A stream starts at `latest` unless an option says otherwise, a batch read at `earliest`.
 """
 
 import re
@@ -54,23 +54,23 @@ REFUSED = {
     "interceptor.classes": "there are no interceptors here",
 }
 DEFAULT_DELAY = 15 * 60 * 1000
-DEFAULT_PATIENCE = 120_000
+DEFAULT_TIMEOUT = 120_000
 DEFAULT_TRIES, DEFAULT_PAUSE = 3, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to start or to end. `per_place` holds offsets or timestamps; `moment` a timestamp for all partitions."""
+    """Where to start or to end. `per_partition` holds offsets or timestamps; `moment` a timestamp for all partitions."""
 
     option: str
     kind: str
-    per_place: Mapping[TopicPartition, int] = field(default_factory=dict)
+    per_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     moment: int | None = None
     or_latest: bool = False  # whether "no record is that young" means the end of the log; else it is an error
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSettings:
+class ReadOptions:
     """One reader. Picklable: it travels to the tasks."""
 
     client: ClientConfig
@@ -89,14 +89,14 @@ class SourceSettings:
     min_tasks: int | None
     max_records: int | None
     group_id: str | None  # where to commit, if anywhere
-    patience: float  # seconds without a record that must be there
+    timeout: float  # seconds without a record that must be there
     tries: int  # how often to ask before partitions or offsets that should be there are taken for lost
     pause: float  # seconds between two tries
     fetch_bytes: int | None
     partition_bytes: int | None
 
 
-def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
+def parse_read_options(given: Mapping[str, str], streaming: bool | None) -> ReadOptions:
     """Check all options. `streaming` None: not known yet, so take what either kind takes."""
     options = Options(given if streaming is not False else _without_triggers(given), NAMES, "read")
     options.refuse(REFUSED)
@@ -112,14 +112,14 @@ def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
     if end.kind == EARLIEST or FROM_EARLIEST in _json_offsets(end):
         raise OptionError("option 'endingOffsets' cannot be earliest: it would read nothing")
     _check_order(start, end)
-    most, least = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
-    if most is not None and least is not None and least > most:
+    max_offsets, min_offsets = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
         raise OptionError(
-            f"option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most})"
+            f"option 'minOffsetsPerTrigger' ({min_offsets}) is larger than 'maxOffsetsPerTrigger' ({max_offsets})"
         )
     options.number("partition.metadata.cache.ttl.ms", least=-1)
     group_id, client_id = _group(options)
-    return SourceSettings(
+    return ReadOptions(
         client=options.client(client_id),
         topics=topics,
         pattern=pattern,
@@ -133,13 +133,13 @@ def parse(given: Mapping[str, str], streaming: bool | None) -> SourceSettings:
         == "read_committed",
         check_crcs=options.boolean("kafka.check.crcs", True),
         fail_on_data_loss=options.boolean("failOnDataLoss", True),
-        max_offsets=most,
-        min_offsets=least,
+        max_offsets=max_offsets,
+        min_offsets=min_offsets,
         max_delay_ms=options.milliseconds("maxTriggerDelay", DEFAULT_DELAY),
         min_tasks=options.number("minPartitions"),
         max_records=options.number("maxRecordsPerPartition"),
         group_id=group_id,
-        patience=(options.number("kafkaConsumer.pollTimeoutMs", DEFAULT_PATIENCE) or DEFAULT_PATIENCE) / 1000,
+        timeout=(options.number("kafkaConsumer.pollTimeoutMs", DEFAULT_TIMEOUT) or DEFAULT_TIMEOUT) / 1000,
         tries=options.number("fetchOffset.numRetries") or DEFAULT_TRIES,
         pause=(options.number("fetchOffset.retryIntervalMs", DEFAULT_PAUSE, least=0) or 0) / 1000,
         fetch_bytes=options.number("kafka.fetch.max.bytes"),
@@ -164,9 +164,13 @@ def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[TopicPa
             "which topics? One of the options 'subscribe', 'subscribePattern' or 'assign' is needed"
         )
     if len(named) > 1:
-        raise OptionError(f"only one of the options {' and '.join(repr(n) for n in named)} can be given")
+        raise OptionError(
+            f"only one of the options {' and '.join(repr(name) for name in named)} can be given"
+        )
     if named == ["subscribe"]:
-        topics = tuple(dict.fromkeys(t.strip() for t in options.text("subscribe").split(",") if t.strip()))
+        topics = tuple(
+            dict.fromkeys(name.strip() for name in options.text("subscribe").split(",") if name.strip())
+        )
         if not topics:
             raise OptionError("option 'subscribe' names no topic")
         return topics, None, ()
@@ -183,14 +187,14 @@ def _which(options: Options) -> tuple[tuple[str, ...], str | None, tuple[TopicPa
     listed = options.json("assign")
     if not isinstance(listed, dict) or not all(isinstance(numbers, list) for numbers in listed.values()):
         raise OptionError(f"option 'assign' must be JSON {shape}")
-    places = tuple(
-        TopicPartition(topic, _whole(n, "assign", shape))
+    topic_partitions = tuple(
+        TopicPartition(topic, _whole(number, "assign", shape))
         for topic, numbers in listed.items()
-        for n in numbers
+        for number in numbers
     )
-    if not places:
+    if not topic_partitions:
         raise OptionError("option 'assign' names no partition")
-    return (), None, tuple(dict.fromkeys(places))
+    return (), None, tuple(dict.fromkeys(topic_partitions))
 
 
 def _bound(options: Options, side: str, default: str) -> Bound:
@@ -202,29 +206,31 @@ def _bound(options: Options, side: str, default: str) -> Bound:
         return Bound(name, TIMESTAMP, moment=options.number(name, least=0), or_latest=or_latest)
     name = f"{side}OffsetsByTimestamp"
     if name in options:
-        return Bound(name, TIMESTAMP, _per_place(options, name, 0), or_latest=or_latest)
+        return Bound(name, TIMESTAMP, _per_partition(options, name, 0), or_latest=or_latest)
     name = f"{side}Offsets"
     value = options.text(name, default).lower()
     if value in (EARLIEST, LATEST):
         return Bound(name, value)
     if not value.startswith("{"):
         raise OptionError(f"option '{name}' must be earliest, latest or JSON, not '{options.text(name)}'")
-    return Bound(name, OFFSETS, _per_place(options, name, FROM_EARLIEST))
+    return Bound(name, OFFSETS, _per_partition(options, name, FROM_EARLIEST))
 
 
 def _check_order(start: Bound, end: Bound) -> None:
     """An end before the start is a mistake, whatever is in the topics. (A negative offset is not one yet.)"""
     if start.kind != end.kind:
         return
-    for place in sorted(start.per_place.keys() | end.per_place.keys()) or [TopicPartition("", 0)]:
-        first = start.per_place.get(place, start.moment)
-        last = end.per_place.get(place, end.moment)
+    for topic_partition in sorted(start.per_partition.keys() | end.per_partition.keys()) or [
+        TopicPartition("", 0)
+    ]:
+        first = start.per_partition.get(topic_partition, start.moment)
+        last = end.per_partition.get(topic_partition, end.moment)
         if first is not None and last is not None and first > last >= 0:
-            where = f" of partition {place[0]}-{place[1]}" if place[0] else ""
+            where = f" of partition {topic_partition}" if topic_partition.topic else ""
             raise OptionError(f"option '{end.option}' ({last}{where}) is before '{start.option}' ({first})")
 
 
-def _per_place(options: Options, name: str, least: int) -> dict[TopicPartition, int]:
+def _per_partition(options: Options, name: str, least: int) -> dict[TopicPartition, int]:
     shape = 'such as {"topic":{"0":23,"1":-2}}'
     listed = options.json(name)
     if not isinstance(listed, dict) or not all(isinstance(numbers, dict) for numbers in listed.values()):
@@ -249,7 +255,7 @@ def _whole(value: Any, name: str, shape: str) -> int:
 
 
 def _json_offsets(bound: Bound) -> frozenset[int]:
-    return frozenset(bound.per_place.values()) if bound.kind == OFFSETS else frozenset()
+    return frozenset(bound.per_partition.values()) if bound.kind == OFFSETS else frozenset()
 
 
 def _group(options: Options) -> tuple[str | None, str]:

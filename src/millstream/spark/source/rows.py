@@ -21,7 +21,7 @@ ARROW_TYPES = {
     "headers": HEADERS,
 }
 SMALL, SMALL_BYTES = 4096, 1 << 18  # rows, bytes; chunks that are smaller in both are put together
-MOST_TOGETHER, MOST_TOGETHER_BYTES = 32768, 4 << 20
+MAX_TOGETHER, MAX_TOGETHER_BYTES = 32768, 4 << 20
 
 _constants: dict[tuple[str, object], pa.Array] = {}
 
@@ -47,7 +47,7 @@ class Rows:
             batch = self.batch(topic, partition, chunk)
             more = batch.nbytes
             large = chunk.rows > SMALL or more > SMALL_BYTES
-            if waiting and (large or rows + chunk.rows > MOST_TOGETHER or size + more > MOST_TOGETHER_BYTES):
+            if waiting and (large or rows + chunk.rows > MAX_TOGETHER or size + more > MAX_TOGETHER_BYTES):
                 yield _together(waiting)
                 waiting, rows, size = [], 0, 0
             if large:

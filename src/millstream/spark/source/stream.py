@@ -6,8 +6,8 @@ batch; copies of it read in the tasks.
 An offset, as Spark logs it before a batch runs, is
     {"offsets": {topic: {partition: next offset}}, "plan": [[[topic, partition, first, until], ...], ...]}
 The plan is that of the batch which ends there, one list per task. When Spark runs a batch again after a crash, it takes
-the plan from its log, so the tasks are the same ones whatever the options, the code or the number of partitions are by then:
-the exactly-once sink relies on that.
+the plan from its log, so the tasks are the same ones whatever the options, the code or the number of partitions are by
+then: the exactly-once sink relies on that.
 """
 
 import sys
@@ -25,12 +25,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millstream.client.groups import Groups
+from millstream.spark.clusters import shared_cluster
 from millstream.spark.errors import PipelineError, said_plainly
 from millstream.spark.source.batch import Task, read_task
-from millstream.spark.source.connections import cluster, patient_cluster
 from millstream.spark.source.offsets import Source
 from millstream.spark.source.plan import Plan, Range, ranges_between, share, split
-from millstream.spark.source.read_options import SourceSettings
+from millstream.spark.source.read_options import ReadOptions
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -41,8 +41,8 @@ LogOffset = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, settings: SourceSettings, names: tuple[str, ...]) -> None:
-        self._settings = settings
+    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+        self._options = options
         self._names = names
         self._target: dict[TopicPartition, int] | None = None  # AvailableNow: not beyond
         self._newest: dict[TopicPartition, int] = {}
@@ -52,22 +52,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _source(self) -> Source:
-        return Source(self._settings, patient_cluster(self._settings.client))
+        return Source(self._options, shared_cluster(self._options.client).wait_until_reachable().cluster)
 
     # --- offsets, in the query's own process -----------------------------------------------------------------------------
 
     @said_plainly
     def initialOffset(self) -> LogOffset:
-        source = Source(self._settings, cluster(self._settings.client))  # a query's first start: no patience
-        return write_offset(source.resolve(self._settings.start, source.places()))
+        # A query's first start: brokers that cannot be reached are an error at once.
+        source = Source(self._options, shared_cluster(self._options.client).cluster)
+        return write_offset(source.resolve(self._options.start, source.topic_partitions()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows no limit of both kinds, so `latestOffset` applies the options itself. What matters here is that it
         is not ReadAllAvailable, which Spark hands over when a trigger wants everything regardless."""
-        if self._settings.max_offsets is not None:
-            return ReadMaxRows(self._settings.max_offsets)
-        if self._settings.min_offsets is not None:
-            return ReadMinRows(self._settings.min_offsets)
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
     @said_plainly
@@ -77,16 +78,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_to_group(done)
         ranges = ranges_between(begin, self._end(begin))
         if not isinstance(limit, ReadAllAvailable):
-            if self._too_little(sum(r.size for r in ranges)):
+            if self._too_little(sum(piece.size for piece in ranges)):
                 ranges = []
-            elif self._settings.max_offsets is not None:
-                ranges = share(ranges, self._settings.max_offsets)
+            elif self._options.max_offsets is not None:
+                ranges = share(ranges, self._options.max_offsets)
         if not ranges and not lost:
             return start  # the very same: Spark takes any other for new data
-        end = begin | {TopicPartition(r.topic, r.partition): r.until for r in ranges}
+        end = begin | {TopicPartition(piece.topic, piece.partition): piece.until for piece in ranges}
         # What is lost is gone from the offset, or set back: that is logged, so that it is noticed once. A batch has at least
         # one task, since the exactly-once sink counts batches by the tasks that have written.
-        plan = split(ranges, self._settings.min_tasks, self._settings.max_records) or [[]]
+        plan = split(ranges, self._options.min_tasks, self._options.max_records) or [[]]
         return write_offset(end, plan)
 
     def _begin(self, start: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], bool]:
@@ -94,32 +95,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         was lost."""
         source = self._source
         self._newest = source.newest(start)
-        begin = {place: start[place] for place in self._newest if place in start}
+        begin = {
+            topic_partition: start[topic_partition]
+            for topic_partition in self._newest
+            if topic_partition in start
+        }
         lost = sorted(set(start) - set(self._newest))
         for topic, partition in lost:
             source.lost(f"partition {topic}-{partition} does not exist any more")
-        for place in sorted(begin):
-            if begin[place] > self._newest[place]:
+        for topic_partition in sorted(begin):
+            if begin[topic_partition] > self._newest[topic_partition]:
                 source.lost(
-                    f"partition {place[0]}-{place[1]} ends at {self._newest[place]}, before the offset {begin[place]} "
+                    f"partition {topic_partition} ends at {self._newest[topic_partition]}, before the offset {begin[topic_partition]} "
                     "that was already read (was the topic deleted and created again?)"
                 )
-                begin |= source.earliest([place])
-                lost.append(place)
-        return begin | source.earliest([place for place in self._newest if place not in start]), bool(lost)
+                begin |= source.earliest([topic_partition])
+                lost.append(topic_partition)
+        return begin | source.earliest(
+            [topic_partition for topic_partition in self._newest if topic_partition not in start]
+        ), bool(lost)
 
     def _end(self, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if self._target is None:
             return self._newest
-        return {place: min(self._newest[place], self._target.get(place, begin[place])) for place in begin}
+        return {
+            topic_partition: min(
+                self._newest[topic_partition], self._target.get(topic_partition, begin[topic_partition])
+            )
+            for topic_partition in begin
+        }
 
     def _too_little(self, available: int) -> bool:
         """Whether to wait for `minOffsetsPerTrigger`. A run that ends by itself cannot wait."""
-        least = self._settings.min_offsets
+        least = self._options.min_offsets
         if least is None or self._target is not None:
             return False
         now = time.monotonic()
-        if available < least and (now - self._last_batch) * 1000 < self._settings.max_delay_ms:
+        if available < least and (now - self._last_batch) * 1000 < self._options.max_delay_ms:
             return True
         self._last_batch = now
         return False
@@ -141,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if logged is not None:
             return logged
         begin, until = read_offset(start), read_offset(end)
-        return split(ranges_between(begin, until), self._settings.min_tasks, self._settings.max_records)
+        return split(ranges_between(begin, until), self._options.min_tasks, self._options.max_records)
 
     def commit(self, end: LogOffset) -> None:
         self._commit_to_group(read_offset(end))
@@ -151,11 +163,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         calls `commit` for the last batch of a run that ends by itself, but it asks `latestOffset` what comes after it,
         and does so only when it is finished. That this fails is no reason to stop: the query's own offsets are in its
         checkpoint."""
-        group_id = self._settings.group_id
+        group_id = self._options.group_id
         if group_id is None or done == self._committed:
             return
         try:
-            outcomes = Groups(cluster(self._settings.client), timeout=5.0).commit(group_id, done)
+            outcomes = Groups(shared_cluster(self._options.client).cluster, timeout=5.0).commit(
+                group_id, done
+            )
             problem = next((error for error in outcomes.values() if error is not None), None)
         except KafkaError as error:
             problem = error
@@ -168,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- in the tasks ----------------------------------------------------------------------------------------------------
 
     def read(self, partition: Any) -> "Iterator[pa.RecordBatch]":
-        return read_task(self._settings, self._names, partition)
+        return read_task(self._options, self._names, partition)
 
 
 def _complain(reader: "Broken", *_: object) -> None:
@@ -198,7 +212,7 @@ def write_offset(offsets: Mapping[TopicPartition, int], plan: Plan | None = None
         topics.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
     written: LogOffset = {"offsets": topics}
     if plan is not None:
-        written["plan"] = [[list(r) for r in ranges] for ranges in plan]
+        written["plan"] = [[list(piece) for piece in ranges] for ranges in plan]
     return written
 
 
@@ -213,4 +227,4 @@ def read_offset(logged: LogOffset) -> dict[TopicPartition, int]:
 def read_plan(logged: LogOffset) -> Plan | None:
     if "plan" not in logged:
         return None
-    return [[Range(*r) for r in ranges] for ranges in logged["plan"]]
+    return [[Range(*fields) for fields in ranges] for ranges in logged["plan"]]

@@ -17,7 +17,7 @@ from millstream.spark.columns.avro.program import (
     compile_check,
     compile_program,
 )
-from millstream.spark.columns.avro.types import MOST_MILLIS, AvroSchemas, arrow_type, kind_of
+from millstream.spark.columns.avro.types import MAX_MILLIS, AvroSchemas, arrow_type, type_name
 from millstream.spark.columns.outcome import Decoded, by_halves
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -176,7 +176,7 @@ class _Filled:
     def _leaf(self, leaf: Leaf) -> pa.Array:
         cells = self.slot(leaf.slot)
         valid = None if leaf.valid < 0 else self.slot(leaf.valid)
-        kind = kind_of(leaf.schema)
+        kind = type_name(leaf.schema)
         logical = leaf.schema.get("logicalType", "") if isinstance(leaf.schema, dict) else ""
         if kind in ("string", "bytes", "fixed"):
             return self._bytes(leaf, cells, self.slot(leaf.slot + 1), valid)
@@ -211,7 +211,7 @@ class _Filled:
         out = np.empty(int(offsets[-1]), np.uint8)
         loop.gather(self._data, starts, lengths, offsets, out)
         buffers = [_bits(valid), pa.py_buffer(offsets), pa.py_buffer(out)]
-        if kind_of(leaf.schema) == "fixed" and pa.types.is_string(leaf.type):  # a uuid in 16 bytes
+        if type_name(leaf.schema) == "fixed" and pa.types.is_string(leaf.type):  # a uuid in 16 bytes
             import uuid
 
             raw = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
@@ -224,7 +224,7 @@ class _Filled:
 
 
 def _as_micros(millis: Numbers) -> Numbers:
-    if len(millis) and (millis.max() > MOST_MILLIS or millis.min() < -MOST_MILLIS):
+    if len(millis) and (millis.max() > MAX_MILLIS or millis.min() < -MAX_MILLIS):
         raise _Unfit("a timestamp is out of range")
     return millis * 1000
 

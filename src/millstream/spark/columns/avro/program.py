@@ -17,9 +17,9 @@ from millstream.spark.columns.avro.types import (
     AvroSchemas,
     arrow_type,
     found,
-    kind_of,
     leaf_type,
     nullable_branch,
+    type_name,
 )
 
 
@@ -131,8 +131,8 @@ class _Maker:
             root,
         )
 
-    def emit(self, op: int, a: int = -1, b: int = -1, c: int = -1) -> int:
-        self.code.append([op, a, b, c])
+    def emit(self, op: int, first: int = -1, second: int = -1, third: int = -1) -> int:
+        self.code.append([op, first, second, third])
         return len(self.code) - 1
 
     def slot(self, level: int) -> int:
@@ -148,17 +148,19 @@ class _Maker:
             raise TooRich("a union of several types")
         may_be_null, reader = simple
         reader = found(reader, self.readers)
-        if kind_of(reader) == "null":
+        if type_name(reader) == "null":
             raise TooRich("a column of nulls")
-        if kind_of(writer) != "union":
-            if kind_of(writer) == "null":
+        if type_name(writer) != "union":
+            if type_name(writer) == "null":
                 raise TooRich("a writer of nulls")
             return self.value(writer, reader, level, where)
         return self._union(writer, reader, level, where, may_be_null)
 
     def _union(self, writer: list[Any], reader: Any, level: int, where: str, may_be_null: bool) -> Node:
         """A union that was written: a jump for each branch. All branches fill the same slots, which the first sets up."""
-        valid = self.slot(level) if may_be_null and any(kind_of(b) == "null" for b in writer) else -1
+        valid = (
+            self.slot(level) if may_be_null and any(type_name(branch) == "null" for branch in writer) else -1
+        )
         jumps = len(self.table)
         self.table += [0] * len(writer)
         self.emit(loop.UNION, jumps, len(writer))
@@ -166,7 +168,7 @@ class _Maker:
         made: Node | None = None
         refused: Unresolvable | None = None
         for number, branch in enumerate(writer):
-            if kind_of(branch) == "null":
+            if type_name(branch) == "null":
                 continue
             start, slots, levels, depth = len(self.code), len(self.level_of), self.levels, self.depth
             try:
@@ -192,7 +194,7 @@ class _Maker:
         if made is None:
             raise refused or Unresolvable(f"{where} is never anything but null where it is written")
         for number, branch in enumerate(writer):
-            if kind_of(branch) == "null":
+            if type_name(branch) == "null":
                 self.table[jumps + number] = len(self.code)
                 if valid >= 0:
                     self.emit(loop.SET, valid, 0)
@@ -221,7 +223,7 @@ class _Maker:
                 self.emit(loop.SET, node.slot + 1, 0)
 
     def value(self, writer: Any, reader: Any, level: int, where: str) -> Node:
-        wrote, reads = kind_of(writer), kind_of(reader)
+        wrote, reads = type_name(writer), type_name(reader)
         if reads == "record" and wrote == "record":
             return self._record(writer, reader, level, where)
         if reads in ("array", "map") and wrote == reads:
@@ -283,7 +285,7 @@ class _Maker:
         self.levels += 1
         begin = self.emit(loop.LIST, count, inner)
         key: Leaf | None = None
-        if kind_of(reader) == "map":
+        if type_name(reader) == "map":
             slot = self._bytes_slots(inner)
             self.emit(loop.BYTES, slot)
             key = Leaf(slot, "string", pa.string())
@@ -316,7 +318,7 @@ class _Maker:
 
     def skip(self, schema: Any, inside: tuple[str, ...]) -> None:
         schema = found(schema, self.writers)
-        kind = kind_of(schema)
+        kind = type_name(schema)
         if kind == "record":
             if schema["name"] in inside:
                 raise TooRich("a type that contains itself")
@@ -349,4 +351,4 @@ class _Maker:
 
 
 def _is_bytes(schema: Any) -> bool:
-    return kind_of(schema) in ("string", "bytes", "fixed")
+    return type_name(schema) in ("string", "bytes", "fixed")

@@ -24,9 +24,9 @@ PRIMITIVES = {
 }
 INSTANT = pa.timestamp("us", tz="UTC")
 LOCAL = pa.timestamp("us")
-MOST_DIGITS = 38
-EXACT = decimal.Context(prec=2 * MOST_DIGITS)  # Python's own rounds to 28
-MOST_MILLIS = (2**63 - 1) // 1000  # that microseconds can say
+MAX_DIGITS = 38
+EXACT = decimal.Context(prec=2 * MAX_DIGITS)  # Python's own rounds to 28
+MAX_MILLIS = (2**63 - 1) // 1000  # that microseconds can say
 WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
@@ -82,7 +82,7 @@ def _qualify(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
     return made
 
 
-def kind_of(schema: Any) -> str:
+def type_name(schema: Any) -> str:
     """The word for a schema's shape: a primitive's name, record, enum, array, map, fixed or union."""
     if isinstance(schema, list):
         return "union"
@@ -105,7 +105,7 @@ def nullable_branch(schema: Any) -> tuple[bool, Any] | None:
     """(whether null is allowed, the one other type) where a schema comes down to one type; None for true unions."""
     if not isinstance(schema, list):
         return False, schema
-    others = [branch for branch in schema if kind_of(branch) != "null"]
+    others = [branch for branch in schema if type_name(branch) != "null"]
     if len(others) == 1:
         return len(schema) > 1, others[0]
     wider = widened(schema)
@@ -114,7 +114,7 @@ def nullable_branch(schema: Any) -> tuple[bool, Any] | None:
 
 def widened(schema: Any) -> str | None:
     """The one type that holds all numbers of a union of int and long, or of float and double."""
-    others = [kind_of(branch) for branch in schema if kind_of(branch) != "null"]
+    others = [type_name(branch) for branch in schema if type_name(branch) != "null"]
     return WIDER.get(frozenset(others)) if len(others) == 2 else None
 
 
@@ -124,12 +124,12 @@ def arrow_type(schemas: AvroSchemas) -> pa.DataType:
 
 def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
     schema = found(schema, named)
-    kind = kind_of(schema)
+    kind = type_name(schema)
     if kind == "union":
         simple = nullable_branch(schema)
         if simple is not None:
             return _type(simple[1], named, inside)
-        members = [branch for branch in schema if kind_of(found(branch, named)) != "null"]
+        members = [branch for branch in schema if type_name(found(branch, named)) != "null"]
         return pa.struct([(f"member{n}", _type(branch, named, inside)) for n, branch in enumerate(members)])
     if kind == "record":
         name = schema["name"]
@@ -148,12 +148,12 @@ def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.Dat
 
 
 def leaf_type(schema: Any) -> pa.DataType:
-    kind = kind_of(schema)
+    kind = type_name(schema)
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
-        if precision > MOST_DIGITS:
-            raise Unsuitable(f"a decimal of {precision} digits is longer than Spark's {MOST_DIGITS}")
+        if precision > MAX_DIGITS:
+            raise Unsuitable(f"a decimal of {precision} digits is longer than Spark's {MAX_DIGITS}")
         return pa.decimal128(precision, scale)
     if logical == "uuid" and kind in ("string", "fixed"):
         return pa.string()

@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from millstream.spark.columns.avro.types import (
     EXACT,
-    MOST_MILLIS,
+    MAX_MILLIS,
     AvroSchemas,
     arrow_type,
     found,
-    kind_of,
     nullable_branch,
+    type_name,
 )
 from millstream.spark.columns.outcome import Decoded, by_halves, reason_of
 
@@ -63,14 +63,14 @@ class AvroValues:
     def _shaped(self, value: Any, schema: Any) -> Any:
         """A value of fastavro's as Arrow wants it."""
         schema = found(schema, self._reader.named)
-        kind = kind_of(schema)
+        kind = type_name(schema)
         if value is None:
             return None
         if kind == "union":
             simple = nullable_branch(schema)
             if simple is not None:
                 return self._shaped(_untagged(value), simple[1])
-            members = [branch for branch in schema if kind_of(found(branch, self._reader.named)) != "null"]
+            members = [branch for branch in schema if type_name(found(branch, self._reader.named)) != "null"]
             number = self._branch(value, members)
             return {f"member{number}": self._shaped(_untagged(value), members[number])}
         value = _untagged(value)
@@ -95,7 +95,7 @@ class AvroValues:
 
 
 def _fits(value: Any, branch: Any, exactly: bool) -> bool:
-    kind = kind_of(branch)
+    kind = type_name(branch)
     if isinstance(value, tuple):
         return bool(value[0] == (branch["name"] if kind in ("record", "enum", "fixed") else f"{_TAG}{kind}"))
     if exactly and kind == "int" and isinstance(value, int):
@@ -123,7 +123,7 @@ def _meant(value: Any, schema: Any, kind: str) -> Any:
     if logical == "uuid" and kind == "fixed":
         return str(uuid.UUID(bytes=value))
     if kind == "long" and str(logical).endswith("timestamp-millis"):
-        if not -MOST_MILLIS <= value <= MOST_MILLIS:
+        if not -MAX_MILLIS <= value <= MAX_MILLIS:
             raise ValueError("a timestamp is out of range")
         return 1000 * value
     return value
@@ -184,11 +184,11 @@ def _spelled_out(schema: Any, named: dict[str, Any], done: set[str], tagged: boo
 
 
 def _with_tags(branches: list[Any], done: set[str]) -> list[Any]:
-    kinds = {kind_of(branch) for branch in branches}
+    kinds = {type_name(branch) for branch in branches}
     alike = {kind for pair in _NUMBERS if kinds.issuperset(pair) for kind in pair}
 
     def tag(branch: Any) -> Any:
-        kind = kind_of(branch)
+        kind = type_name(branch)
         if kind not in alike:
             return branch
         name = f"{_TAG}{kind}"
@@ -238,7 +238,7 @@ def physical(schemas: AvroSchemas) -> AvroSchemas:
 def _from_json(value: Any, schema: Any, named: dict[str, Any]) -> Any:
     """Avro's JSON form of a default as Python values: bytes are text with a character a byte."""
     schema = found(schema, named)
-    kind = kind_of(schema)
+    kind = type_name(schema)
     if kind == "union":  # a default is of the first branch; newer versions of Avro allow any
         for branch in schema:
             try:

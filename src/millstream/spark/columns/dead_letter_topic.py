@@ -1,12 +1,12 @@
 """Bad records to a topic of their own, so that the rest goes on.
 
-The rows of a DataFrame whose decoded column says what is wrong with them are written to a topic by the task that finds them, and
-dropped. They carry their original bytes and key, and headers with the names that Kafka Connect uses for dead letters, so
-one tool reads and redrives both. A replayed batch writes its bad records again: at least once.
+The rows of a DataFrame whose decoded column says what is wrong with them are written to a topic by the task that finds
+them, and dropped. They carry their original bytes and key, and headers with the names that Kafka Connect uses for dead
+letters, so one tool reads and redrives both. A replayed batch writes its bad records again: at least once.
 
-A letter is larger than its record was, by its headers, and the topic may take less than the one the record came from. Letters go out
-in batches that the topic takes; the value (and if need be the key) of a letter that is too large alone is cut off, and headers say
-how long it was. Better a part of a bad record than a query that stands still before it.
+A dead letter is larger than its record was, by its headers, and its topic may have a lower max.message.bytes than the one
+the record came from. Dead letters go out in batches that the topic takes; one that is too large alone loses the end of its
+value (and if need be of its key), and headers say how long it was. Better a part of a bad record than a stuck query.
 """
 
 import datetime
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.client import ClientConfig, Producer
+from millstream.spark.clusters import cluster_for_writing
 from millstream.spark.columns.registry import arrow_udf_of
 from millstream.spark.options import Options
-from millstream.spark.sink.workers import patient_worker_for
 from millstream.spark.sink.write_options import BATCH_BYTES
 from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 
 ORIGIN = ("topic", "partition", "offset", "timestamp", "key")
 PREFIX = "__connect.errors."
-CUT_PREFIX = (
-    "__millstream.errors."  # and value.size or key.size: how many bytes there were before it was cut off
-)
-MOST_OF_REASON = 2000  # characters of what was wrong
-_RECORD_FRAME, _HEADER_FRAME = 36, 10  # bytes around a record's or a header's content, at most
-_OURS = (-1, True, 30_000)  # acks, idempotence and timeout of our producer among the worker's
+# Followed by value.size or key.size: how many bytes there were before the end was cut off.
+CUT_PREFIX = "__millstream.errors."
+MAX_REASON_LENGTH = 2000
+# Bytes around a record's or a header's content, at most.
+_RECORD_FRAME, _HEADER_FRAME = 36, 10
+# acks, idempotence and timeout of our producer among those of the shared cluster.
+_PRODUCER_KEY = (-1, True, 30_000)
 
 
 @dataclass(frozen=True)
-class Letters:
+class DeadLetterTopic:
     """Where dead letters go."""
 
     config: ClientConfig
@@ -61,10 +62,10 @@ def dead_letters(
     Where the DataFrame still has the source's columns topic, partition, offset, timestamp and key, the dead letter says where
     it comes from.
     """
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as functions
 
-    letters = Letters(Options(options, (), "writ").client("millstream-dead-letters"), topic, column)
-    problem = f.col(column).getField(corrupt)
+    target = DeadLetterTopic(Options(options, (), "writ").client("millstream-dead-letters"), topic, column)
+    problem = functions.col(column).getField(corrupt)
     bad = problem.isNotNull()
     origin = [name for name in ORIGIN if name in df.columns]
 
@@ -72,34 +73,36 @@ def dead_letters(
         from millstream.spark.errors import plainly
 
         with plainly():
-            return send_bad(letters, problems, rows)
+            return send_bad(target, problems, rows)
 
     made = arrow_udf_of(kept, "boolean")
     described = (
-        f.struct(*[f.col(name) for name in origin]) if origin else f.struct(f.lit(None).alias("topic"))
+        functions.struct(*[functions.col(name) for name in origin])
+        if origin
+        else functions.struct(functions.lit(None).alias("topic"))
     )
     # Only of bad rows does anything travel to the Python worker.
-    return df.where(made.asNondeterministic()(problem, f.when(bad, described)))
+    return df.where(made.asNondeterministic()(problem, functions.when(bad, described)))
 
 
-def send_bad(letters: Letters, problems: pa.Array, origins: pa.Array) -> pa.Array:
+def send_bad(target: DeadLetterTopic, problems: pa.Array, origins: pa.Array) -> pa.Array:
     """In a task: write the bad rows, and say which rows are good."""
     good = pc.is_null(problems)
     if problems.null_count < len(problems):
         bad = pc.invert(good)
         rows = zip(problems.filter(bad).to_pylist(), origins.filter(bad).to_pylist(), strict=True)
-        _send(letters, [_letter(letters, problem, origin or {}) for problem, origin in rows])
+        _send(target, [_dead_letter(target, problem, origin or {}) for problem, origin in rows])
     return good
 
 
-def _letter(letters: Letters, problem: dict[str, Any], origin: dict[str, Any]) -> Record:
+def _dead_letter(target: DeadLetterTopic, problem: dict[str, Any], origin: dict[str, Any]) -> Record:
     headers: list[tuple[str, bytes | None]] = [
         (f"{PREFIX}{name}", str(origin[name]).encode())
         for name in ("topic", "partition", "offset")
         if origin.get(name) is not None
     ]
-    headers.append((f"{PREFIX}stage", letters.stage.encode()))
-    headers.append((f"{PREFIX}exception.message", (problem.get("error") or "")[:MOST_OF_REASON].encode()))
+    headers.append((f"{PREFIX}stage", target.stage.encode()))
+    headers.append((f"{PREFIX}exception.message", (problem.get("error") or "")[:MAX_REASON_LENGTH].encode()))
     # The user may have columns of these names that are something else.
     moment, key = origin.get("timestamp"), origin.get("key")
     seconds = moment.timestamp() if isinstance(moment, datetime.datetime) else time.time()
@@ -108,11 +111,11 @@ def _letter(letters: Letters, problem: dict[str, Any], origin: dict[str, Any]) -
     return Record(0, round(seconds * 1000), key, problem.get("data"), headers)
 
 
-def _send(letters: Letters, records: list[Record]) -> None:
-    worker = patient_worker_for(letters.config)
-    producer = worker.producers.pop(_OURS, None) or Producer(worker.cluster)
-    partitions = sorted(worker.cluster.topic(letters.topic, create=True).partitions)
-    limit = worker.batch_limit(letters.topic)
+def _send(target: DeadLetterTopic, records: list[Record]) -> None:
+    shared = cluster_for_writing(target.config)
+    producer = shared.producers.pop(_PRODUCER_KEY, None) or Producer(shared.cluster)
+    partitions = sorted(shared.cluster.topic(target.topic, create=True).partitions)
+    limit = shared.max_batch_bytes(target.topic)
     shares: dict[int, list[Record]] = {}
     for number, record in enumerate(records):
         count = len(partitions)
@@ -120,8 +123,8 @@ def _send(letters: Letters, records: list[Record]) -> None:
         shares.setdefault(partitions[chosen], []).append(cut_to(record, limit))
     for partition, share in shares.items():
         for batch in in_batches(share, min(limit, BATCH_BYTES)):
-            _deliver(producer, letters.topic, partition, batch)
-    worker.producers[_OURS] = producer  # for the next batch; one that has failed is not used again
+            _deliver(producer, target.topic, partition, batch)
+    shared.producers[_PRODUCER_KEY] = producer  # for the next batch; one that has failed is not used again
 
 
 def _deliver(producer: Producer, topic: str, partition: int, records: list[Record]) -> None:
@@ -134,8 +137,8 @@ def _deliver(producer: Producer, topic: str, partition: int, records: list[Recor
         middle = len(records) // 2
         parts = [records[:middle], records[middle:]]
         if not middle:
-            shorter = cut_to(records[0], most_bytes(records[0]) // 2)
-            if most_bytes(shorter) >= most_bytes(records[0]):
+            shorter = cut_to(records[0], max_record_bytes(records[0]) // 2)
+            if max_record_bytes(shorter) >= max_record_bytes(records[0]):
                 raise  # nothing is left to cut off
             parts = [[shorter]]
         for part in parts:
@@ -145,7 +148,7 @@ def _deliver(producer: Producer, topic: str, partition: int, records: list[Recor
 # --- sizes ----------------------------------------------------------------------------------------------------------------
 
 
-def most_bytes(record: Record) -> int:
+def max_record_bytes(record: Record) -> int:
     """What a record takes as a batch of its own, at most."""
     return HEADER_SIZE + _in_batch(record)
 
@@ -174,7 +177,7 @@ def in_batches(records: list[Record], limit: int) -> Iterator[list[Record]]:
 def cut_to(record: Record, limit: int) -> Record:
     """The record, if it fits. Otherwise with as much of its value as there is room for, and if even the key is too long,
     with a part of that."""
-    if most_bytes(record) <= limit:
+    if max_record_bytes(record) <= limit:
         return record
     for name in ("value", "key"):
         content = getattr(record, name)
@@ -185,7 +188,7 @@ def cut_to(record: Record, limit: int) -> Record:
         if not any(known == header for known, _ in headers):  # what was cut before keeps its first size
             headers.append((header, str(len(content)).encode()))
         record = record._replace(headers=headers)
-        room = len(content) - (most_bytes(record) - limit)
+        room = len(content) - (max_record_bytes(record) - limit)
         record = record._replace(**{name: content[: max(room, 0)]})
         if room >= 0:
             break
