@@ -105,9 +105,9 @@ class Housekeeping:
     async def checkpoints(self) -> None:
         """High watermarks and log starts."""
         await self._write(checkpoints.HIGH_WATERMARKS, lambda log: log.high_watermark)
-        await self.remember_starts()
+        await self.write_start_offsets()
 
-    async def remember_starts(self) -> None:
+    async def write_start_offsets(self) -> None:
         """Where logs begin that do not begin with a segment: deleted records must not come back after a crash."""
         await self._write(checkpoints.START_OFFSETS, self.broker.folders.start_to_remember)
 

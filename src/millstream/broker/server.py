@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from millstream.broker.apis.acls import AclsApi
-from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, VersionsApi
+from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, ApiVersionsApi
 from millstream.broker.apis.cluster import ClusterApi
 from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
@@ -24,9 +24,9 @@ from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorApi
 from millstream.broker.apis.group_offsets import GroupOffsetsApi
 from millstream.broker.apis.groups import GroupsApi
-from millstream.broker.apis.log_dirs import ProducersApi
+from millstream.broker.apis.log_dirs import LogDirsApi
 from millstream.broker.apis.metadata import MetadataApi
-from millstream.broker.apis.partition_offsets import OffsetsApi
+from millstream.broker.apis.partition_offsets import PartitionOffsetsApi
 from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
@@ -197,12 +197,12 @@ class Broker:
         self.dispatcher.serve(self.produce.api)
         self.dispatcher.serve(self.fetch.api)
         for family in (
-            VersionsApi,
+            ApiVersionsApi,
             MetadataApi,
             TopicsApi,
             ConfigsApi,
-            OffsetsApi,
-            ProducersApi,
+            PartitionOffsetsApi,
+            LogDirsApi,
             TransactionsApi,
             GroupsApi,
             GroupOffsetsApi,

@@ -1,7 +1,11 @@
-"""Access control lists: DescribeAcls, CreateAcls and DeleteAcls 1 to 3.
+"""DescribeAcls, CreateAcls and DeleteAcls 1-3.
 
-This broker has no authorizer: everybody may do everything. Whoever asks for access rules is told so with the code that
-Kafka without an authorizer answers, SECURITY_DISABLED, and nothing is kept that nobody would check.
+     1  resources by prefix (KIP-290)
+     2  flexible
+     3  resources of type USER, for delegation tokens (KIP-373)
+
+Left out: an authorizer. Every client may do everything, and whoever asks for ACLs gets SECURITY_DISABLED, as from a Kafka
+broker without an authorizer; no rule is stored that nobody would check.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""ApiVersions 0 to 4: what this broker serves.
+"""ApiVersions 0-4: which versions of which APIs this broker serves.
 
-A client whose version is not known gets the version 0 form with UNSUPPORTED_VERSION and the versions of ApiVersions
-itself, and can ask again. An API is in the table only if it works.
+     1  throttle time
+     2  the client expects to be throttled after the response (KIP-219)
+     3  flexible; name and version of the client's software (KIP-511), feature levels (KIP-584)
+     4  features whose lowest level is 0 (KAFKA-17011)
+
+A client whose version is not known gets a version 0 response with UNSUPPORTED_VERSION and the versions of ApiVersions
+itself, and can ask again (KIP-511). An API is listed only if it works.
 """
 
 from __future__ import annotations
@@ -21,15 +26,15 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 # What this broker understands of each feature: lowest and highest level.
 SUPPORTED_FEATURES = {"metadata.version": (7, 29), "transaction.version": (0, 2), "group.version": (0, 1)}
 
+FIRST_WITH_LEVEL_0 = 4
 
-FIRST_WITH_LEVEL_0 = 4  # older clients do not understand a feature that begins at level 0
 
-
-class VersionsApi:
+class ApiVersionsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._ready: dict[tuple[int, ErrorCode], bytes] = {}  # answers, as long as the metadata is the same
-        self._ready_at = -1
+        # Packed responses, valid for one version of the metadata.
+        self._packed: dict[tuple[int, ErrorCode], bytes] = {}
+        self._packed_for = -1
 
     def apis(self) -> list[Api]:
         return [Api(18, "ApiVersions", 0, 4, self.api_versions)]
@@ -45,14 +50,14 @@ class VersionsApi:
                 call.connection.software = f"{name}/{version}"
             else:
                 error = ErrorCode.invalid_request
-        if self._ready_at != self.broker.image.version:
-            self._ready_at = self.broker.image.version
-            self._ready.clear()
+        if self._packed_for != self.broker.image.version:
+            self._packed_for = self.broker.image.version
+            self._packed.clear()
         key = (call.version, error)
-        ready = self._ready.get(key)
-        if ready is None:
-            ready = self._ready[key] = call.codec.body(self._answer(call, error))
-        return call.codec.pack(call.correlation_id, ready)
+        packed = self._packed.get(key)
+        if packed is None:
+            packed = self._packed[key] = call.codec.body(self._answer(call, error))
+        return call.codec.pack(call.correlation_id, packed)
 
     def _answer(self, call: Call, error: ErrorCode) -> Any:
         table = self.broker.dispatcher.apis

@@ -1,7 +1,14 @@
-"""The cluster as a whole: DescribeQuorum 0 to 2, UpdateFeatures 0 to 2.
+"""The cluster as a whole: DescribeQuorum and UpdateFeatures.
 
-Who keeps the metadata: the log behind `MetadataStore` goes under Kafka's name for it, `__cluster_metadata`, its
-entries count as its offsets. Every broker that has registered may lead it, so all of them are its voters.
+DescribeQuorum 0-2 (KIP-595)
+     1  when each replica last fetched and was last caught up (KIP-836)
+     2  error messages, directory ids, the endpoints of the voters (KIP-853)
+UpdateFeatures 0-2 (KIP-584)
+     1  upgrade type instead of a flag, validate only (KIP-778)
+     2  one error for the whole request instead of one per feature (KIP-1022)
+
+The log behind `MetadataStore` goes by Kafka's name for it, `__cluster_metadata`, and its entries count as offsets. Every
+registered broker may lead it, so that all of them are its voters; there are no observers.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 METADATA_TOPIC = "__cluster_metadata"
-FIRST_WITH_UPGRADE_TYPE = 1  # before, an update said only whether it may be a downgrade
+FIRST_WITH_UPGRADE_TYPE = 1
 
 
 class ClusterApi:
@@ -34,7 +41,10 @@ class ClusterApi:
 
     def describe_quorum(self, call: Call) -> Any:
         topics = call.request.topics
-        asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in topics]
+        asked = [
+            (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+            for topic in topics
+        ]
         known = asked == [(METADATA_TOPIC, [0])]
         image = self.broker.image
         return call.answer(
@@ -53,8 +63,8 @@ class ClusterApi:
                     "Node",
                     node_id=node.broker_id,
                     listeners=tuple(
-                        call.make("Listener", name=end.listener, host=end.host, port=end.port)
-                        for end in node.endpoints
+                        call.make("Listener", name=endpoint.listener, host=endpoint.host, port=endpoint.port)
+                        for endpoint in node.endpoints
                     ),
                 )
                 for node in image.brokers.values()
@@ -94,15 +104,17 @@ class ClusterApi:
     # ------------------------------------------------------------------ UpdateFeatures
 
     async def update_features(self, call: Call) -> Any:
-        """All or none; up to version 1 the answer has a line for each feature all the same."""
+        """All or none, in every version; up to version 1 the response still lists each feature."""
         request = call.request
         error, message = ErrorCode.none, None
         try:
             await self.broker.controller.submit(
                 UpdateFeatures(
                     [
-                        FeatureUpdate(one.feature, one.max_version_level, _upgrade_type(call.version, one))
-                        for one in request.feature_updates
+                        FeatureUpdate(
+                            update.feature, update.max_version_level, _upgrade_type(call.version, update)
+                        )
+                        for update in request.feature_updates
                     ],
                     validate_only=call.version >= FIRST_WITH_UPGRADE_TYPE and request.validate_only,
                 )
@@ -114,11 +126,11 @@ class ClusterApi:
             results = tuple(
                 call.make(
                     "UpdatableFeatureResult",
-                    feature=one.feature,
+                    feature=update.feature,
                     error_code=ErrorCode.none,
                     error_message=None,
                 )
-                for one in request.feature_updates
+                for update in request.feature_updates
             )
         return call.answer(error_code=error, error_message=message, results=results)
 

@@ -1,8 +1,21 @@
-"""Settings as clients see and change them: DescribeConfigs 1 to 4, AlterConfigs 0 to 2, IncrementalAlterConfigs 0 to 1,
-ListConfigResources 0 to 1.
+"""Configs as clients see and change them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
-Resources are topics, brokers (the empty name is the default of all brokers), groups, and the loggers of a broker: their
-levels change at once and are not kept. Left out: client metrics; they are refused as unsupported.
+DescribeConfigs 1-4
+     1  where a value comes from, with its synonyms (KIP-226)
+     2  the client expects to be throttled after the response (KIP-219)
+     3  type and documentation (KIP-569)
+     4  flexible
+AlterConfigs 0-2 (KIP-133)
+     1  the client expects to be throttled after the response (KIP-219)
+     2  flexible
+IncrementalAlterConfigs 0-1 (KIP-339)
+     1  flexible
+ListConfigResources 0-1
+     0  client metrics only (KIP-714)
+     1  any resource type (KIP-1142)
+
+Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848), and the loggers of a broker,
+whose levels change at once and are not kept (KIP-412). Left out: client metrics (KIP-714), of which there are none.
 """
 
 from __future__ import annotations
@@ -69,9 +82,9 @@ class ConfigsApi:
             configs=tuple(self._entry(call, entry) for entry in entries if not keys or entry.name in keys),
         )
 
-    def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
+    def _entries(self, resource_type: int, name: str) -> list[ConfigEntry]:
         broker = self.broker
-        if kind == TOPIC:
+        if resource_type == TOPIC:
             topic = broker.image.topic(name)
             if topic is None:
                 wrong = name_problem(name)
@@ -79,12 +92,12 @@ class ConfigsApi:
                     raise KafkaError(ErrorCode.invalid_topic_exception, wrong)
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Topic {name!r} does not exist.")
             return broker.settings.describe_topic(broker.image.topic_config(topic.topic_id))
-        if kind == BROKER:
+        if resource_type == BROKER:
             if name == "":
                 return broker.settings.describe_broker_default()
             self._check_own_id(name, " or empty string")
             return broker.settings.describe_broker()
-        if kind == BROKER_LOGGER:
+        if resource_type == BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
             self._check_own_id(name)
@@ -92,14 +105,14 @@ class ConfigsApi:
                 ConfigEntry(logger, level, ConfigSource.BROKER_LOGGER, False, False, Type.UNKNOWN, "", ())
                 for logger, level in log_levels.levels().items()
             ]
-        if kind == GROUP:
+        if resource_type == GROUP:
             if not name:
                 raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
             return group_settings.describe(broker.settings, broker.image.configs.get(("group", name), {}))
-        raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {kind}.")
+        raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}.")
 
     def _check_own_id(self, name: str, alternative: str = "") -> None:
-        """Of a broker's settings only the broker itself knows everything: a client has to ask the right one."""
+        """Only a broker itself knows all its settings: a client has to send the request to the right one."""
         try:
             given = int(name)
         except ValueError:
@@ -166,25 +179,25 @@ class ConfigsApi:
         return await self._altered(call, command, asked, answers)
 
     def _sort(self, request: Any, *, incremental: bool) -> tuple[dict[int, Resource], dict[int, Result]]:
-        """Which resources of the request go to the controller, and what is answered here; by their place in it."""
+        """Which resources go to the controller and which are answered here, by their index in the request."""
         asked: dict[int, Resource] = {}
         answers: dict[int, Result] = {}
         times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for index, resource in enumerate(request.resources):
-            kind, name = resource.resource_type, resource.resource_name
+            resource_type, name = resource.resource_type, resource.resource_name
             try:
-                if times[kind, name] > 1:
+                if times[resource_type, name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
                 _check_changes(resource.configs, incremental)
-                if kind == BROKER_LOGGER and incremental:
+                if resource_type == BROKER_LOGGER and incremental:
                     self._change_levels(name, resource.configs, request.validate_only)
                     answers[index] = OK
                     continue
-                if kind not in SCOPES:
-                    raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {kind}")
-                if kind == BROKER and name:
+                if resource_type not in SCOPES:
+                    raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {resource_type}")
+                if resource_type == BROKER and name:
                     self._check_own_id(name)
-                asked[index] = Resource(SCOPES[kind], name)
+                asked[index] = Resource(SCOPES[resource_type], name)
             except KafkaError as problem:
                 answers[index] = Result(problem.code, problem.message)
         return asked, answers
@@ -253,9 +266,9 @@ class ConfigsApi:
         found = []
         if everything or TOPIC in asked:
             found += [(TOPIC, name) for name in self.broker.image.topics_by_name]
-        for kind in (BROKER, BROKER_LOGGER):  # the loggers of a broker go by its id
-            if everything or kind in asked:
-                found += [(kind, str(broker_id)) for broker_id in self.broker.image.brokers]
+        for resource_type in (BROKER, BROKER_LOGGER):
+            if everything or resource_type in asked:
+                found += [(resource_type, str(broker_id)) for broker_id in self.broker.image.brokers]
         if everything or GROUP in asked:
             configs = self.broker.image.configs
             found += [
@@ -264,13 +277,14 @@ class ConfigsApi:
         return call.answer(
             error_code=ErrorCode.none,
             config_resources=tuple(
-                call.make("ConfigResource", resource_type=kind, resource_name=name) for kind, name in found
+                call.make("ConfigResource", resource_type=resource_type, resource_name=name)
+                for resource_type, name in found
             ),
         )
 
 
 def _check_changes(configs: Any, incremental: bool) -> None:
-    """Refuse what makes no sense whatever it is about."""
+    """Refuse changes that are wrong for any resource."""
     names = [config.name for config in configs]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")

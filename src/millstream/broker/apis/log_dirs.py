@@ -1,6 +1,17 @@
-"""What partitions and data folders hold: DescribeProducers 0, DescribeLogDirs 1 to 5, AlterReplicaLogDirs 1 to 2.
+"""What partitions and data folders hold: DescribeProducers, DescribeLogDirs, AlterReplicaLogDirs.
 
-Left out: a partition does not move from one data folder of the broker to another (UNSUPPORTED_VERSION)."""
+DescribeProducers 0 (KIP-664)
+DescribeLogDirs 1-5 (KIP-113)
+     2  flexible
+     3  an error for the whole response
+     4  size and free space of the volume (KIP-827)
+     5  whether a folder is cordoned (KIP-1066), which none is here
+AlterReplicaLogDirs 1-2 (KIP-113)
+     2  flexible
+
+Left out: partitions do not move between the data folders of a broker. Asking for it gets UNSUPPORTED_VERSION, unless the
+partition is in that folder already.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 
-class ProducersApi:
+class LogDirsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
@@ -116,8 +127,8 @@ class ProducersApi:
             error_code=error,
             log_dir=folder,
             topics=tuple(
-                call.make("DescribeLogDirsTopic", name=name, partitions=tuple(parts))
-                for name, parts in topics.items()
+                call.make("DescribeLogDirsTopic", name=name, partitions=tuple(partitions))
+                for name, partitions in topics.items()
             ),
             total_bytes=total,
             usable_bytes=usable,
@@ -134,19 +145,19 @@ class ProducersApi:
                     call.make(
                         "AlterReplicaLogDirPartitionResult",
                         partition_index=index,
-                        error_code=self._placed(folder.path, topic.name, index),
+                        error_code=self._check_folder(folder.path, topic.name, index),
                     )
                     for index in topic.partitions
                 )
         return call.answer(
             results=tuple(
-                call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(parts))
-                for name, parts in results.items()
+                call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(partitions))
+                for name, partitions in results.items()
             )
         )
 
-    def _placed(self, folder: str, topic: str, index: int) -> ErrorCode:
-        """Whether the partition is in that folder, as somebody wants it to be."""
+    def _check_folder(self, folder: str, topic: str, index: int) -> ErrorCode:
+        """No error if the partition is in that folder already: nothing has to move."""
         if folder not in self.broker.folders.paths:
             return ErrorCode.log_dir_not_found
         partition = self.broker.partitions.find(topic, index)

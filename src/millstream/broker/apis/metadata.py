@@ -1,7 +1,26 @@
-"""What a client must know before it can work: Metadata 0 to 13, DescribeTopicPartitions 0, DescribeCluster 0 to 2.
+"""What a client must know before it can work: Metadata, DescribeTopicPartitions, DescribeCluster.
 
-A topic that does not exist is created here, where both the broker (`auto.create.topics.enable`) and the client allow it,
-and is in the same answer. Left out: clusters' authorised operations are all operations until there are ACLs.
+Metadata 0-13
+     1  controller, racks, internal topics; null means all topics, an empty list means none
+     2  cluster id (KIP-78)
+     3  throttle time
+     4  whether missing topics may be created
+     5  offline replicas (KIP-112)
+     6  the client expects to be throttled after the response (KIP-219)
+     7  leader epochs (KIP-320)
+     8  authorized operations (KIP-430)
+     9  flexible
+    10  topic ids in the response (KIP-516)
+    11  without the cluster's authorized operations, which moved to DescribeCluster (KIP-700)
+    12  topics by id (KIP-516)
+    13  an error for the whole response, to make a client bootstrap again (KIP-1102)
+DescribeTopicPartitions 0 (KIP-966)
+DescribeCluster 0-2 (KIP-700)
+     1  endpoints of brokers or of controllers (KIP-919)
+     2  fenced brokers (KIP-1073)
+
+A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client allow it, and
+is in the same response. Left out: ACLs (every operation is authorized), fenced brokers.
 """
 
 from __future__ import annotations
@@ -35,8 +54,8 @@ NOT_ASKED = -(1 << 31)
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
 
-class Kept(NamedTuple):
-    """What a topic looks like on the wire, and what that was made of."""
+class PackedTopic(NamedTuple):
+    """A topic as it stands in responses, by version, and what that was made of."""
 
     partitions: list[PartitionRecord]
     alive: frozenset[int]
@@ -46,7 +65,7 @@ class Kept(NamedTuple):
 class MetadataApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._kept: dict[UUID, Kept] = {}
+        self._packed_topics: dict[UUID, PackedTopic] = {}
 
     def apis(self) -> list[Api]:
         return [
@@ -67,7 +86,7 @@ class MetadataApi:
         return self._create_and_answer(call, missing) if missing else self._answer(call, {})
 
     def _refuse_ids(self, call: Call) -> bytes:
-        """Versions 10 and 11 have a field for the topic id, but nobody may ask by it: all topics are refused."""
+        """Versions 10 and 11 have a field for the topic id but do not serve it: all topics are refused."""
         refused = [
             (
                 pack_topic(call.version, ErrorCode.invalid_request, topic.name, topic.topic_id, False, ()),
@@ -89,7 +108,7 @@ class MetadataApi:
         return [name for name in dict.fromkeys(named) if name is not None and image.topic(name) is None]
 
     async def _create_and_answer(self, call: Call, names: list[str]) -> bytes:
-        """Internal topics are made by those who know how many partitions and which settings they need."""
+        """Internal topics are created by their coordinators, with the partitions and settings they need."""
         internal = self.broker.partitions.coordinated
         for name in names:
             if name in internal:
@@ -147,7 +166,7 @@ class MetadataApi:
         image = self.broker.image
         name = asked.name
         topic_id = getattr(asked, "topic_id", None)
-        if topic_id is not None or name is None:  # the id wins, whatever name stands beside it
+        if topic_id is not None or name is None:  # the id wins over any name
             topic = image.topics_by_id.get(topic_id or NO_TOPIC_ID)
             error = ErrorCode.unknown_topic_id
             name = None
@@ -157,7 +176,8 @@ class MetadataApi:
         if topic is not None:
             return self._packed(topic, version), operations
         packed = pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ())
-        return packed, NOT_ASKED if name is None else operations  # a name is enough to say what one may do
+        # What is authorized depends on the name alone.
+        return packed, NOT_ASKED if name is None else operations
 
     def _why_missing(self, name: str) -> ErrorCode:
         return (
@@ -167,31 +187,40 @@ class MetadataApi:
         )
 
     def _packed(self, topic: Topic, version: int) -> bytes:
-        """A topic as it stands in an answer, packed once for as long as its partitions and the brokers stay as they are."""
+        """A topic as it stands in a response, packed once for as long as its partitions and the brokers stay the same."""
         image = self.broker.image
-        partitions = image.partitions[topic.topic_id]  # a list that is replaced when one of them changes
-        kept = self._kept.get(topic.topic_id)
-        if kept is None or kept.partitions is not partitions or kept.alive != image.brokers.keys():
-            if len(self._kept) > 2 * len(image.topics_by_id) + 100:  # most of them are gone
-                self._kept.clear()
-            kept = self._kept[topic.topic_id] = Kept(partitions, frozenset(image.brokers), {})
-        packed = kept.by_version.get(version)
+        # The image replaces this list when a partition in it changes.
+        partitions = image.partitions[topic.topic_id]
+        packed_topic = self._packed_topics.get(topic.topic_id)
+        if (
+            packed_topic is None
+            or packed_topic.partitions is not partitions
+            or packed_topic.alive != image.brokers.keys()
+        ):
+            if (
+                len(self._packed_topics) > 2 * len(image.topics_by_id) + 100
+            ):  # deleted topics, by far the larger part
+                self._packed_topics.clear()
+            packed_topic = self._packed_topics[topic.topic_id] = PackedTopic(
+                partitions, frozenset(image.brokers), {}
+            )
+        packed = packed_topic.by_version.get(version)
         if packed is None:
             states = [
                 PartitionState(
-                    _partition_error(p),
-                    p.index,
-                    p.leader,
-                    p.leader_epoch,
-                    p.replicas,
-                    p.isr,
-                    _offline(p, kept.alive),
+                    _partition_error(partition),
+                    partition.index,
+                    partition.leader,
+                    partition.leader_epoch,
+                    partition.replicas,
+                    partition.isr,
+                    _offline(partition, packed_topic.alive),
                 )
-                for p in partitions
+                for partition in partitions
             ]
             internal = topic.name in INTERNAL_TOPICS
             packed = pack_topic(version, ErrorCode.none, topic.name, topic.topic_id, internal, states)
-            kept.by_version[version] = packed
+            packed_topic.by_version[version] = packed
         return packed
 
     # ------------------------------------------------------------------ DescribeTopicPartitions
@@ -255,17 +284,17 @@ class MetadataApi:
             partitions=tuple(
                 call.make(
                     structure,
-                    error_code=_partition_error(p),
-                    partition_index=p.index,
-                    leader_id=p.leader,
-                    leader_epoch=p.leader_epoch,
-                    replica_nodes=p.replicas,
-                    isr_nodes=p.isr,
-                    offline_replicas=_offline(p, self.broker.image.brokers),
-                    eligible_leader_replicas=p.elr,
+                    error_code=_partition_error(partition),
+                    partition_index=partition.index,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=partition.replicas,
+                    isr_nodes=partition.isr,
+                    offline_replicas=_offline(partition, self.broker.image.brokers),
+                    eligible_leader_replicas=partition.elr,
                     last_known_elr=(),
                 )
-                for p in partitions
+                for partition in partitions
             ),
             topic_authorized_operations=NOT_ASKED
             if error is ErrorCode.invalid_request
@@ -276,13 +305,13 @@ class MetadataApi:
 
     def describe_cluster(self, call: Call) -> Any:
         request, broker = call.request, self.broker
-        kind = request.endpoint_type if call.version >= 1 else BROKERS
+        endpoint_type = request.endpoint_type if call.version >= 1 else BROKERS
         error, message = ErrorCode.none, None
-        if kind == CONTROLLERS:
+        if endpoint_type == CONTROLLERS:
             error = ErrorCode.mismatched_endpoint_type
             message = "This endpoint is a broker's, not a controller's."
-        elif kind != BROKERS:
-            error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}"
+        elif endpoint_type != BROKERS:
+            error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}"
         asked = request.include_cluster_authorized_operations and not error
         return call.answer(
             error_code=error,

@@ -1,7 +1,26 @@
-"""Where things are in a partition: ListOffsets 1 to 11, OffsetForLeaderEpoch 2 to 4, DeleteRecords 0 to 2.
+"""Offsets in a partition: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
 
-ListOffsets knows the special timestamps: -1 latest, -2 earliest, -3 the record with the largest timestamp, -4 earliest
-local, -5 last tiered and -6 earliest not yet tiered (both always unknown: there is no tiered storage).
+ListOffsets 1-11
+     1  one offset per partition, found by timestamp (KIP-79)
+     2  isolation level (KIP-98), throttle time
+     3  the client expects to be throttled after the response (KIP-219)
+     4  current leader epoch (KIP-320)
+     5  the client knows OFFSET_NOT_AVAILABLE (KIP-207)
+     6  flexible
+     7  -3: the record with the largest timestamp (KIP-734)
+     8  -4: the earliest offset on local disks (KIP-405)
+     9  -5: the last tiered offset (KIP-1005)
+    10  timeout, for offsets that are looked up in remote storage (KIP-1075)
+    11  -6: the earliest offset that is not tiered yet (KIP-1023)
+OffsetForLeaderEpoch 2-4
+     2  current leader epoch (KIP-320)
+     3  replica id (KIP-392)
+     4  flexible
+DeleteRecords 0-2 (KIP-107)
+     1  the client expects to be throttled after the response (KIP-219)
+     2  flexible
+
+Left out: tiered storage, so that -5 and -6 find nothing and -4 is the start of the log.
 """
 
 from __future__ import annotations
@@ -18,13 +37,19 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
-# The version that knows it.
-SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
-NEVER = 1000
+FIRST_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+NO_VERSION = 1000
 NOTHING = (-1, -1, -1)
 
 
-class OffsetsApi:
+class PartitionOffsetsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
@@ -52,7 +77,8 @@ class OffsetsApi:
     def list_offsets(self, call: Call) -> Any:
         request = call.request
         committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
-        topics: dict[str, dict[int, Any]] = {}  # each partition is answered once, however often it is named
+        # Each partition is answered once, however often it is named.
+        topics: dict[str, dict[int, Any]] = {}
         times = Counter(
             (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
         )
@@ -64,7 +90,7 @@ class OffsetsApi:
                 try:
                     if times[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.invalid_request)
-                    if asked.timestamp < 0 and call.version < SINCE.get(asked.timestamp, NEVER):
+                    if asked.timestamp < 0 and call.version < FIRST_VERSION.get(asked.timestamp, NO_VERSION):
                         raise KafkaError(ErrorCode.unsupported_version)
                     partition = self._leader(topic.name, asked.partition_index, epoch)
                     found = self._find(partition, asked.timestamp, committed_only)
@@ -87,7 +113,7 @@ class OffsetsApi:
         )
 
     def _find(self, partition: Partition, timestamp: int, committed_only: bool) -> tuple[int, int, int]:
-        """(timestamp, offset, leader epoch), -1 for what there is not."""
+        """(timestamp, offset, leader epoch), -1 for what is not known."""
         log = partition.log
         if timestamp == LATEST:
             end = log.last_stable_offset if committed_only else log.high_watermark
@@ -105,7 +131,7 @@ class OffsetsApi:
     # ------------------------------------------------------------------ DeleteRecords
 
     async def delete_records(self, call: Call) -> Any:
-        """Confirmed when the new starts are on disk. Of a partition that is named twice the last word counts."""
+        """Answers when the new log starts are on disk. Of a partition that is named twice, the last offset counts."""
         wanted: dict[str, dict[int, int]] = {}
         for topic in call.request.topics:
             wanted.setdefault(topic.name, {}).update(
@@ -121,7 +147,7 @@ class OffsetsApi:
             )
             for name, partitions in wanted.items()
         )
-        await self.broker.housekeeping.remember_starts()
+        await self.broker.housekeeping.write_start_offsets()
         return call.answer(topics=topics)
 
     def _deleted(self, call: Call, topic: str, index: int, offset: int) -> Any:
@@ -138,9 +164,8 @@ class OffsetsApi:
 
     def _delete_before(self, partition: Partition, offset: int) -> int:
         log = partition.log
-        if log.config.cleanup_policy == {
-            "compact"
-        }:  # a topic that keeps everything may still be shortened by hand
+        # `compact,delete` and an empty policy, which keeps everything, allow it.
+        if log.config.cleanup_policy == {"compact"}:
             raise KafkaError(ErrorCode.policy_violation)
         if offset == -1:
             offset = log.high_watermark
@@ -160,7 +185,7 @@ class OffsetsApi:
                 error, epoch, end = ErrorCode.none, -1, -1
                 try:
                     partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)
-                    # The epoch of now counts from its first moment, not from its first batch; a newer one is unknown.
+                    # The current epoch counts before its first batch, too; a newer one is unknown.
                     if asked.leader_epoch <= partition.log.epochs.latest:
                         epoch, end = partition.log.epoch_end(asked.leader_epoch)
                 except KafkaError as problem:

@@ -1,7 +1,30 @@
-"""Changes to topics: CreateTopics 2 to 7, DeleteTopics 1 to 6, CreatePartitions 0 to 3, ElectLeaders 0 to 2,
-AlterPartitionReassignments 0 to 1, ListPartitionReassignments 0.
+"""Changes to topics and their replicas.
 
-Every change is a command to the controller, which answers part by part; here it is only put into the protocol's words.
+CreateTopics 2-7
+     3  the client expects to be throttled after the response (KIP-219)
+     4  -1 for the broker's default number of partitions and of replicas (KIP-464)
+     5  flexible; the response has the topic's configs (KIP-525)
+     6  the client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)
+     7  topic id (KIP-516)
+DeleteTopics 1-6
+     2  the client expects to be throttled after the response (KIP-219)
+     3  the client knows TOPIC_DELETION_DISABLED (KIP-322)
+     4  flexible
+     5  error messages; the client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)
+     6  topics by id (KIP-516)
+CreatePartitions 0-3 (KIP-195)
+     1  the client expects to be throttled after the response (KIP-219)
+     2  flexible
+     3  the client knows THROTTLING_QUOTA_EXCEEDED (KIP-599)
+ElectLeaders 0-2 (KIP-183)
+     1  unclean elections, an error for the whole response (KIP-460)
+     2  flexible
+AlterPartitionReassignments 0-1 (KIP-455)
+     1  may the replication factor change? (KIP-860)
+ListPartitionReassignments 0 (KIP-455)
+
+Every change is a command to the controller, which answers topic by topic; here it is only translated. Left out: quotas of
+these requests (KIP-599).
 """
 
 from __future__ import annotations
@@ -32,7 +55,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 PREFERRED, UNCLEAN = 0, 1
-R = TypeVar("R")
+Results = TypeVar("Results")
 
 
 class TopicsApi:
@@ -49,8 +72,8 @@ class TopicsApi:
             Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments),
         ]
 
-    async def _submit(self, command: Command[R], refused: Callable[[KafkaError], R]) -> R:
-        """Ask the controller; where it refuses the command as a whole, every part gets that answer."""
+    async def _submit(self, command: Command[Results], refused: Callable[[KafkaError], Results]) -> Results:
+        """Ask the controller; where it refuses the command as a whole, `refused` makes the results of it."""
         try:
             return await self.broker.controller.submit(command)
         except KafkaError as error:
@@ -80,8 +103,8 @@ class TopicsApi:
         )
         twice = [
             TopicCreated(name, ErrorCode.invalid_request, "Duplicate topic name.")
-            for name, n in times.items()
-            if n > 1
+            for name, count in times.items()
+            if count > 1
         ]
         return call.answer(topics=tuple(self._created(call, result) for result in [*created, *twice]))
 
@@ -175,7 +198,7 @@ class TopicsApi:
         )
 
     def _named(self, topics: Any) -> tuple[list[TopicRef], list[TopicDeleted]]:
-        """Which topics are meant, by name or by id; and those that are named in both ways, or in none."""
+        """The topics to delete, by name or by id, and those that have both or neither."""
         named: list[TopicRef] = []
         refused: list[TopicDeleted] = []
         for topic in topics:
@@ -209,7 +232,7 @@ class TopicsApi:
 
     async def elect_leaders(self, call: Call) -> Any:
         request = call.request
-        kind = request.election_type if call.version >= 1 else PREFERRED
+        election_type = request.election_type if call.version >= 1 else PREFERRED
         asked = None
         if request.topic_partitions is not None:
             asked = [
@@ -218,14 +241,15 @@ class TopicsApi:
                 for index in topic.partitions
             ]
         error = ErrorCode.none
-        if kind in (PREFERRED, UNCLEAN):
+        if election_type in (PREFERRED, UNCLEAN):
             results = await self._submit(
-                ElectLeaders(asked, unclean=kind == UNCLEAN),
-                lambda error: {place: Result(error.code, error.message) for place in asked or ()},
+                ElectLeaders(asked, unclean=election_type == UNCLEAN),
+                lambda error: {partition: Result(error.code, error.message) for partition in asked or ()},
             )
         else:
             error = ErrorCode.invalid_request
-            results = {place: Result(error, f"Unknown election type {kind}") for place in asked or ()}
+            message = f"Unknown election type {election_type}"
+            results = {partition: Result(error, message) for partition in asked or ()}
         return call.answer(
             error_code=error,
             replica_election_results=self._by_topic(
@@ -274,20 +298,23 @@ class TopicsApi:
         results: dict[TopicPartition, Result],
         structure: str,
         name_field: str,
-        parts_field: str,
-        part_structure: str,
+        partitions_field: str,
+        partition_structure: str,
         index_field: str,
     ) -> tuple[Any, ...]:
-        """The controller's flat results, grouped by topic as the protocol wants them."""
+        """The controller's flat results, grouped by topic as the response has them."""
         grouped: dict[str, list[Any]] = {}
         for (topic, index), result in results.items():
-            part = call.make(
-                part_structure, error_code=result.error, error_message=result.message, **{index_field: index}
+            partition = call.make(
+                partition_structure,
+                error_code=result.error,
+                error_message=result.message,
+                **{index_field: index},
             )
-            grouped.setdefault(topic, []).append(part)
+            grouped.setdefault(topic, []).append(partition)
         return tuple(
-            call.make(structure, **{name_field: topic, parts_field: tuple(parts)})
-            for topic, parts in grouped.items()
+            call.make(structure, **{name_field: topic, partitions_field: tuple(partitions)})
+            for topic, partitions in grouped.items()
         )
 
     def list_reassignments(self, call: Call) -> Any:
@@ -296,7 +323,7 @@ class TopicsApi:
         wanted = (
             None
             if asked is None
-            else {TopicPartition(t.name, index) for t in asked for index in t.partition_indexes}
+            else {TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes}
         )
         grouped: dict[str, list[Any]] = {}
         for partition in image.reassignments():
@@ -312,7 +339,7 @@ class TopicsApi:
                     )
                 )
         topics = tuple(
-            call.make("OngoingTopicReassignment", name=name, partitions=tuple(parts))
-            for name, parts in grouped.items()
+            call.make("OngoingTopicReassignment", name=name, partitions=tuple(partitions))
+            for name, partitions in grouped.items()
         )
         return call.answer(error_code=ErrorCode.none, error_message=None, topics=topics)
