@@ -6,9 +6,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import hypothesis
 import pytest
 
 from tests.support import needs
+
+# How long one example takes says something about the machine, not about the code.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

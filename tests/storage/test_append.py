@@ -11,7 +11,8 @@ from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import LOG_APPEND_TIME, crc_of, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.records import Record, encode_batch, iter_records, newest_timestamp
+from millstream.wire.record_walk import newest_timestamp
+from millstream.wire.records import Record, encode_batch, iter_records
 
 from .batches import NOW, batch, contents, fill, headers, real, sealed, small
 from .conftest import OpenLog

@@ -13,18 +13,19 @@ from millstream.wire.batch import CRC_START, HEADER, HEADER_SIZE, crc_of, read_h
 from millstream.wire.compression import compress
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.murmur2 import murmur2, partition_for
+from millstream.wire.record_walk import check_records
 from millstream.wire.records import (
     ABORT_MARKER,
     COMMIT_MARKER,
     Record,
     check_batch,
-    check_records,
     control_type,
     encode_batch,
     encode_marker,
     iter_batches,
     iter_records,
 )
+from millstream.wire.varint import varint
 
 NOW = 1_700_000_000_000
 CODECS = [0, 1, 2, 3, 4]
@@ -222,15 +223,6 @@ def test_iter_batches_leaves_out_a_cut_tail():
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
-
-
-def varint(number):
-    raw = number << 1 if number >= 0 else ((-number) << 1) - 1
-    out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    return bytes(out) + bytes([raw])
 
 
 def body(*, offset=0, key=b"\x01", value=b"\x01", headers=b"\0", timestamp=b"\0", tail=b""):

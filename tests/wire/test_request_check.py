@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from millstream.wire._kio import api_key_map, entity_reader, load_request_schema, schema_name_map
-from millstream.wire.primitives import Malformed
 from millstream.wire.request_check import LIMIT, skimmer
+from millstream.wire.varint import Malformed
 
 from .samples import sample_body
 

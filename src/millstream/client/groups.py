@@ -15,8 +15,9 @@ from millstream.client.cluster import Cluster, Node, Retry
 from millstream.client.connection import Connection
 from millstream.client.errors import check, describe, retriable
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import INT16, INT32, Malformed, read_bytes
+from millstream.wire.primitives import INT16, INT32, read_bytes
 from millstream.wire.topic_partition import TopicPartition
+from millstream.wire.varint import Malformed
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 NAMES_ONLY = 9  # the last version of OffsetCommit and OffsetFetch that speaks of topics by name

@@ -15,16 +15,9 @@ from millstream.client.errors import check, describe
 from millstream.client.groups import TRANSACTION, Coordinators, places_by_topic
 from millstream.client.messages import exchange
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import (
-    BAD_FRAME,
-    INT16,
-    INT32,
-    Malformed,
-    read_compact_string,
-    read_count,
-    skip_tags,
-)
+from millstream.wire.primitives import BAD_FRAME, INT16, INT32, read_compact_string, read_count, skip_tags
 from millstream.wire.topic_partition import TopicPartition
+from millstream.wire.varint import Malformed
 
 
 class TransactionListing(NamedTuple):

@@ -2,8 +2,10 @@
 
 A batch is searched as one piece of bytes. Only where the text occurs is it looked at which record that is, and in which part
 of it; a record's parts are found by their lengths alone. A record that holds the text where it was not asked for
-costs a few microseconds this way.
+costs a few microseconds this way, which is why sizes of one byte are read without a call (benchmarks/console_search.py).
 """
+
+from millstream.wire.varint import Malformed, read_uvarint, read_varint
 
 
 class Damaged(Exception):
@@ -27,7 +29,7 @@ def matching(
             length = data[position]
             position += 1
             if length & 0x80:
-                length, position = _longer(data, position - 1)
+                length, position = read_uvarint(data, position - 1)
             if length & 1:
                 raise Damaged
             end = position + (length >> 1)
@@ -40,7 +42,7 @@ def matching(
                 if at < 0:
                     break
             position = end
-    except IndexError:
+    except (IndexError, Malformed):
         raise Damaged from None
     return found
 
@@ -63,40 +65,18 @@ def _holds(
             position += 1
         position += 1
     for wanted in (key, value):
-        length, position = _varint(data, position)
+        length, position = read_varint(data, position)
         if length > 0:
             if wanted and at < position + length and text.find(needle, position, position + length) >= 0:
                 return True
             position += length
     if not header or text.find(needle, position, end) < 0:
         return False
-    count, position = _varint(data, position)
+    count, position = read_varint(data, position)
     for _ in range(2 * count):  # a name and a value each
-        length, position = _varint(data, position)
+        length, position = read_varint(data, position)
         if length > 0:
             if text.find(needle, position, min(position + length, end)) >= 0:
                 return True
             position += length
     return False
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    raw = data[position]
-    position += 1
-    if raw & 0x80:
-        raw, position = _longer(data, position - 1)
-    return (raw >> 1) ^ -(raw & 1), position
-
-
-def _longer(data: bytes, position: int) -> tuple[int, int]:
-    """A number of several bytes, as it stands there (its sign in the last bit), and what follows it."""
-    raw = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return raw, position
-        shift += 7
-        if shift > 28:
-            raise Damaged

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millstream.wire.varint import Malformed, append_varint, read_varlong
+
 Encode = Callable[[Any, bytearray], None]
 Decode = Callable[[bytes, int], tuple[Any, int]]
 
@@ -52,7 +54,7 @@ class AvroJson:
             value, _ = self._decode(data, 0)
         except (IndexError, struct.error):
             raise Mismatch("the bytes end before the value does") from None
-        except (UnicodeDecodeError, RecursionError) as error:
+        except (Malformed, UnicodeDecodeError, RecursionError) as error:
             raise Mismatch(str(error)) from None
         return value
 
@@ -127,19 +129,19 @@ class AvroJson:
 
         def encode(value: Any, out: bytearray) -> None:
             if value is None and "null" in numbers:
-                _put_long(numbers["null"], out)
+                append_varint(out, numbers["null"])
                 return
             if isinstance(value, dict) and len(value) == 1:
                 ((name, inner),) = value.items()
                 number = numbers.get(name)
                 if number is not None:
-                    _put_long(number, out)
+                    append_varint(out, number)
                     branches[number][0](inner, out)
                     return
             raise Mismatch(f"expected {wanted}, found {_shown(value)}")
 
         def decode(data: bytes, at: int) -> tuple[Any, int]:
-            number, at = _get_long(data, at)
+            number, at = read_varlong(data, at)
             if not 0 <= number < len(names):
                 raise Mismatch(f"a union of {len(names)} has no branch {number}")
             value, at = branches[number][1](data, at)
@@ -165,28 +167,6 @@ def _shown(value: Any) -> str:
 # Numbers
 
 
-def _put_long(value: int, out: bytearray) -> None:
-    value = (value << 1) ^ (value >> 63)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _get_long(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    value, shift = byte & 0x7F, 7
-    while byte > 0x7F:
-        if shift > 63:
-            raise Mismatch("a number is longer than ten bytes")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    return (value >> 1) ^ -(value & 1), at
-
-
 def _integer(name: str, bits: int) -> Encode:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
@@ -195,7 +175,7 @@ def _integer(name: str, bits: int) -> Encode:
             raise Mismatch(f"expected {name}, found {_shown(value)}")
         if not low <= value <= high:
             raise Mismatch(f"{value} is out of range for {name}")
-        _put_long(value, out)
+        append_varint(out, value)
 
     return encode
 
@@ -243,7 +223,7 @@ def _encode_string(value: Any, out: bytearray) -> None:
         data = value.encode()
     except UnicodeEncodeError:
         raise Mismatch("a string with half of a surrogate pair") from None
-    _put_long(len(data), out)
+    append_varint(out, len(data))
     out += data
 
 
@@ -258,12 +238,12 @@ def _as_bytes(value: Any, name: str) -> bytes:
 
 def _encode_bytes(value: Any, out: bytearray) -> None:
     data = _as_bytes(value, "bytes")
-    _put_long(len(data), out)
+    append_varint(out, len(data))
     out += data
 
 
 def _get_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    length, at = _get_long(data, at)
+    length, at = read_varlong(data, at)
     if length < 0 or at + length > len(data):
         raise Mismatch("the bytes end before the value does")
     return data[at : at + length], at + length
@@ -301,10 +281,10 @@ def _enum(name: str, symbols: list[str]) -> tuple[Encode, Decode]:
         number = numbers.get(value) if isinstance(value, str) else None
         if number is None:
             raise Mismatch(f"{name} has no symbol {_shown(value)}")
-        _put_long(number, out)
+        append_varint(out, number)
 
     def decode(data: bytes, at: int) -> tuple[Any, int]:
-        number, at = _get_long(data, at)
+        number, at = read_varlong(data, at)
         if not 0 <= number < len(symbols):
             raise Mismatch(f"{name} has no symbol {number}")
         return symbols[number], at
@@ -317,10 +297,10 @@ def _enum(name: str, symbols: list[str]) -> tuple[Encode, Decode]:
 
 def _blocks(data: bytes, at: int) -> tuple[int, int]:
     """How many items the block at `at` has; 0 at the end."""
-    count, at = _get_long(data, at)
+    count, at = read_varlong(data, at)
     if count < 0:
         count = -count
-        _, at = _get_long(data, at)
+        _, at = read_varlong(data, at)
     if count > max(MOST_EMPTY, len(data) - at):
         raise Mismatch(f"a block of {count} items in {len(data) - at} bytes")
     return count, at
@@ -331,7 +311,7 @@ def _array(put: Encode, get: Decode) -> tuple[Encode, Decode]:
         if not isinstance(value, list):
             raise Mismatch(f"expected an array, found {_shown(value)}")
         if value:
-            _put_long(len(value), out)
+            append_varint(out, len(value))
             for item in value:
                 put(item, out)
         out.append(0)
@@ -354,7 +334,7 @@ def _map(put: Encode, get: Decode) -> tuple[Encode, Decode]:
         if not isinstance(value, dict):
             raise Mismatch(f"expected an object, found {_shown(value)}")
         if value:
-            _put_long(len(value), out)
+            append_varint(out, len(value))
             for key, item in value.items():
                 _encode_string(key, out)
                 put(item, out)
@@ -376,8 +356,8 @@ def _map(put: Encode, get: Decode) -> tuple[Encode, Decode]:
 _PRIMITIVES: dict[str, tuple[Encode, Decode]] = {
     "null": (_encode_null, lambda data, at: (None, at)),
     "boolean": (_encode_boolean, lambda data, at: (data[at] != 0, at + 1)),
-    "int": (_integer("int", 32), _get_long),
-    "long": (_integer("long", 64), _get_long),
+    "int": (_integer("int", 32), read_varlong),
+    "long": (_integer("long", 64), read_varlong),
     "float": _real("float", _FLOAT),
     "double": _real("double", _DOUBLE),
     "bytes": (_encode_bytes, _decode_bytes),

@@ -10,6 +10,8 @@ import struct
 import uuid
 from collections.abc import Sequence
 
+from millstream.wire.varint import Malformed, read_varint, varint
+
 ID = 0
 GUID = 1
 _ID_HEAD = struct.Struct(">bI")
@@ -38,40 +40,20 @@ def split(data: bytes) -> tuple[int | str, memoryview]:
 def path_bytes(path: Sequence[int]) -> bytes:
     if list(path) == [0]:
         return b"\0"
-    return b"".join(_zigzag(number) for number in (len(path), *path))
+    return b"".join(varint(number) for number in (len(path), *path))
 
 
 def split_path(body: memoryview) -> tuple[list[int], memoryview]:
-    count, at = _read_zigzag(body, 0)
-    if count == 0:
-        return [0], body[at:]
-    if not 0 < count <= 64:
-        raise NotFramed(f"a path of {count} steps to a message type makes no sense")
-    path = []
-    for _ in range(count):
-        number, at = _read_zigzag(body, at)
-        path.append(number)
-    return path, body[at:]
-
-
-def _zigzag(number: int) -> bytes:
-    value = number << 1 if number >= 0 else ~(number << 1)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_zigzag(body: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(body) or shift > 35:
-            raise NotFramed("the path to the message type is cut off")
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
+    try:
+        count, at = read_varint(body, 0)
+        if count == 0:
+            return [0], body[at:]
+        if not 0 < count <= 64:
+            raise NotFramed(f"a path of {count} steps to a message type makes no sense")
+        path = []
+        for _ in range(count):
+            number, at = read_varint(body, at)
+            path.append(number)
+        return path, body[at:]
+    except (IndexError, Malformed):
+        raise NotFramed("the path to the message type is cut off") from None

@@ -44,6 +44,7 @@ from millstream.wire.batch import (
     crc_of,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.varint import Malformed, read_varlong
 
 REMEMBERED = 5
 DAY_MS = 24 * 60 * 60 * 1000
@@ -413,27 +414,16 @@ def parse_marker(batch: bytes | memoryview) -> tuple[bool, int] | None:
     """(commit, coordinator epoch) of a transaction marker; None for another kind of control batch."""
     data = bytes(batch[HEADER_SIZE : HEADER_SIZE + 128])
     try:
-        _, at = _varint(data, 0)  # length of the record
+        _, at = read_varlong(data, 0)  # length of the record
         at += 1  # attributes
-        _, at = _varint(data, at)  # timestamp delta
-        _, at = _varint(data, at)  # offset delta
-        key_size, at = _varint(data, at)
+        _, at = read_varlong(data, at)  # timestamp delta
+        _, at = read_varlong(data, at)  # offset delta
+        key_size, at = read_varlong(data, at)
         _, kind = struct.unpack_from(">hh", data, at)
-        _, at = _varint(data, at + key_size)
+        _, at = read_varlong(data, at + key_size)
         if kind not in (ABORT, COMMIT):
             return None
         _, coordinator_epoch = struct.unpack_from(">hi", data, at)
-    except (IndexError, struct.error):
+    except (IndexError, Malformed, struct.error):
         return None
     return kind == COMMIT, coordinator_epoch
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    shift = raw = 0
-    while True:
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at
-        shift += 7

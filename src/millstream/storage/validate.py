@@ -143,7 +143,7 @@ def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview
     too far from now. For topics that keep the producer's time."""
     header = read_header(batch)
     if header.max_timestamp < header.base_timestamp:
-        from millstream.wire.records import newest_timestamp
+        from millstream.wire.record_walk import newest_timestamp
 
         newest = newest_timestamp(batch)
         if newest != header.max_timestamp:
@@ -180,9 +180,10 @@ def _outside(
     batch: memoryview, header: BatchHeader, earliest: int, latest: int
 ) -> tuple[tuple[int, str], ...]:
     """The records whose time is not between these; none where it would take too long to find out, or cannot be."""
-    from millstream.wire.records import MOST_NAMED, iter_records
+    from millstream.wire.record_walk import MAX_NAMED_RECORDS
+    from millstream.wire.records import iter_records
 
-    if header.record_count > MOST_NAMED:
+    if header.record_count > MAX_NAMED_RECORDS:
         return ()
     try:
         return tuple(
@@ -221,7 +222,7 @@ def rewrite(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     """What the log stores instead of `batch` (often the same bytes), after the checks that need its records."""
     header = read_header(batch)
     if config.compact and not header.is_control:
-        from millstream.wire.records import check_records
+        from millstream.wire.record_walk import check_records
 
         check_records(batch, require_keys=True)
     wanted = CODECS.get(config.compression_type, header.codec)
@@ -239,7 +240,7 @@ def rewrite(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
 def recompress(batch: memoryview, header: BatchHeader, codec: int, config: LogConfig) -> memoryview:
     """The batch with its records under another codec."""
     from millstream.wire.compression import compress, decompress
-    from millstream.wire.records import check_records
+    from millstream.wire.record_walk import check_records
 
     check_records(batch)
     level = {

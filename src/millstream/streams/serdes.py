@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from millstream.streams.windows import Window, Windowed
+from millstream.wire.varint import read_varint, varint
 
 if TYPE_CHECKING:
     from millstream.serdes import SchemaRegistry
@@ -177,26 +178,6 @@ def session_windowed(key: Serde) -> Serde:
     return Serde(f"session-windowed {key.name}", write, read, key.shared, made=made, window_bytes=_TIMES.size)
 
 
-def _length(size: int) -> bytes:
-    left, found = size << 1, bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
-
-
-def _read_length(data: bytes) -> tuple[int, int]:
-    """The length, and where what it counts begins."""
-    found = place = 0
-    while True:
-        byte = data[place]
-        found |= (byte & 0x7F) << 7 * place
-        place += 1
-        if not byte & 0x80:
-            return found >> 1, place
-
-
 def changes(value: Serde) -> Serde:
     """New and old value of a row on its way to another partition.
 
@@ -212,7 +193,7 @@ def changes(value: Serde) -> Serde:
             return b"" if old is None else old + b"\x00"
         if old is None:
             return new + b"\x01"
-        return _length(len(new)) + new + old + b"\x02"
+        return varint(len(new)) + new + old + b"\x02"
 
     def read(topic: str, data: bytes | None) -> Any:
         if data is None:
@@ -224,7 +205,7 @@ def changes(value: Serde) -> Serde:
             return (None, value.read(topic, body))
         if kind != 2:
             raise ValueError(f"not a change: its last byte is {kind}")
-        size, start = _read_length(body)
+        size, start = read_varint(body, 0)
         return (value.read(topic, body[start : start + size]), value.read(topic, body[start + size :]))
 
     return Serde(f"changes of {value.name}", write, read, made=(changes, value))

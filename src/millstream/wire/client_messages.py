@@ -15,14 +15,12 @@ from millstream.wire.primitives import (
     BAD_FRAME,
     INT16,
     INT32,
-    Malformed,
     read_compact_string,
     read_count,
     read_string,
-    read_uvarint,
     skip_tags,
-    uvarint,
 )
+from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS, PRODUCE_NEWEST = 0, 9, 13, 13
 FETCH, FETCH_FLEXIBLE, FETCH_TOPIC_IDS, FETCH_NEWEST = 1, 12, 13, 18

@@ -10,15 +10,13 @@ from typing import NamedTuple
 from millstream.wire.primitives import (
     INT16,
     INT32,
-    Malformed,
     read_bytes,
     read_compact_string,
     read_count,
     read_string,
-    read_uvarint,
     skip_tags,
-    uvarint,
 )
+from millstream.wire.varint import Malformed, append_uvarint, read_uvarint, uvarint
 
 FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
@@ -226,14 +224,14 @@ def pack_fetch_response(
     if version < FIRST_FLEXIBLE:
         return _pack_old(correlation_id, version, error, session_id, topics)
     current = head = bytearray(_HEAD.pack(0, correlation_id, 0, 0, error, session_id))
-    _append_uvarint(current, len(topics) + 1)
+    append_uvarint(current, len(topics) + 1)
     parts: list[object] = []
     total = 0
     for topic, results in topics:
         if version < FIRST_WITH_TOPIC_ID:
-            _append_uvarint(current, len(topic) + 1)
+            append_uvarint(current, len(topic) + 1)
         current += topic
-        _append_uvarint(current, len(results) + 1)
+        append_uvarint(current, len(results) + 1)
         for result in results:
             aborted = result.aborted
             told = (result.index, result.error, result.high_watermark, result.last_stable, result.log_start)
@@ -241,13 +239,13 @@ def pack_fetch_response(
                 current += _RESULT_WITHOUT_ABORTED.pack(*told, 0 if aborted is None else 1, -1)
             else:
                 current += _RESULT_V5.pack(*told)
-                _append_uvarint(current, len(aborted) + 1)
+                append_uvarint(current, len(aborted) + 1)
                 for transaction in aborted:
                     current += _ABORTED.pack(*transaction)
                     current.append(0)
                 current += _NO_PREFERRED_REPLICA
             size = result.size
-            _append_uvarint(current, size + 1)
+            append_uvarint(current, size + 1)
             if size:
                 parts.append(current)
                 parts.append(result.source)
@@ -299,13 +297,6 @@ def _pack_old(
         parts.append(current)
     INT32.pack_into(head, 0, total + len(current) - 4)
     return parts
-
-
-def _append_uvarint(out: bytearray, value: int) -> None:
-    if value < 0x80:
-        out.append(value)
-    else:
-        out += uvarint(value)
 
 
 def _partition_tags(result: FetchResult) -> bytes:

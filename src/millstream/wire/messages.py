@@ -14,8 +14,9 @@ from functools import cache
 from typing import Any
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
-from millstream.wire.primitives import Malformed, skip_tags
+from millstream.wire.primitives import skip_tags
 from millstream.wire.request_check import skimmer
+from millstream.wire.varint import Malformed
 
 API_VERSIONS = 18
 _PLAIN_HEADER = struct.Struct(">ii")  # size, correlation id

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.wire.primitives import INT16, INT32, uvarint
+from millstream.wire.primitives import INT16, INT32
+from millstream.wire.varint import uvarint
 
 FIRST_FLEXIBLE = 9
 _NO_ID = bytes(16)

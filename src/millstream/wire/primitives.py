@@ -1,4 +1,4 @@
-"""Kafka's primitive encodings that the hand-written messages need: varints, strings, tagged fields.
+"""Kafka's primitive encodings that the hand-written messages need: strings, arrays, tagged fields (see also `varint`).
 
 Readers take a buffer that ends where the frame ends, so a length that lies cannot read a neighbour's bytes: it ends in
 `Malformed`, `struct.error` or `IndexError`, all of which mean a bad frame (see `BAD_FRAME`).
@@ -6,48 +6,14 @@ Readers take a buffer that ends where the frame ends, so a length that lies cann
 
 import struct
 
-Buffer = bytes | bytearray | memoryview
+from millstream.wire.varint import Buffer, Malformed, read_uvarint
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
 
-class Malformed(ValueError):
-    """The bytes are not what the protocol says they must be."""
-
-
 BAD_FRAME = (Malformed, struct.error, IndexError, ValueError, UnicodeDecodeError, OverflowError)
-
-
-def uvarint(value: int) -> bytes:
-    """Unsigned varint: seven bits a byte, low ones first."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def read_uvarint(buffer: Buffer, at: int) -> tuple[int, int]:
-    """The value at `at` and the position after it."""
-    byte = buffer[at]
-    if byte < 0x80:
-        return byte, at + 1
-    value = byte & 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = buffer[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
-        shift += 7
-        if shift > 28:
-            raise Malformed("varint of more than five bytes")
 
 
 def skip_tags(buffer: Buffer, at: int) -> int:

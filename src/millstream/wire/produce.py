@@ -10,15 +10,13 @@ from typing import NamedTuple
 from millstream.wire.primitives import (
     INT16,
     INT32,
-    Malformed,
     read_bytes,
     read_compact_string,
     read_count,
     read_string,
-    read_uvarint,
     skip_tags,
-    uvarint,
 )
+from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_ID = 13

@@ -1,4 +1,4 @@
-"""The records inside a batch (format v2): reading them strictly, checking them, and writing them.
+"""The records inside a batch (format v2): reading them strictly, and writing them. `record_walk` passes over them unbuilt.
 
 After the 61-byte batch header (see `batch`) come `record count` records, compressed as one block if the batch is:
 
@@ -35,37 +35,32 @@ from millstream.wire.batch import (
     NO_PRODUCER,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    SMALLEST_RECORD,
     TRANSACTIONAL,
     BatchHeader,
     crc_of,
     read_header,
 )
 from millstream.wire.compression import DEFAULT_LIMIT, NONE, Buffer, compress, decompress
-from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.varint import Malformed, append_varint, read_varint, read_varlong
 
 __all__ = [
     "ABORT_MARKER",
     "COMMIT_MARKER",
-    "MOST_NAMED",
     "Header",
     "Record",
     "check_batch",
-    "check_records",
     "control_type",
     "encode_batch",
     "encode_marker",
     "iter_batches",
     "iter_records",
-    "newest_timestamp",
 ]
 
 Header = tuple[str, bytes | None]
 
-_SMALLEST_RECORD = (
-    7  # size, attributes, timestamp, offset, key length, value length, header count: a byte each
-)
 _MAX_RECORD_SIZE = 0x7FFFFFFF
-MOST_NAMED = 10_000  # bad records that an error names one by one
 
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
@@ -92,7 +87,7 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     while end - at >= HEADER_SIZE:
         header = read_header(view, at)
         if header.length < HEADER_SIZE - LENGTH_END:
-            raise _corrupt(f"a batch claims {header.length} bytes, less than its own header")
+            raise corrupt(f"a batch claims {header.length} bytes, less than its own header")
         size = header.size
         if size > end - at:
             return
@@ -103,23 +98,23 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 def check_batch(batch: Buffer, check_crc: bool = True) -> BatchHeader:
     """The header of `batch`, which must be exactly one batch with a sound header."""
     if len(batch) < HEADER_SIZE:
-        raise _corrupt(f"{len(batch)} bytes are less than a batch header")
+        raise corrupt(f"{len(batch)} bytes are less than a batch header")
     header = read_header(batch)
     if header.magic != MAGIC:
-        raise _corrupt(f"record format v{header.magic} instead of v{MAGIC}")
+        raise corrupt(f"record format v{header.magic} instead of v{MAGIC}")
     if header.size != len(batch):
-        raise _corrupt(f"a batch of {header.size} bytes in {len(batch)}")
+        raise corrupt(f"a batch of {header.size} bytes in {len(batch)}")
     if header.record_count < 0 or header.last_offset_delta < header.record_count - 1:
-        raise _corrupt(f"{header.record_count} records do not fit in offsets 0 to {header.last_offset_delta}")
+        raise corrupt(f"{header.record_count} records do not fit in offsets 0 to {header.last_offset_delta}")
     if check_crc and crc_of(batch) != header.crc:
-        raise _corrupt("the checksum is wrong")
+        raise corrupt("the checksum is wrong")
     return header
 
 
 def iter_records(batch: Buffer, limit: int = DEFAULT_LIMIT, check_crc: bool = True) -> Iterator[Record]:
     """The records of one batch, in order. `limit` bounds their decompressed size."""
     header = check_batch(batch, check_crc)
-    data = _payload(batch, header, limit)
+    data = plain_records(batch, header, limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -128,208 +123,71 @@ def iter_records(batch: Buffer, limit: int = DEFAULT_LIMIT, check_crc: bool = Tr
     index = 0
     try:
         for index in range(header.record_count):
-            size, at = _varint(data, at)
+            size, at = read_varint(data, at)
             stop = at + size
-            if size < _SMALLEST_RECORD - 1 or stop > end:
-                raise _invalid(index, f"a size of {size} bytes, {end - at} are left")
-            delta, at = _varlong(data, at + 1)  # + 1: attributes
+            if size < SMALLEST_RECORD - 1 or stop > end:
+                raise invalid(index, f"a size of {size} bytes, {end - at} are left")
+            delta, at = read_varlong(data, at + 1)  # + 1: attributes
             timestamp = base_timestamp + delta if fixed_timestamp is None else fixed_timestamp
-            delta, at = _varint(data, at)
+            delta, at = read_varint(data, at)
             if not last_delta < delta <= header.last_offset_delta:
-                raise _invalid(
+                raise invalid(
                     index, f"offset delta {delta} after {last_delta}, of {header.last_offset_delta}"
                 )
             last_delta = delta
             key, at = _bytes(data, at, stop, index, "key")
             value, at = _bytes(data, at, stop, index, "value")
-            count, at = _varint(data, at)
+            count, at = read_varint(data, at)
             headers: Sequence[Header] = ()
             if count:
-                headers, at = _headers(data, at, stop, index, count)
+                headers, at = read_record_headers(data, at, stop, index, count)
             if at != stop:
-                raise _invalid(index, f"its size is wrong by {at - stop} bytes")
+                raise invalid(index, f"its size is wrong by {at - stop} bytes")
             yield Record(base_offset + delta, timestamp, key, value, headers)
     except IndexError:
-        raise _invalid(index, "the data ends inside it") from None
+        raise invalid(index, "the data ends inside it") from None
+    except Malformed as error:
+        raise invalid(index, str(error)) from None
     if at != end:
-        raise _corrupt(f"{end - at} bytes are left after the last record")
+        raise corrupt(f"{end - at} bytes are left after the last record")
 
 
-def check_records(
-    batch: Buffer, *, require_keys: bool = False, limit: int = DEFAULT_LIMIT, check_crc: bool = False
-) -> BatchHeader:
-    """What a broker has to know before it trusts the inside of a produced batch: every record is well formed, offsets
-    are 0, 1, 2, ... and, for a compacted topic, every record has a key. Builds no record objects."""
-    header = check_batch(batch, check_crc)
-    data = _payload(batch, header, limit)
-    at, end = 0, len(data)
-    index = 0
-    keyless: list[int] = []
-    varint, varlong = _varint, _varlong
-    try:
-        for index in range(header.record_count):
-            size, at = varint(data, at)
-            stop = at + size
-            if size < _SMALLEST_RECORD - 1 or stop > end:
-                raise _invalid(index, f"a size of {size} bytes, {end - at} are left")
-            _, at = varlong(data, at + 1)
-            delta, at = varint(data, at)
-            if delta != index:
-                raise _invalid(index, f"offset delta {delta} instead of {index}")
-            length, at = varint(data, at)
-            if length >= 0:
-                at += length
-            elif length < -1:
-                raise _invalid(index, f"key length {length}")
-            elif require_keys:
-                keyless.append(index)
-            if at >= stop:
-                raise _invalid(index, "the key is longer than the record")
-            length, at = varint(data, at)
-            if length >= 0:
-                at += length
-            elif length < -1:
-                raise _invalid(index, f"value length {length}")
-            if at >= stop:
-                raise _invalid(index, "the value is longer than the record")
-            count, at = varint(data, at)
-            if count:
-                _, at = _headers(data, at, stop, index, count)
-            if at != stop:
-                raise _invalid(index, f"its size is wrong by {at - stop} bytes")
-    except IndexError:
-        raise _invalid(index, "the data ends inside it") from None
-    if at != end:
-        raise _corrupt(f"{end - at} bytes are left after the last record")
-    if keyless:
-        raise RecordsRefused(
-            ErrorCode.invalid_record,
-            f"{len(keyless)} of {header.record_count} records have no key, which a compacted topic requires",
-            tuple(
-                (place, "Compacted topic cannot accept message without key.")
-                for place in keyless[:MOST_NAMED]
-            ),
-        )
-    return header
-
-
-def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
-    """The newest timestamp among the records of a batch, whatever its header says. Looks at nothing else of them.
-
-    Some clients need this for every batch, so numbers of one or two bytes (nearly all) are read without a call.
-    """
-    header = check_batch(batch, check_crc=False)
-    data = _payload(batch, header, limit)
-    at, end = 0, len(data)
-    index = 0
-    newest = -(1 << 63)
-    least = 2 * (_SMALLEST_RECORD - 1)  # as it is written: doubled, odd where it is negative
-    try:
-        for index in range(header.record_count):
-            size = data[at]
-            at += 1
-            if size >= 0x80:
-                more = data[at]
-                if more < 0x80:
-                    size = size & 0x7F | more << 7
-                    at += 1
-                else:
-                    number, at = _varint(data, at - 1)
-                    size = number << 1 if number >= 0 else 1
-            stop = at + (size >> 1)
-            if size & 1 or size < least or stop > end:
-                raise _invalid(index, f"a size that cannot be, {end - at} bytes are left")
-            delta = data[at + 1]  # + 1: attributes
-            if delta >= 0x80:
-                delta, _ = _varlong(data, at + 1)
-            else:
-                delta = (delta >> 1) ^ -(delta & 1)
-            if delta > newest:
-                newest = delta
-            at = stop
-    except IndexError:
-        raise _invalid(index, "the data ends inside it") from None
-    if at != end:
-        raise _corrupt(f"{end - at} bytes are left after the last record")
-    return header.base_timestamp + newest
-
-
-def _payload(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+def plain_records(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     """The records as plain bytes (slicing bytes is much faster than slicing a memoryview and copying)."""
     packed = memoryview(batch)[HEADER_SIZE:]
     if header.record_count == 0:  # compaction may leave a bare header
         if packed:
-            raise _corrupt("records in a batch that claims none")
+            raise corrupt("records in a batch that claims none")
         return b""
     codec = header.attributes & CODEC_MASK
     data = packed if codec == NONE else decompress(codec, packed, limit)
-    if header.record_count * _SMALLEST_RECORD > len(data):
-        raise _corrupt(f"{header.record_count} records cannot fit in {len(data)} bytes")
+    if header.record_count * SMALLEST_RECORD > len(data):
+        raise corrupt(f"{header.record_count} records cannot fit in {len(data)} bytes")
     return bytes(data)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    raw = byte & 0x7F
-    shift = 7
-    while True:
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 28:
-            raise KafkaError(ErrorCode.invalid_record, "a varint of more than 5 bytes")
-    if raw > 0xFFFFFFFF:
-        raise KafkaError(ErrorCode.invalid_record, "a varint of more than 32 bits")
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def _varlong(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    raw = byte & 0x7F
-    shift = 7
-    while True:
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise KafkaError(ErrorCode.invalid_record, "a varlong of more than 10 bytes")
-    if raw > 0xFFFFFFFFFFFFFFFF:
-        raise KafkaError(ErrorCode.invalid_record, "a varlong of more than 64 bits")
-    return (raw >> 1) ^ -(raw & 1), at
-
-
 def _bytes(data: bytes, at: int, stop: int, index: int, what: str) -> tuple[bytes | None, int]:
-    length, at = _varint(data, at)
+    length, at = read_varint(data, at)
     if length < 0:
         if length == -1:
             return None, at
-        raise _invalid(index, f"{what} length {length}")
+        raise invalid(index, f"{what} length {length}")
     end = at + length
     if end > stop:
-        raise _invalid(index, f"the {what} is longer than the record")
+        raise invalid(index, f"the {what} is longer than the record")
     return data[at:end], end
 
 
-def _headers(data: bytes, at: int, stop: int, index: int, count: int) -> tuple[tuple[Header, ...], int]:
+def read_record_headers(
+    data: bytes, at: int, stop: int, index: int, count: int
+) -> tuple[tuple[Header, ...], int]:
     if count < 0 or count * 2 > stop - at:
-        raise _invalid(index, f"{count} headers in {stop - at} bytes")
+        raise invalid(index, f"{count} headers in {stop - at} bytes")
     headers: list[Header] = []
     for _ in range(count):
         key, at = _bytes(data, at, stop, index, "header key")
         if key is None:
-            raise _invalid(index, "a header without a key")
+            raise invalid(index, "a header without a key")
         value, at = _bytes(data, at, stop, index, "header value")
         headers.append((key.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), at
@@ -379,7 +237,7 @@ def encode_batch(
         if record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
         body = _encode_record(record, record.timestamp - base_timestamp, delta)
-        _put_varint(out, len(body))
+        append_varint(out, len(body))
         out += body
     if last_offset is not None:
         if last_offset - base_offset < delta:
@@ -457,12 +315,12 @@ def control_type(key: bytes | None) -> int:
 
 def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
     body = bytearray(1)
-    _put_varint(body, timestamp_delta)
-    _put_varint(body, offset_delta)
+    append_varint(body, timestamp_delta)
+    append_varint(body, offset_delta)
     _put_bytes(body, record.key)
     _put_bytes(body, record.value)
     if record.headers:
-        _put_varint(body, len(record.headers))
+        append_varint(body, len(record.headers))
         for name, value in record.headers:
             _put_bytes(body, name.encode("utf-8", "surrogateescape"))
             _put_bytes(body, value)
@@ -475,21 +333,13 @@ def _put_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
         out.append(1)  # -1
     else:
-        _put_varint(out, len(data))
+        append_varint(out, len(data))
         out += data
 
 
-def _put_varint(out: bytearray, number: int) -> None:
-    raw = number << 1 if number >= 0 else ((-number) << 1) - 1
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-
-
-def _corrupt(reason: str) -> KafkaError:
+def corrupt(reason: str) -> KafkaError:
     return KafkaError(ErrorCode.corrupt_message, reason)
 
 
-def _invalid(index: int, reason: str) -> KafkaError:
+def invalid(index: int, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.invalid_record, f"record {index} of the batch: {reason}")

@@ -16,7 +16,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from millstream.wire.primitives import INT16, INT32, Malformed, read_uvarint, uvarint
+from millstream.wire.primitives import INT16, INT32
+from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 LIMIT = 1_000_000  # elements of all arrays of a request
 

@@ -3,18 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.coordinators.replay import HEAD, Entry, batch_size, entries
+from millstream.broker.coordinators.replay import HEAD, batch_size
 from millstream.wire.compression import LZ4, NONE
 from millstream.wire.errors import KafkaError
+from millstream.wire.record_walk import KeyAndValue, keys_and_values
 from millstream.wire.records import Record, encode_batch, iter_records
 
 texts = st.none() | st.binary(max_size=300)
 rows = st.lists(st.tuples(st.integers(0, 1 << 40), texts, texts), min_size=1, max_size=20)
 
 
-def read(data: bytes, at: int = 0) -> list[Entry]:
+def read(data: bytes, at: int = 0) -> list[KeyAndValue]:
     base, length, attributes, _, count = HEAD.unpack_from(data, at)
-    return entries(data, at, batch_size(length, len(data) - at), attributes, base, count)
+    return keys_and_values(data, at, batch_size(length, len(data) - at), attributes, base, count)
 
 
 @given(rows, st.sampled_from([NONE, LZ4]), st.integers(0, 1 << 50))

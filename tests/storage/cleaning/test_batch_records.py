@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.storage.cleaning.batch_records import Damaged, places, plain_records, timestamp_delta
+from millstream.storage.cleaning.batch_records import Damaged, plain_records, record_spans
 from millstream.wire.batch import HEADER_SIZE, read_header
+from millstream.wire.record_walk import timestamp_delta
 from millstream.wire.records import Record, encode_batch
 
 from ..batches import NOW
@@ -34,20 +35,20 @@ def test_finds_every_record(records: list[Record], codec: int) -> None:
     batch = memoryview(encode_batch(records, codec, base_offset=77))
     header = read_header(batch)
     data = plain_records(header, batch)
-    found = places(header, data)
+    found = record_spans(header, data)
     assert [(delta, key, has_value) for _, _, delta, key, has_value in found] == [
         (number, record.key, record.value is not None) for number, record in enumerate(records)
     ]
     assert found[0][0] == 0
     assert found[-1][1] == len(data)
     assert all(one[1] == other[0] for one, other in itertools.pairwise(found))
-    times = [header.base_timestamp + timestamp_delta(data, place[0])[0] for place in found]
+    times = [header.base_timestamp + timestamp_delta(data, span[0])[0] for span in found]
     assert times == [record.timestamp for record in records]
 
 
 @given(RECORDS, st.data())
 def test_anything_else_is_damaged(records: list[Record], data: st.DataObject) -> None:
-    """Whatever the bytes are, the answer is places inside them or `Damaged`."""
+    """Whatever the bytes are, the answer is records inside them or `Damaged`."""
     batch = memoryview(encode_batch(records))
     header = read_header(batch)
     plain = bytearray(plain_records(header, batch))
@@ -55,7 +56,7 @@ def test_anything_else_is_damaged(records: list[Record], data: st.DataObject) ->
         plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(plain[: data.draw(st.integers(0, len(plain)))])
     try:
-        found = places(header, cut)
+        found = record_spans(header, cut)
     except Damaged:
         return
     assert len(found) == header.record_count

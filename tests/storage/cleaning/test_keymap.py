@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.storage.cleaning.batch_records import Place
 from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, Marks, largest_prime
+from millstream.wire.record_walk import RecordSpan
 
 
-def places(keys: list[bytes | None], has_value: bool = True) -> list[Place]:
+def places(keys: list[bytes | None], has_value: bool = True) -> list[RecordSpan]:
     return [(0, 0, number, key, has_value) for number, key in enumerate(keys)]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.broker.network.file_range import COPY_BELOW, FileRange, not_in_memory
 from millstream.wire.errors import KafkaError
 from millstream.wire.fetch import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_ID, READ_COMMITTED, FetchRequest
-from millstream.wire.primitives import uvarint
+from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
     from millstream.broker.apis.fetch import FetchHandler

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
 from millstream.wire.errors import KafkaError
-from millstream.wire.primitives import uvarint
 from millstream.wire.produce import BEHIND_RECORDS, PartitionResult, RequestTemplate
+from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
     from millstream.broker.apis.produce import ProduceHandler

@@ -25,8 +25,8 @@ from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import body_start, codec
-from millstream.wire.primitives import uvarint
 from millstream.wire.topic_partition import TopicPartition
+from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import Answer, Verdicts

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
-from millstream.wire.primitives import INT16, INT32, INT64, Malformed, read_uvarint, uvarint
+from millstream.wire.primitives import INT16, INT32, INT64
+from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 Item = TypeVar("Item")
 INT8 = struct.Struct(">b")

@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.broker.coordinators.replay import HEAD, batch_size, entries
+from millstream.broker.coordinators.replay import HEAD, batch_size
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.record_walk import keys_and_values
 from millstream.wire.records import Record, encode_batch
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class CoordinatorShard:
                     while at < len(data):
                         base, length, attributes, producer_id, records = HEAD.unpack_from(data, at)
                         size = batch_size(length, len(data) - at)
-                        for number, key, value in entries(data, at, size, attributes, base, records):
+                        for number, key, value in keys_and_values(data, at, size, attributes, base, records):
                             try:
                                 replay(attributes, producer_id, number, key, value)
                             except (*BAD_FRAME, KafkaError) as error:

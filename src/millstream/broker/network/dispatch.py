@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.wire.messages import API_VERSIONS, Codec, body_start, codec
-from millstream.wire.primitives import BAD_FRAME, Malformed
+from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.varint import Malformed
 
 if TYPE_CHECKING:
     from millstream.broker.network.connection import Connection

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from millstream.wire.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, crc_of
 from millstream.wire.compression import NONE, compress
-from millstream.wire.primitives import uvarint
+from millstream.wire.varint import varint
 
 POOL_BYTES = 8 * 1024 * 1024
 POOL_RECORDS = 2_000
@@ -20,12 +20,8 @@ PLACES = 1 << 20  # records in one batch at most
 Wrapped = tuple[bytes, int]  # a record from its key on, and the length of its value
 
 
-def zigzag(number: int) -> bytes:
-    return uvarint((number << 1) ^ (number >> 63))
-
-
 def wrap(value: bytes) -> Wrapped:
-    return b"\x01" + zigzag(len(value)) + value + b"\x00", len(value)  # no key, no headers
+    return b"\x01" + varint(len(value)) + value + b"\x00", len(value)  # no key, no headers
 
 
 def random_values(size: int, seed: int = 0) -> list[bytes]:
@@ -77,7 +73,7 @@ class BatchMaker:
     def __init__(self, codec: int = NONE, level: int | None = None) -> None:
         self._codec = codec
         self._level = level
-        self._places = [zigzag(number) for number in range(1024)]
+        self._places = [varint(number) for number in range(1024)]
         self._heads: dict[int, bytes] = {}
 
     def records_that_fit(self, values: Payloads, batch_size: int) -> int:
@@ -91,14 +87,14 @@ class BatchMaker:
         count = len(values)
         places = self._places
         while len(places) < count:
-            places.append(zigzag(len(places)))
+            places.append(varint(len(places)))
         heads = self._heads
         parts: list[bytes] = []
         for place, (body, _) in zip(places, values, strict=False):
             size = 2 + len(place) + len(body)  # attributes and timestamp delta are one byte each
             head = heads.get(size)
             if head is None:
-                head = heads[size] = zigzag(size) + b"\0\0"
+                head = heads[size] = varint(size) + b"\0\0"
             parts += (head, place, body)
         payload = b"".join(parts)
         if self._codec != NONE:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from millstream.storage.cleaning.batch_records import places, plain_records
+from millstream.storage.cleaning.batch_records import plain_records, record_spans
 from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
 from millstream.storage.cleaning.cleaned_transactions import Transactions
 from millstream.storage.cleaning.filtering import Filter
@@ -100,12 +100,12 @@ class Compaction:
             may_go = transactions.may_go(header, batch)
             if may_go or attributes & CONTROL:
                 return None
-        found = places(header, plain_records(header, batch))
+        spans = record_spans(header, plain_records(header, batch))
         base, first_dirty = header.base_offset, self.job.first_dirty
         if base < first_dirty:  # the last round ended inside this batch
-            found = [place for place in found if base + place[2] >= first_dirty]
-        taken = newest.learn(base, found)
-        return None if taken == len(found) else base + found[taken][2]
+            spans = [span for span in spans if base + span[2] >= first_dirty]
+        taken = newest.learn(base, spans)
+        return None if taken == len(spans) else base + spans[taken][2]
 
     # -- rewriting ------------------------------------------------------------------------------------------------
 

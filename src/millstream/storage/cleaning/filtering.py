@@ -19,7 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from millstream.storage.cleaning.batch_records import Place, places, plain_records, timestamp_delta
+from millstream.storage.cleaning.batch_records import plain_records, record_spans
 from millstream.storage.cleaning.cleaned_transactions import Transactions
 from millstream.storage.cleaning.keymap import KeyMap, Marks
 from millstream.wire.batch import (
@@ -37,6 +37,8 @@ from millstream.wire.batch import (
     crc_of,
 )
 from millstream.wire.compression import compress
+from millstream.wire.record_walk import RecordSpan, timestamp_delta
+from millstream.wire.varint import varint
 
 LastOfProducer = tuple[int, int]  # last offset of its data (-1: none in this epoch), epoch
 
@@ -107,7 +109,7 @@ class Filter:
         if header.base_offset >= self.map_end:
             return _unchanged(header, batch)
         data = plain_records(header, batch)
-        found = places(header, data)
+        found = record_spans(header, data)
         whole = last < self.map_end
         judged = found if whole else [p for p in found if header.base_offset + p[2] < self.map_end]
         kept = self.newest.survivors(header.base_offset, judged, not passed)
@@ -154,17 +156,17 @@ class Filter:
         return bool(header.attributes & CONTROL) and header.producer_epoch == epoch
 
     def _rewritten(
-        self, header: BatchHeader, data: bytes, kept: list[Place] | None, horizon: int | None
+        self, header: BatchHeader, data: bytes, kept: list[RecordSpan] | None, horizon: int | None
     ) -> Remains:
         """The batch with only the records in `kept` (None: all), and with a new delete horizon if there is one."""
         if kept is None:
-            kept = places(header, data)
+            kept = record_spans(header, data)
         attributes, base_timestamp = header.attributes, header.base_timestamp
         if attributes & LOG_APPEND_TIME:
             newest = header.max_timestamp  # one time for all records; their own are not looked at
             body = _join(data, kept)
         elif horizon is None:
-            newest = base_timestamp + max([timestamp_delta(data, place[0])[0] for place in kept])
+            newest = base_timestamp + max([timestamp_delta(data, span[0])[0] for span in kept])
             body = _join(data, kept)
         else:
             newest, body = _moved(data, kept, base_timestamp, horizon)
@@ -189,7 +191,7 @@ def _unchanged(header: BatchHeader, batch: memoryview) -> Remains:
     return Remains(batch, header.max_timestamp, header.record_count)
 
 
-def _join(data: bytes, kept: list[Place]) -> bytes:
+def _join(data: bytes, kept: list[RecordSpan]) -> bytes:
     """The bytes of these records; neighbours are copied together."""
     parts = []
     start, stop = kept[0][0], kept[0][1]
@@ -202,29 +204,19 @@ def _join(data: bytes, kept: list[Place]) -> bytes:
     return b"".join(parts)
 
 
-def _moved(data: bytes, kept: list[Place], base: int, new_base: int) -> tuple[int, bytes]:
+def _moved(data: bytes, kept: list[RecordSpan], base: int, new_base: int) -> tuple[int, bytes]:
     """The records with timestamps relative to another base; the newest timestamp and the bytes."""
     out = bytearray()
     newest = NO_TIMESTAMP
     for start, stop, _, _, _ in kept:
         delta, at, behind = timestamp_delta(data, start)
         newest = max(newest, base + delta)
-        moved = _varint(base + delta - new_base)
-        out += _varint(1 + len(moved) + stop - behind)  # attributes, timestamp, the rest
+        moved = varint(base + delta - new_base)
+        out += varint(1 + len(moved) + stop - behind)  # attributes, timestamp, the rest
         out += data[at - 1 : at]
         out += moved
         out += data[behind:stop]
     return newest, bytes(out)
-
-
-def _varint(number: int) -> bytes:
-    raw = number << 1 if number >= 0 else (-number << 1) - 1
-    out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
 
 
 def _write_header(

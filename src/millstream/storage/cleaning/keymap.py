@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from math import isqrt
 
-from millstream.storage.cleaning.batch_records import Place
+from millstream.wire.record_walk import RecordSpan
 
 SLOT_BYTES = 24
 MARK_BYTES = 8 << 20  # at most, beside the table
@@ -58,7 +58,7 @@ class KeyMap:
         """Every slot: the last offset of a key, plus one; 0 if it is empty."""
         return iter(self._offsets)
 
-    def learn(self, base_offset: int, places: Sequence[Place]) -> int:
+    def learn(self, base_offset: int, places: Sequence[RecordSpan]) -> int:
         """Take in records in the order of the log. How many were taken: fewer than given means that the table is full."""
         first, second, offsets = self._first, self._second, self._offsets
         slots, used, limit = self.slots, self.used, self.limit
@@ -91,7 +91,9 @@ class KeyMap:
         self.used = used
         return taken
 
-    def survivors(self, base_offset: int, places: Sequence[Place], keep_tombstones: bool) -> list[Place]:
+    def survivors(
+        self, base_offset: int, places: Sequence[RecordSpan], keep_tombstones: bool
+    ) -> list[RecordSpan]:
         """The records that no later record of their key replaces. A key that the table does not know was not written
         in the dirty part of the log, so its record stays. A record without a key has no place in a compacted log."""
         first, second, offsets = self._first, self._second, self._offsets

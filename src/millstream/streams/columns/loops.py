@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from millstream.wire.arrow.copying import copy_bytes
-from millstream.wire.arrow.decode_loops import compiled, nb
+from millstream.wire.arrow.varint_loops import compiled, nb
 
 _LONGS: Any = nb.types.Array(nb.int64, 1, "C")
 _READ_LONGS: Any = nb.types.Array(nb.int64, 1, "C", readonly=True)

@@ -18,6 +18,7 @@ from millstream.streams.operators.base import Headers
 from millstream.streams.stores.base import LogRecord
 from millstream.wire.arrow.copying import copy_bytes
 from millstream.wire.arrow.encode_loops import murmur2
+from millstream.wire.arrow.varint_loops import put_varint, varint_size
 from millstream.wire.batch import (
     HEADER,
     HEADER_SIZE,
@@ -55,35 +56,13 @@ def _route(partitions: Any, ends: Any, data: Any, count: Any, window_bytes: Any)
         at = ends[row]
 
 
-@nb.njit(nb.int64(_ROOM, nb.int64, nb.int64), **_settings)
-def _put(out: Any, at: Any, number: Any) -> Any:
-    """A zigzag varint; gives where it ends."""
-    left = np.uint64((number << 1) ^ (number >> 63))
-    while left >= np.uint64(128):
-        out[at] = np.uint8((left & np.uint64(127)) | np.uint64(128))
-        left >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(left)
-    return at + 1
-
-
-@nb.njit(nb.int64(nb.int64), **_settings)
-def _width(number: Any) -> Any:
-    left = np.uint64((number << 1) ^ (number >> 63))
-    width = np.int64(1)
-    while left >= np.uint64(128):
-        left >>= np.uint64(7)
-        width += 1
-    return width
-
-
 @nb.njit(nb.int64(_ROOM, nb.int64, _LONGS, _BYTES, _ROOM, nb.int64), **_settings)
 def _put_bytes(out: Any, at: Any, ends: Any, data: Any, nulls: Any, row: Any) -> Any:
     if nulls[row]:
-        return _put(out, at, np.int64(-1))
+        return put_varint(out, at, np.int64(-1))
     start = ends[row - 1] if row > 0 else np.int64(0)
     size = ends[row] - start
-    at = _put(out, at, size)
+    at = put_varint(out, at, size)
     copy_bytes(out, at, data, start, size)
     return at + size
 
@@ -93,7 +72,7 @@ def _size(ends: Any, nulls: Any, row: Any) -> Any:
     if nulls[row]:
         return np.int64(1)
     size = ends[row] - (ends[row - 1] if row > 0 else np.int64(0))
-    return size + _width(size)
+    return size + varint_size(size)
 
 
 @nb.njit(  # type: ignore[untyped-decorator]
@@ -136,14 +115,14 @@ def _pack(
     while first + count < rows.shape[0]:
         row = rows[first + count]
         delta = stamps[row] - base
-        size = 2 + _width(delta) + _width(count)
+        size = 2 + varint_size(delta) + varint_size(count)
         size += _size(key_ends, key_nulls, row) + _size(value_ends, value_nulls, row)
-        if count > 0 and at - begin + size + _width(size) > full:
+        if count > 0 and at - begin + size + varint_size(size) > full:
             break
-        at = _put(out, at, size)
+        at = put_varint(out, at, size)
         out[at] = np.uint8(0)  # attributes
-        at = _put(out, at + 1, delta)
-        at = _put(out, at, count)
+        at = put_varint(out, at + 1, delta)
+        at = put_varint(out, at, count)
         at = _put_bytes(out, at, key_ends, key_data, key_nulls, row)
         at = _put_bytes(out, at, value_ends, value_data, value_nulls, row)
         out[at] = np.uint8(0)  # no headers

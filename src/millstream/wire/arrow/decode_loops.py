@@ -4,19 +4,14 @@ Everything read here was written by strangers, and compiled code that reads past
 read is preceded by a check against the end of what it may touch: numbers against the end of the data, keys, values and
 headers against the end of their record, the table and the columns against their length. What is refused is what
 `wire.records.iter_records` refuses; a refusal is a code and the index of the record, never an exception.
-
-Numba compiles this once and keeps the result on disk beside the module (or in the user's cache folder).
 """
 
-from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import numba
 import numpy as np
 
 from millstream.wire.arrow.copying import copy_bytes
-
-nb: Any = numba  # its annotations come and go with its versions
+from millstream.wire.arrow.varint_loops import compiled, nb, read_varint, read_varlong
 
 # Columns of the table of batches.
 AT, SIZE, BASE, LAST, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, COUNT, CRC = range(10)
@@ -35,13 +30,6 @@ _SMALLEST: Final = 6  # of the size that a record claims
 
 BYTES = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 TABLE = nb.types.Array(nb.int64, 2, "C")
-
-
-def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return cast(
-        Callable[[Callable[..., Any]], Callable[..., Any]],
-        nb.njit(*signature, cache=True, nogil=True, boundscheck=False, **options),
-    )
 
 
 @compiled(inline="always")
@@ -106,50 +94,6 @@ def list_batches(data: Any, table: Any) -> Any:
             return np.int64(BAD_COUNT), np.int64(row)
         at += length + _LENGTH_END
     return np.int64(SOUND), np.int64(0)
-
-
-@compiled(inline="always")
-def _varint(data: Any, at: Any, end: Any) -> Any:
-    """A number of at most 32 bits, and where it ends; -1 if it does not."""
-    if at >= end:
-        return np.int64(0), np.int64(-1)
-    byte = np.int64(data[at])
-    at += 1
-    if byte < 128:
-        return (byte >> 1) ^ -(byte & 1), at
-    raw = byte & 127
-    shift = np.int64(7)
-    while True:
-        if at >= end or shift > 28:
-            return np.int64(0), np.int64(-1)
-        byte = np.int64(data[at])
-        at += 1
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-    if raw > 0xFFFFFFFF:
-        return np.int64(0), np.int64(-1)
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-@compiled(inline="always")
-def _varlong(data: Any, at: Any, end: Any) -> Any:
-    """The same for 64 bits."""
-    raw = np.uint64(0)
-    shift = np.uint64(0)
-    while True:
-        if at >= end or shift > 63:
-            return np.int64(0), np.int64(-1)
-        byte = np.uint64(data[at])
-        at += 1
-        if shift == 63 and (byte & np.uint64(127)) > np.uint64(1):
-            return np.int64(0), np.int64(-1)
-        raw |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            break
-        shift += np.uint64(7)
-    return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
 
 
 @compiled(
@@ -229,7 +173,7 @@ def read_records(
         problem = np.int64(SOUND)
         index = np.int64(0)
         while index < batches[number, 8]:
-            length, at = _varint(data, at, end)
+            length, at = read_varint(data, at, end)
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
@@ -237,19 +181,19 @@ def read_records(
             if length < _SMALLEST or stop > end:
                 problem = np.int64(BAD_SIZE)
                 break
-            time, at = _varlong(data, at + 1, stop)  # + 1: attributes
+            time, at = read_varlong(data, at + 1, stop)  # + 1: attributes
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
             after = delta
-            delta, at = _varint(data, at, stop)
+            delta, at = read_varint(data, at, stop)
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
             if delta <= after or delta > last_delta:
                 problem = np.int64(BAD_DELTA)
                 break
-            key_size, at = _varint(data, at, stop)
+            key_size, at = read_varint(data, at, stop)
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
@@ -259,7 +203,7 @@ def read_records(
                 break
             if key_size > 0:
                 at += key_size
-            value_size, at = _varint(data, at, stop)
+            value_size, at = read_varint(data, at, stop)
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
@@ -269,7 +213,7 @@ def read_records(
                 break
             if value_size > 0:
                 at += value_size
-            headers, at = _varint(data, at, stop)
+            headers, at = read_varint(data, at, stop)
             if at < 0:
                 problem = np.int64(BAD_VARINT)
                 break
@@ -279,12 +223,12 @@ def read_records(
                     problem = np.int64(BAD_HEADERS)
                     break
                 for _ in range(headers):
-                    length, at = _varint(data, at, stop)
+                    length, at = read_varint(data, at, stop)
                     if at < 0 or length < 0 or length > stop - at:
                         problem = np.int64(BAD_HEADERS)
                         break
                     at += length
-                    length, at = _varint(data, at, stop)
+                    length, at = read_varint(data, at, stop)
                     if at < 0 or length < -1 or length > stop - at:
                         problem = np.int64(BAD_HEADERS)
                         break
@@ -346,12 +290,12 @@ def measure_headers(data: Any, header_at: Any, header_count: Any) -> Any:
     for row in range(header_at.shape[0]):
         at = header_at[row]
         for _ in range(header_count[row]):
-            length, at = _varint(data, at, end)
+            length, at = read_varint(data, at, end)
             if at < 0 or length < 0 or length > end - at:
                 return np.int64(-1), np.int64(-1)
             key_bytes += length
             at += length
-            length, at = _varint(data, at, end)
+            length, at = read_varint(data, at, end)
             if at < 0 or length > end - at:
                 return np.int64(-1), np.int64(-1)
             if length > 0:
@@ -397,7 +341,7 @@ def read_headers(
     for row in range(header_at.shape[0]):
         at = header_at[row]
         for _ in range(header_count[row]):
-            length, at = _varint(data, at, end)
+            length, at = read_varint(data, at, end)
             if at < 0 or length < 0 or length > end - at or length > keys.shape[0] - key_end:
                 return np.int64(-1), np.int64(-1)
             for i in range(length):
@@ -406,7 +350,7 @@ def read_headers(
                 strange += np.int64(byte >> 7)
             key_end += length
             at += length
-            length, at = _varint(data, at, end)
+            length, at = read_varint(data, at, end)
             if at < 0 or length > end - at or length > values.shape[0] - value_end:
                 return np.int64(-1), np.int64(-1)
             if length >= 0:

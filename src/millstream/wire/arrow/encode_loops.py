@@ -15,7 +15,7 @@ import numba as nb
 import numpy as np
 
 from millstream.wire.arrow.copying import copy_bytes
-from millstream.wire.arrow.decode_loops import compiled
+from millstream.wire.arrow.varint_loops import compiled, put_varint, varint_size
 
 ROUTED: Final = -1
 FULL, TOO_LARGE = 0, 1
@@ -141,32 +141,6 @@ def order(slots: Any, ends: Any, rows: Any) -> None:
 
 
 @compiled(inline="always")
-def _width(number: Any) -> Any:
-    """Bytes of a number that is not negative, as a zigzag varint."""
-    if number < 64:
-        return np.int64(1)
-    if number < 8192:
-        return np.int64(2)
-    if number < 1048576:
-        return np.int64(3)
-    if number < 134217728:
-        return np.int64(4)
-    return np.int64(5)
-
-
-@compiled(inline="always")
-def _put(out: Any, at: Any, number: Any) -> Any:
-    """A number that is not negative, as a zigzag varint."""
-    left = np.uint64(number) << np.uint64(1)
-    while left >= np.uint64(128):
-        out[at] = np.uint8((left & np.uint64(127)) | np.uint64(128))
-        left >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(left)
-    return at + 1
-
-
-@compiled(inline="always")
 def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, row: Any) -> Any:
     """Length and content of one cell; -1 for null."""
     if _is_null(ends, bits, first, row):
@@ -174,7 +148,7 @@ def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, r
         return at + 1
     start = np.int64(ends[row])
     size = np.int64(ends[row + 1]) - start
-    at = _put(out, at, size)
+    at = put_varint(out, at, size)
     copy_bytes(out, at, data, start, size)
     return at + size
 
@@ -184,7 +158,7 @@ def _size_of(ends: Any, bits: Any, first: Any, row: Any) -> Any:
     if _is_null(ends, bits, first, row):
         return np.int64(1)
     size = np.int64(ends[row + 1] - ends[row])
-    return size + _width(size)
+    return size + varint_size(size)
 
 
 @compiled(
@@ -223,23 +197,23 @@ def pack(
         if not _is_null(list_ends, list_bits, list_bit, row):
             from_header = np.int64(list_ends[row])
             to_header = np.int64(list_ends[row + 1])
-        size = 2 + _width(count) + _width(to_header - from_header)
+        size = 2 + varint_size(count) + varint_size(to_header - from_header)
         size += _size_of(key_ends, key_bits, key_bit, row) + _size_of(value_ends, value_bits, value_bit, row)
         for index in range(from_header, to_header):
             size += _size_of(name_ends, name_bits, name_bit, index)
             size += _size_of(item_ends, item_bits, item_bit, index)
-        whole = size + _width(size)
+        whole = size + varint_size(size)
         if whole > largest:
             return count, at, np.int64(TOO_LARGE), whole
         if count > 0 and at - begin + whole > full:
             break
-        at = _put(out, at, size)
+        at = put_varint(out, at, size)
         out[at] = np.uint8(0)  # attributes
         out[at + 1] = np.uint8(0)  # the batch's own timestamp
-        at = _put(out, at + 2, count)
+        at = put_varint(out, at + 2, count)
         at = _put_bytes(out, at, key_ends, key_bytes, key_bits, key_bit, row)
         at = _put_bytes(out, at, value_ends, value_bytes, value_bits, value_bit, row)
-        at = _put(out, at, to_header - from_header)
+        at = put_varint(out, at, to_header - from_header)
         for index in range(from_header, to_header):
             at = _put_bytes(out, at, name_ends, name_bytes, name_bits, name_bit, index)
             at = _put_bytes(out, at, item_ends, item_bytes, item_bits, item_bit, index)

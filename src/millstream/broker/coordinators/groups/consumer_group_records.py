@@ -19,7 +19,8 @@ from uuid import UUID
 
 from millstream.broker.coordinators.groups.offset_records import UnknownRecord
 from millstream.broker.coordinators.record_fields import Reader, Writer
-from millstream.wire.primitives import INT16, INT64, Malformed
+from millstream.wire.primitives import INT16, INT64
+from millstream.wire.varint import Malformed
 
 GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET_MEMBER, CURRENT_MEMBER, REGEX = 3, 4, 5, 6, 7, 8, 16
 KINDS = frozenset((GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET_MEMBER, CURRENT_MEMBER, REGEX))

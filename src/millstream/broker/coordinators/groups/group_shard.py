@@ -18,8 +18,9 @@ from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.runtime import CoordinatorShard, wall_ms
 from millstream.wire.batch import CONTROL, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode
-from millstream.wire.primitives import BAD_FRAME, Malformed
+from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER, control_type
+from millstream.wire.varint import Malformed
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.groups.coordinator import GroupCoordinator

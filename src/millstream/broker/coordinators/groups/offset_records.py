@@ -21,7 +21,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from millstream.broker.coordinators.record_fields import Reader, Writer
-from millstream.wire.primitives import INT16, INT32, Malformed, read_uvarint, uvarint
+from millstream.wire.primitives import INT16, INT32
+from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 OFFSET_COMMIT_OLD, OFFSET_COMMIT, GROUP_METADATA = 0, 1, 2
 

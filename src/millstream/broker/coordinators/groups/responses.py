@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from millstream.wire.primitives import INT16, INT32, uvarint
+from millstream.wire.primitives import INT16, INT32
+from millstream.wire.varint import uvarint
 
 HEARTBEAT_FLEXIBLE, COMMIT_FLEXIBLE, FETCH_FLEXIBLE = 4, 8, 6
 TOPIC_IDS = 10  # from this version on, OffsetCommit and OffsetFetch name topics by their id

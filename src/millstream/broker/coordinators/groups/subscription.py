@@ -14,7 +14,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from millstream.wire.primitives import INT16, INT32, Malformed, read_bytes
+from millstream.wire.primitives import INT16, INT32, read_bytes
+from millstream.wire.varint import Malformed
 
 CONSUMER = "consumer"  # the protocol type of consumers
 NEWEST = 3

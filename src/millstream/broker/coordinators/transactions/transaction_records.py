@@ -26,8 +26,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import INT16, INT32, INT64, read_bytes, read_count, read_uvarint, uvarint
+from millstream.wire.primitives import INT16, INT32, INT64, read_bytes, read_count
 from millstream.wire.topic_partition import TopicPartition
+from millstream.wire.varint import read_uvarint, uvarint
 
 NO_ID = NO_EPOCH = NO_TIME = -1
 KEY_VERSION = 0

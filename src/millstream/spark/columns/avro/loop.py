@@ -86,7 +86,7 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                 or op == LONG_AS_DOUBLE
                 or op == LONG_AS_FLOAT
             ):
-                # A zigzag number of up to ten bytes.
+                # A zigzag number of up to ten bytes, read in line (benchmarks/pipeline_columns.py).
                 shift, raw, byte = np.uint64(0), np.uint64(0), np.uint64(0x80)
                 while byte >= 0x80:
                     if at >= end:
@@ -99,6 +99,8 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                     raw |= (byte & np.uint64(0x7F)) << shift
                     shift += np.uint64(7)
                     at += 1
+                if shift > 64 and byte > 1:
+                    bad = BAD_NUMBER
                 if bad != GOOD:
                     break
                 number = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
@@ -201,6 +203,8 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                         raw |= (byte & np.uint64(0x7F)) << shift
                         shift += np.uint64(7)
                         at += 1
+                    if shift > 64 and byte > 1:
+                        bad = BAD_NUMBER
                     if bad != GOOD:
                         break
                     left[depth - 1] = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
