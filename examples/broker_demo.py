@@ -1,8 +1,8 @@
 """The broker at work: produce and consume, kill -9 in the middle, start again, and count what came through.
 
-A producer thread writes numbered records with acks=all and idempotence; a consumer thread reads them as they come. Twice
-the broker is killed without warning and started again on the same folder. At the end every acknowledged record must be
-there, once and in order, or the demo fails.
+A producer thread writes numbered records with acks=all and idempotence; a consumer thread reads them as they
+come. Twice the broker is killed without warning and started again on the same folder. At the end every
+acknowledged record must be there, once and in order, or the demo fails.
 
     python examples/broker_demo.py [--seconds 12]
 """
@@ -121,7 +121,8 @@ def verdict(workload: Workload) -> bool:
         count = workload.acknowledged[partition]
         if numbers[:count] != list(range(count)):
             say(
-                f"  partition {partition}: {count:,} acknowledged, but what was read is not 0..{count - 1} in order"
+                f"  partition {partition}: {count:,} acknowledged, but what was read is not 0..{count - 1} "
+                f"in order"
             )
             good = False
     return good
@@ -134,7 +135,8 @@ def main() -> int:
     began = time.monotonic()
     with Broker() as broker:
         say(
-            f"Broker ready on {broker.bootstrap_servers} after {time.monotonic() - began:.2f} s, pid {broker.pid}."
+            f"Broker ready on {broker.bootstrap_servers} after {time.monotonic() - began:.2f} s, pid "
+            f"{broker.pid}."
         )
         with Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster:
             Admin(cluster).create_topics([NewTopic(TOPIC, partitions=PARTITIONS)])
@@ -148,7 +150,8 @@ def main() -> int:
             away = time.monotonic()
             broker.start()
             say(
-                f"Started again on the same folder, pid {broker.pid}, ready after {time.monotonic() - away:.2f} s."
+                f"Started again on the same folder, pid {broker.pid}, ready after "
+                f"{time.monotonic() - away:.2f} s."
             )
         watch(workload, seconds / 3)
         workload.stop.set()
@@ -161,7 +164,8 @@ def main() -> int:
         say("FAILED: acknowledged records are missing, repeated or out of order.")
         return 1
     say(
-        f"Every one of {total:,} acknowledged records was read back once and in order, across two kill -9. Nothing lost."
+        f"Every one of {total:,} acknowledged records was read back once and in order, across two kill -9. "
+        f"Nothing lost."
     )
     return 0
 

@@ -43,7 +43,8 @@ def compare_windows(
     right: list[str],
     wrong: list[str],
 ) -> None:
-    """Spark's own windows and those of the Streams application: the same counts, and there with the stages' names."""
+    """Spark's own windows and those of the Streams application: the same counts, and there with the stages'
+    names."""
     differ = [
         key
         for key in spark.keys() | streams.keys()

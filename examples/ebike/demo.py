@@ -1,10 +1,12 @@
-"""The e-bike plant at work: broker, registry, sensors and a Spark pipeline; the broker is killed in the middle.
+"""The e-bike plant at work: broker, registry, sensors and a Spark pipeline; the broker is killed in the
+middle.
 
 Everything runs from this package: a broker and a registry on free ports, sensors that write Avro events, and
-`millstream pipeline run examples/ebike/pipeline.py`: an audit trail and windows as Spark DataFrames, and the same windows as a Streams
-application that joins the events with a table of stages. Half way through the broker is killed (kill -9) and started again on its
-folder. At the end every acknowledged event must be in the audit trail exactly once, every critical alert in its own
-partition, and both kinds of windows must add up and agree; or the demo fails.
+`millstream pipeline run examples/ebike/pipeline.py`: an audit trail and windows as Spark DataFrames, and the
+same windows as a Streams application that joins the events with a table of stages. Half way through the
+broker is killed (kill -9) and started again on its folder. At the end every acknowledged event must be in the
+audit trail exactly once, every critical alert in its own partition, and both kinds of windows must add up and
+agree; or the demo fails.
 
     python examples/ebike/demo.py [--seconds 30] [--rate 1000]
 """
@@ -235,7 +237,8 @@ def run(seconds: float, rate: int, folder: Path) -> int:
         say("FAILED: the account does not add up.")
         return 1
     say(
-        f"Every one of {len(sensors.levels):,} events was accounted for exactly once, across a kill -9 of the broker. "
+        f"Every one of {len(sensors.levels):,} events was accounted for exactly once, across a kill -9 of "
+        f"the broker. "
         f"{time.monotonic() - began:.0f} s in all."
     )
     return 0

@@ -1,10 +1,12 @@
 """What the plant does with its events, as a pipeline for `millstream pipeline run`.
 
-audit    every event goes to plant.audit, exactly once, whatever is killed meanwhile. In the same transaction alerts go to
-         plant.alerts, the critical ones to a partition of their own, and records that are no events to plant.dead.
-trends   how many alerts each stage had in each ten seconds, to plant.trends: one key per stage and window, so that
-         a compacted topic keeps the newest count of each.
-stages   the same windows as a Streams application, with the names of the stages joined from a table: see stages.py.
+audit    every event goes to plant.audit, exactly once, whatever is killed meanwhile. In the same transaction
+         alerts go to plant.alerts, the critical ones to a partition of their own, and records that are no
+         events to plant.dead.
+trends   how many alerts each stage had in each ten seconds, to plant.trends: one key per stage and window, so
+         that a compacted topic keeps the newest count of each.
+stages   the same windows as a Streams application, with the names of the stages joined from a table: see
+         stages.py.
 
 millstream pipeline run examples/ebike/pipeline.py --registry http://127.0.0.1:8081
 """

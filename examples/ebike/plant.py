@@ -1,7 +1,7 @@
 """The e-bike plant: its topics, its events, and the sensors that send them.
 
-Each stage of the line has sensors. An event says which bike, which stage, how serious, and a reading; it is written in Avro by
-the schema that the registry knows. Now and then a sensor sends rubbish, as sensors do.
+Each stage of the line has sensors. An event says which bike, which stage, how serious, and a reading; it is
+written in Avro by the schema that the registry knows. Now and then a sensor sends rubbish, as sensors do.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The plant's alerts once more, as a Streams application: joined with the table of stages and counted in windows of ten seconds.
+"""The plant's alerts once more, as a Streams application: joined with the table of stages and counted in
+windows of ten seconds.
 
     plant.stages     key: stage, value: {"name": ..., "limit": alerts in a window that are fine}; a table
-    plant.by-stage   key: stage and window, value: the stage's name, how many alerts, how many critical, whether that is too many
+    plant.by-stage   key: stage and window, value: the stage's name, how many alerts, how many critical, whether
+                     that is too many
 
-The same windows as `trends` in pipeline.py, which are Spark's own: the two must agree. This one runs in the same Spark session beside
-it, follows every event, and knows what the stages are called.
+The same windows as `trends` in pipeline.py, which are Spark's own: the two must agree. This one runs in the
+same Spark session beside it, follows every event, and knows what the stages are called.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ def build(events: serdes.Serde) -> Topology:
 
 
 def application(servers: str, registry: str, state: str) -> Streams:
-    """Records that are no events are passed over here: the audit trail has put them aside. Small batches keep the four partitions of
-    events close together in time, also when the application has to catch up."""
+    """Records that are no events are passed over here: the audit trail has put them aside. Small batches keep
+    the four partitions of events close together in time, also when the application has to catch up."""
     topology = build(serdes.avro(SchemaRegistry(registry)))
     errors = Errors(reading="continue")
     return Streams(topology, APPLICATION, bootstrap_servers=servers, state=state, errors=errors, most=2500)

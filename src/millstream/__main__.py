@@ -1,6 +1,7 @@
 """`millstream`, or `python -m millstream`.
 
-The broker is started from here without loading the command line's libraries: it has to be up in a moment and stay small.
+The broker is started from here without loading the command line's libraries: it has to be up in a moment and
+stay small.
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""Running `millstream ...` inside the test process (quick), or as a process of its own (for pipes and signals)."""
+"""Running `millstream ...` inside the test process (quick), or as a process of its own (for pipes and
+signals)."""
 
 import subprocess
 import sys

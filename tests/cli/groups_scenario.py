@@ -1,5 +1,6 @@
-"""The story of a few consumer groups and transactions, told to Kafka's tools (recorded in recorded_groups.json by record_groups.py)
-and to ours. Between the commands the world changes: a consumer joins, a transaction is left open.
+"""The story of a few consumer groups and transactions, told to Kafka's tools (recorded in
+recorded_groups.json by record_groups.py) and to ours. Between the commands the world changes: a consumer
+joins, a transaction is left open.
 """
 
 import re
@@ -175,8 +176,8 @@ STORY = [
 ]
 
 
-# Steps that end in a failure for which Kafka's tool shows a Java exception, prints the options that it knows in the order of a
-# hash map, or succeeds in part: ours says it in a sentence that contains this.
+# Steps that end in a failure for which Kafka's tool shows a Java exception, prints the options that it knows
+# in the order of a hash map, or succeeds in part: ours says it in a sentence that contains this.
 OWN_WORDS: dict[str, str] = {
     "describe no one": "Option [describe] takes one of these options: [group], [all-groups]",
     "to no time": "Error parsing timestamp. It does not contain a 'T' according to ISO8601 format",
@@ -190,7 +191,8 @@ OWN_WORDS: dict[str, str] = {
     "delete without a group": "Option [delete] takes one of these options: [group], [all-groups]",
     "two actions": "Command must include exactly one action: --list, --describe, --delete",
     "nowhere": "--bootstrap-server must be specified",
-    "describe no transaction": "Failed to describe transaction state of transactional-id `nothing`: the ID could not be found",
+    "describe no transaction": "Failed to describe transaction state of transactional-id `nothing`: the ID "
+    "could not be found",
     "describe which transaction": "--transactional-id",
 }
 
@@ -293,8 +295,8 @@ class World:
 
 
 def same(text: str) -> list[str]:
-    """Lines without what differs from run to run: member ids, ports, times, blanks that those take, and Java classes. Kafka prints the
-    rows of some tables in the order of a hash map: here they are sorted."""
+    """Lines without what differs from run to run: member ids, ports, times, blanks that those take, and Java
+    classes. Kafka prints the rows of some tables in the order of a hash map: here they are sorted."""
     text = re.sub(r"(rdkafka|worker|bench-1|console-consumer)-[0-9a-f-]{36}", r"\1-ID", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
     text = re.sub(r"\b17\d{11}\b", "TIME", text)

@@ -1,8 +1,10 @@
-"""Tells the story of groups_scenario.py to Apache Kafka's own tools and writes what they say into recorded_groups.json.
+"""Tells the story of groups_scenario.py to Apache Kafka's own tools and writes what they say into
+recorded_groups.json.
 
 python -m tests.cli.record_groups [WORD]        (from the root of the repository; needs Java and Maven)
 
-With a word, only the steps with that tool are told (and those of the world), and what was recorded of the others stays.
+With a word, only the steps with that tool are told (and those of the world), and what was recorded of the
+others stays.
 """
 
 import json

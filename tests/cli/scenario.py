@@ -1,7 +1,8 @@
-"""One story told to Kafka's tools (recorded in recorded.json by record_kafka.py) and to ours: same words, same lines.
+"""One story told to Kafka's tools (recorded in recorded.json by record_kafka.py) and to ours: same words,
+same lines.
 
-`{bootstrap}` and `{folder}` in arguments are filled in when a step runs. Every step has a name, which is its key in the
-recording; a step that is to fail names only the exit code and the sentence.
+`{bootstrap}` and `{folder}` in arguments are filled in when a step runs. Every step has a name, which is its
+key in the recording; a step that is to fail names only the exit code and the sentence.
 """
 
 import re
@@ -38,7 +39,8 @@ STORY = [
     Step(
         "create with settings",
         "topics",
-        f"{TO} --create --topic tools-orders --partitions 2 --config retention.ms=60000 --config cleanup.policy=compact",
+        f"{TO} --create --topic tools-orders --partitions 2 --config retention.ms=60000 --config "
+        f"cleanup.policy=compact",
     ),
     Step("create again", "topics", f"{TO} --create --topic tools-orders"),
     Step("create if not there", "topics", f"{TO} --create --topic tools-orders --if-not-exists"),
@@ -121,7 +123,8 @@ STORY = [
     Step(
         "keys and nulls",
         "console-producer",
-        f"{TO} --topic tools-lines {KEYS} --reader-property key.separator=: --reader-property null.marker=NULL",
+        f"{TO} --topic tools-lines {KEYS} --reader-property key.separator=: --reader-property "
+        f"null.marker=NULL",
         "k1:v1\nk2:v:2\nk3:NULL\nNULL:v4\n",
     ),
     Step(
@@ -238,9 +241,9 @@ def arguments(step: Step, bootstrap: str, folder: str) -> list[str]:
 
 
 def same(text: str) -> list[str]:
-    """Lines without what differs from run to run, and without what only Kafka has: settings of tiered storage, cordoned
-    folders, and min.insync.replicas, which Kafka 4 sets for the whole cluster when it is formatted (its eligible leader
-    replicas need that), so that it shows among the settings of every topic."""
+    """Lines without what differs from run to run, and without what only Kafka has: settings of tiered
+    storage, cordoned folders, and min.insync.replicas, which Kafka 4 sets for the whole cluster when it is
+    formatted (its eligible leader replicas need that), so that it shows among the settings of every topic."""
     text = re.sub(r"TopicId: \S+", "TopicId: ID", text)
     text = re.sub(r"(CreateTime|LogAppendTime):\d+", r"\1:TIME", text)
     text = re.sub(r"(Configs: (?:\S+,)?)min\.insync\.replicas=1(?:,|$)", r"\1", text, flags=re.MULTILINE)

@@ -35,7 +35,7 @@ def filled(run, to, topic):
     return topic
 
 
-# --- topics and settings -------------------------------------------------------------------------------------------------
+# --- topics and settings ------------------------------------------------------------------------------------
 
 
 def test_actions_as_words(run, to, topic):
@@ -95,9 +95,8 @@ def test_describe_by_id(run, to, topic):
     by_id = run("topics", "--describe", "--topic-id", facts["topic_id"], *to)
     assert by_id.out == run("topics", "describe", topic, *to).out
     assert run("topics", "--describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAQ", *to).code == 1
-    by_name = run(
-        "topics", "--describe", "--topic-id", "A" * 22, "--topic", topic, *to
-    )  # an id that nothing has
+    # An id that nothing has.
+    by_name = run("topics", "--describe", "--topic-id", "A" * 22, "--topic", topic, *to)
     assert by_name.out == by_id.out
 
 
@@ -158,7 +157,7 @@ def test_delete_records_reports_what_failed(run, to, filled, tmp_path):
     assert ["low_watermark" in entry for entry in data] == [True, False, False]
 
 
-# --- producer and consumer -----------------------------------------------------------------------------------------------
+# --- producer and consumer ----------------------------------------------------------------------------------
 
 
 def test_json_lines(run, to, filled):
@@ -375,7 +374,7 @@ def test_new_partitions_and_topics_are_noticed(run, to, topic):
         process.terminate()
 
 
-# --- dump-log ------------------------------------------------------------------------------------------------------------
+# --- dump-log -----------------------------------------------------------------------------------------------
 
 
 KAFKA_LOG = Path(__file__).with_name("kafka_log")

@@ -67,7 +67,8 @@ def test_overview_and_broker_do_without_the_heavy_libraries():
     code = (
         "import sys; from millstream.__main__ import main\n"
         "try: main(['broker', '--help'])\n"
-        "except SystemExit: print([m for m in sys.modules if m.split('.')[0] in ('typer', 'rich') or '.cli' in m])"
+        "except SystemExit: print([m for m in sys.modules if m.split('.')[0] in ('typer', 'rich') or '.cli' "
+        "in m])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
@@ -322,7 +323,7 @@ def test_command_config_is_read(run, tmp_path):
     assert "127.0.0.1:2" in run("topics", "--list", "--command-config", str(file)).err
 
 
-# --- parsers -------------------------------------------------------------------------------------------------------------
+# --- parsers ------------------------------------------------------------------------------------------------
 
 
 def test_added_settings():

@@ -17,7 +17,8 @@ LINES = [
 
 @pytest.fixture
 def alerts(run: Run, bootstrap: str, request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """A topic of three alerts and a line that is not JSON, with keys; a last record tells a reader that it has seen all."""
+    """A topic of three alerts and a line that is not JSON, with keys; a last record tells a reader that it
+    has seen all."""
     name = f"alerts-{abs(hash(request.node.name)) % 100_000}"
     to = ("--bootstrap-server", bootstrap, "--topic", name)
     text = "".join(f"k{at}\t{json.dumps(line)}\n" for at, line in enumerate(LINES)) + "k3\tplain\n"

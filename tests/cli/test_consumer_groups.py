@@ -1,4 +1,5 @@
-"""`millstream consumer-groups` and `console-consumer --group` beyond the recorded story: styles, files, several members."""
+"""`millstream consumer-groups` and `console-consumer --group` beyond the recorded story: styles, files,
+several members."""
 
 import json
 import signal
@@ -57,7 +58,7 @@ def groups_of(bootstrap: str) -> Groups:
     return Groups(Cluster(ClientConfig.of(bootstrap)))
 
 
-# --- words -------------------------------------------------------------------------------------------------------------
+# --- words --------------------------------------------------------------------------------------------------
 
 
 def test_moments() -> None:
@@ -140,7 +141,7 @@ def test_what_members_tell_each_other() -> None:
     assert shares == {"x": [("a", 0), ("a", 1)], "y": [("a", 2), ("b", 0)], "z": []}
 
 
-# --- styles ------------------------------------------------------------------------------------------------------------
+# --- styles -------------------------------------------------------------------------------------------------
 
 
 def test_json_yaml_and_tables(run: Run, bootstrap: str) -> None:
@@ -265,7 +266,7 @@ def test_a_group_of_the_newer_protocol(run: Run, bootstrap: str) -> None:
         consumer.close()
 
 
-# --- console-consumer --group ------------------------------------------------------------------------------------------
+# --- console-consumer --group -------------------------------------------------------------------------------
 
 
 def test_a_group_goes_on_where_it_was(run: Run, bootstrap: str) -> None:

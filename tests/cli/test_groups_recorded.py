@@ -1,4 +1,5 @@
-"""The story of groups_scenario.py, told to our tools and our broker: they say what Kafka's tools said of Kafka.
+"""The story of groups_scenario.py, told to our tools and our broker: they say what Kafka's tools said of
+Kafka.
 
 Where Kafka's tool prints an error and ends with 0, ours ends with 1 and says it on the error stream.
 """

@@ -14,9 +14,11 @@ from millstream.wire.records import iter_records
 from .conftest import Run
 
 SUMMARY = (
-    r"(\d+)( steady state)? records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, [\d.]+ ms max "
-    r"latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
+    r"(\d+)( steady state)? records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "
+    r"[\d.]+ ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
 )
+PRODUCE = ("produce", "--topic", "t", "--num-records", "1", "--record-size", "1")
+CONSUME = ("consume", "--topic", "t", "--num-records", "1")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
 CONSUMED = rf"{STAMP}, {STAMP}, ([\d.]+), [\d.]+, (\d+), [\d.]+, (\d+), \d+, [\d.]+, [\d.]+"
 
@@ -58,8 +60,17 @@ def test_the_values_are_what_was_asked_for(run: Run, bootstrap: str, tmp_path) -
     (tmp_path / "lines").write_text("one|two||three|")
     words = ["--payload-file", str(tmp_path / "lines"), "--payload-delimiter", "|", "--num-records", "50"]
     assert set(produced("perf-file", *words)) == {"one", "two", "", "three"}
-    letters = produced("perf-zstd", "--record-size", "30", "--num-records", "40", "--producer-props",
-                       "compression.type=zstd", "acks=1", "batch.size=400")  # fmt: skip
+    letters = produced(
+        "perf-zstd",
+        "--record-size",
+        "30",
+        "--num-records",
+        "40",
+        "--producer-props",
+        "compression.type=zstd",
+        "acks=1",
+        "batch.size=400",
+    )
     assert len(letters) == 40
     assert all(re.fullmatch("[A-Z]{30}", text) for text in letters)
 
@@ -94,8 +105,20 @@ def test_a_rate_and_a_warmup(run: Run, bootstrap: str) -> None:
 def test_consume_in_a_group_with_details(run: Run, bootstrap: str) -> None:
     to = ("--bootstrap-server", bootstrap, "--topic", "perf-group")
     run("perf", "produce", *to, "--num-records", "300", "--record-size", "10")
-    done = run("perf", "consume", *to, "--num-records", "300", "--group", "perf", "--show-detailed-stats",
-               "--reporting-interval", "1", "--command-property", "max.partition.fetch.bytes=2000")  # fmt: skip
+    done = run(
+        "perf",
+        "consume",
+        *to,
+        "--num-records",
+        "300",
+        "--group",
+        "perf",
+        "--show-detailed-stats",
+        "--reporting-interval",
+        "1",
+        "--command-property",
+        "max.partition.fetch.bytes=2000",
+    )
     assert done.code == 0, done.err
     titles, *lines = done.out.splitlines()
     assert titles.startswith("time, threadId, ")
@@ -178,37 +201,34 @@ def test_programs_get_json_only(run: Run, bootstrap: str) -> None:
         (["produce"], 'Missing required argument "[topic]"'),
         (["produce", "--topic", "t"], "--num-records"),
         (["produce", "--topic", "t", "--num-records", "1"], "exactly one of --record-size"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--payload-monotonic"], "exactly one"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--producer-props", "acks=2"], "acks=2"),
+        ([*PRODUCE, "--payload-monotonic"], "exactly one"),
+        ([*PRODUCE, "--producer-props", "acks=2"], "acks=2"),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property",
-             "compression.type=rar"],
+            [*PRODUCE, "--command-property", "compression.type=rar"],
             "compression.type=rar",
         ),
         (["produce", "--topic", "t", "--num-records", "1", "--record-size", "0"], "greater than zero"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--throughput", "0"], "-1 for no limit"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--transactional-id", "x"], "not measured"),
+        ([*PRODUCE, "--throughput", "0"], "-1 for no limit"),
+        ([*PRODUCE, "--transactional-id", "x"], "not measured"),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--transaction-duration-ms", "1"],
+            [*PRODUCE, "--transaction-duration-ms", "1"],
             "not measured",
         ),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--producer-props", "acks=1",
-             "--command-property", "acks=1"],
+            [*PRODUCE, "--producer-props", "acks=1", "--command-property", "acks=1"],
             "cannot be specified together",
         ),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property"], "NAME=VALUE"),
-        (["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property", "a"], "Invalid property"),
+        ([*PRODUCE, "--command-property"], "NAME=VALUE"),
+        ([*PRODUCE, "--command-property", "a"], "Invalid property"),
         (
-            ["produce", "--topic", "t", "--num-records", "1", "--record-size", "1", "--command-property",
-             "compression.type=zstd", "compression.zstd.level=99"],
+            [*PRODUCE, "--command-property", "compression.type=zstd", "compression.zstd.level=99"],
             "from -131072 to 22",
         ),
         (["produce", "--topic", "t", "--num-records", "1", "--num-records", "2"], "more than once"),
-        (["consume", "--topic", "t", "--num-records", "1", "--messages", "1"], "[messages], [num-records]"),
-        (["consume", "--topic", "t", "--num-records", "1", "--fetch-size", "0"], "--fetch-size"),
+        ([*CONSUME, "--messages", "1"], "[messages], [num-records]"),
+        ([*CONSUME, "--fetch-size", "0"], "--fetch-size"),
         (
-            ["consume", "--topic", "t", "--num-records", "1", "--command-config", "a", "--consumer.config", "b"],
+            [*CONSUME, "--command-config", "a", "--consumer.config", "b"],
             "cannot be specified together",
         ),
         (["end-to-end", "--topic", "t", "--num-records", "1", "--record-size", "-1"], "--record-size -1"),
@@ -219,7 +239,7 @@ def test_programs_get_json_only(run: Run, bootstrap: str) -> None:
         (["end-to-end", "--topic", "t", "--num-records", "1", "--producer-acks", "0"], "synchronous"),
         (["prduce"], "No such command"),
     ],
-)  # fmt: skip
+)
 def test_misuse(run: Run, words: list[str], says: str) -> None:
     done = run("perf", *words)
     assert (done.code, done.out) == (2, "")
@@ -232,13 +252,22 @@ def test_what_cannot_be_sent_or_read_is_one_line(run: Run, bootstrap: str, tmp_p
     assert (done.code, len(done.err.splitlines())) == (1, 1)
     done = run("perf", "produce", *words, bootstrap, "--payload-file", str(tmp_path / "missing"))
     assert (done.code, len(done.err.splitlines())) == (1, 1)
-    done = run("perf", "produce", *words, bootstrap, "--record-size", "3000000", "--producer-props",
-               "batch.size=4000000", "max.request.size=4000000")  # fmt: skip
+    done = run(
+        "perf",
+        "produce",
+        *words,
+        bootstrap,
+        "--record-size",
+        "3000000",
+        "--producer-props",
+        "batch.size=4000000",
+        "max.request.size=4000000",
+    )
     assert done.code == 1
     assert "refuses a batch for perf-none-0" in done.err
 
 
-# --- parts ---------------------------------------------------------------------------------------------------------------
+# --- parts --------------------------------------------------------------------------------------------------
 
 
 def test_many_values_after_one_option() -> None:

@@ -20,9 +20,16 @@ from .conftest import Run
 def test_profiles(run: Run, bootstrap: str) -> None:
     assert "There are no profiles yet" in run("profile", "list").out
     added = run(
-        "profile", "add", "prod", "--bootstrap-server", bootstrap, "--registry", "http://r:8081",
-        "--command-property", "sasl.password=hush",
-    )  # fmt: skip
+        "profile",
+        "add",
+        "prod",
+        "--bootstrap-server",
+        bootstrap,
+        "--registry",
+        "http://r:8081",
+        "--command-property",
+        "sasl.password=hush",
+    )
     assert (added.code, added.out) == (0, f"Added profile prod ({bootstrap}).\n")
     assert stat.S_IMODE(os.stat(profiles.path()).st_mode) == 0o600
     assert run("-p", "prod", "topics", "--create", "--topic", "by-profile").code == 0
@@ -124,7 +131,7 @@ def test_a_damaged_file_is_said(run: Run) -> None:
         assert str(profiles.path()) in done.err
 
 
-# --- completion ----------------------------------------------------------------------------------------------------------
+# --- completion ---------------------------------------------------------------------------------------------
 
 
 def complete(run: Run, *words: str) -> list[str]:
@@ -170,7 +177,7 @@ def test_completion_for_other_shells(run: Run) -> None:
     assert run("completion", "tcsh").code == 2
 
 
-# --- doctor --------------------------------------------------------------------------------------------------------------
+# --- doctor -------------------------------------------------------------------------------------------------
 
 
 def test_doctor(run: Run, tmp_path, monkeypatch) -> None:

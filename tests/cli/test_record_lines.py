@@ -19,7 +19,7 @@ def shown(**changes):
     return plain._replace(**changes)
 
 
-# --- in ------------------------------------------------------------------------------------------------------------------
+# --- in -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,11 @@ def shown(**changes):
         (HEADED, b"a:1\tk\tv", (b"k", b"v", (("a", b"1"),))),
         ({**HEADED, "null.marker": "-"}, b"-\tk\tv", (b"k", b"v", ())),
         ({**HEADED, "null.marker": "-"}, b"a:-\tk\tv", (b"k", b"v", (("a", None),))),
-        ({**HEADED, "headers.separator": ";", "headers.key.separator": "="}, b"a=1;b=2\tk\tv",
-         (b"k", b"v", (("a", b"1"), ("b", b"2")))),
+        (
+            {**HEADED, "headers.separator": ";", "headers.key.separator": "="},
+            b"a=1;b=2\tk\tv",
+            (b"k", b"v", (("a", b"1"), ("b", b"2"))),
+        ),
         (HEADED, b"a:1,,\tk\tv", (b"k", b"v", (("a", b"1"),))),
         (HEADED, b",\tk\tv", (b"k", b"v", ())),
         (HEADED, b":\t\t", (b"", b"", (("", b""),))),
@@ -45,7 +48,7 @@ def shown(**changes):
         ({**HEADED, "ignore.error": "true"}, b"bare\tk\tv", (b"k", b"v", (("bare", None),))),
         ({}, b"\xff\xfe", (None, b"\xff\xfe", ())),
     ],
-)  # fmt: skip
+)
 def test_lines_become_records(properties, line, expected):
     assert LineReader(properties).parse(line) == expected
 
@@ -93,7 +96,7 @@ def test_any_line_is_a_record_or_a_clear_error(line):
             pass
 
 
-# --- out -----------------------------------------------------------------------------------------------------------------
+# --- out ----------------------------------------------------------------------------------------------------
 
 EVERYTHING = {
     f"print.{name}": "true"
@@ -107,23 +110,41 @@ EVERYTHING = {
         ({}, shown(), b"v\n"),
         ({}, shown(value=None), b"null\n"),
         ({}, shown(value=b"\xff\x00"), b"\xff\x00\n"),
-        (EVERYTHING, shown(), b"CreateTime:1700000000000\tPartition:2\tOffset:7\tEpoch:3\tNO_HEADERS\tk\tv\n"),
+        (
+            EVERYTHING,
+            shown(),
+            b"CreateTime:1700000000000\tPartition:2\tOffset:7\tEpoch:3\tNO_HEADERS\tk\tv\n",
+        ),
         ({"print.value": "false"}, shown(), b""),
-        (EVERYTHING, shown(epoch=-1, timestamp=-1), b"CreateTime:-1\tPartition:2\tOffset:7\tEpoch:NOT_PRESENT\tNO_HEADERS\tk\tv\n"),
+        (
+            EVERYTHING,
+            shown(epoch=-1, timestamp=-1),
+            b"CreateTime:-1\tPartition:2\tOffset:7\tEpoch:NOT_PRESENT\tNO_HEADERS\tk\tv\n",
+        ),
         ({"print.headers": "true"}, shown(headers=(("a", b"1"), ("b", None))), b"a:1,b:null\tv\n"),
-        ({"print.headers": "true", "headers.separator": ";", "null.literal": "~"},
-         shown(headers=(("a", b"1"), ("b", None)), value=None), b"a:1;b:~\t~\n"),
+        (
+            {"print.headers": "true", "headers.separator": ";", "null.literal": "~"},
+            shown(headers=(("a", b"1"), ("b", None)), value=None),
+            b"a:1;b:~\t~\n",
+        ),
         ({"print.key": "true", "key.separator": "=", "line.separator": "|"}, shown(), b"k=v|"),
         ({"print.key": "true", "print.value": "false"}, shown(key=None), b"null\n"),
         ({"print.headers": "true"}, shown(headers=(("\udcff", b"\xfe"),)), b"\xff:\xfe\tv\n"),
-        ({"value.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"},
-         shown(value=struct.pack(">q", -5)), b"-5\n"),
-        ({"key.deserializer": "IntegerDeserializer", "print.key": "true"}, shown(key=struct.pack(">i", 9)), b"9\tv\n"),
+        (
+            {"value.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"},
+            shown(value=struct.pack(">q", -5)),
+            b"-5\n",
+        ),
+        (
+            {"key.deserializer": "IntegerDeserializer", "print.key": "true"},
+            shown(key=struct.pack(">i", 9)),
+            b"9\tv\n",
+        ),
         ({"value.deserializer": "StringDeserializer"}, shown(value=b"\xff"), "\ufffd\n".encode()),
         ({"value.deserializer": "BooleanDeserializer"}, shown(value=b"\1"), b"true\n"),
         ({"value.deserializer": "DoubleDeserializer"}, shown(value=struct.pack(">d", 1.5)), b"1.5\n"),
     ],
-)  # fmt: skip
+)
 def test_records_become_lines(properties, record, expected):
     assert LineFormatter(properties).line(record) == expected
 

@@ -28,7 +28,8 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    """Topics of an application `shop` that has read three of four orders and all events; and what only looks like its own."""
+    """Topics of an application `shop` that has read three of four orders and all events; and what only looks
+    like its own."""
     with Cluster(ClientConfig.of(broker.bootstrap_servers)) as cluster:
         admin = Admin(cluster)
         admin.delete_topics([name for name in admin.topic_names() if not name.startswith("__")])

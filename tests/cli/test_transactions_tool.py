@@ -17,7 +17,8 @@ NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
 
 class Known:
-    """Coordinators that know one transaction, which is open in one partition, and another that ends meanwhile."""
+    """Coordinators that know one transaction, which is open in one partition, and another that ends
+    meanwhile."""
 
     def listed(self, producer_ids: set[int]) -> list[TransactionListing]:
         all_of_them = [

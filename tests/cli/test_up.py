@@ -288,8 +288,20 @@ def test_the_demo(run: Run) -> None:
         wait_for(lambda: demo.poll() is not None or running())
         assert demo.poll() is None, demo.communicate()
         wait_for(lambda: "bikes.alerts" in run("-p", "up", "topics", "--list").out.splitlines())
-        done = run("-p", "up", "console-consumer", "--topic", "bikes.readings", "--from-beginning",
-                   "--max-messages", "3", "--where", "exists(value.temperature)", "--timeout-ms", "20000")  # fmt: skip
+        done = run(
+            "-p",
+            "up",
+            "console-consumer",
+            "--topic",
+            "bikes.readings",
+            "--from-beginning",
+            "--max-messages",
+            "3",
+            "--where",
+            "exists(value.temperature)",
+            "--timeout-ms",
+            "20000",
+        )
         assert [json.loads(line).keys() >= {"bike", "stage"} for line in done.out.splitlines()] == [True] * 3
     finally:
         demo.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
-"""One broker, one registry and one console for all tests of this folder; tests use topics and groups of their own.
+"""One broker, one registry and one console for all tests of this folder; tests use topics and groups of their
+own.
 
     pytest tests/console                    Millstream
     pytest tests/console --against kafka    Apache Kafka, or an address of whatever runs there
@@ -83,7 +84,8 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture
 def write(cluster: Cluster) -> Callable[..., int]:
-    """write(topic, values, partition=0): strings or bytes or whole records; the offset of the first is returned."""
+    """write(topic, values, partition=0): strings or bytes or whole records; the offset of the first is
+    returned."""
     producer = Producer(cluster)
 
     def send(topic: str, values: list[object], partition: int = 0, key: bytes | None = None) -> int:

@@ -1,4 +1,5 @@
-"""A console in a child process, for tests, and a browser-like client for it that carries the cookie and the token."""
+"""A console in a child process, for tests, and a browser-like client for it that carries the cookie and the
+token."""
 
 import re
 import subprocess

@@ -1,4 +1,5 @@
-"""A small shop, so that pages have something to show: topics of all kinds, schemas, groups, a pipeline, and a writer."""
+"""A small shop, so that pages have something to show: topics of all kinds, schemas, groups, a pipeline, and a
+writer."""
 
 import json
 import random

@@ -136,7 +136,8 @@ def test_one_megabyte_and_junk(
 def test_a_page_of_large_messages(
     browser: Client, new_topic: Callable[..., str], write: Callable[..., int]
 ) -> None:
-    """More than is read for one page: there are fewer on it, the newest ones, and the rest is on the next ones."""
+    """More than is read for one page: there are fewer on it, the newest ones, and the rest is on the next
+    ones."""
     name = new_topic(configs={"max.message.bytes": "3000000"})
     for i in range(30):
         write(name, [b"%d " % i + b"x" * 1_000_000])

@@ -1,5 +1,5 @@
-"""Every page in a real Chromium: it opens without an error, axe finds no serious fault in light and dark, it fits a phone,
-and people can do with it what it is for.
+"""Every page in a real Chromium: it opens without an error, axe finds no serious fault in light and dark, it
+fits a phone, and people can do with it what it is for.
 
 MILLSTREAM_SCREENSHOTS=docs/screenshots keeps pictures of the pages there.
 """

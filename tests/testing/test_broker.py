@@ -1,4 +1,5 @@
-"""millstream.testing.Broker: the child process, its port, its folder and its end. Against a stand-in for the broker."""
+"""millstream.testing.Broker: the child process, its port, its folder and its end. Against a stand-in for the
+broker."""
 
 import os
 import signal
@@ -140,7 +141,8 @@ PARENT = """
 import os, sys, threading, time
 from millstream.testing import Broker
 broker = Broker(command=[sys.executable, {fake!r}])
-starter = threading.Thread(target=broker.start)  # the thread that starts it ends at once: that is not the parent's end
+# The thread that starts it ends at once: that is not the end of the parent.
+starter = threading.Thread(target=broker.start)
 starter.start()
 starter.join()
 if {paused}:

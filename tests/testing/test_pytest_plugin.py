@@ -1,4 +1,5 @@
-"""The pytest plugin, as a project that installed Millstream meets it: nothing to import, one fixture to ask for."""
+"""The pytest plugin, as a project that installed Millstream meets it: nothing to import, one fixture to ask
+for."""
 
 import subprocess
 import sys

@@ -7,6 +7,6 @@
     lines_in     text lines into records (console-producer)
     lines_out    records into text lines (console-consumer)
 
-A tool's module is loaded only when the tool is called, and within it the client only when there is something to do, so
-that help and completion are quick.
+A tool's module is loaded only when the tool is called, and within it the client only when there is something
+to do, so that help and completion are quick.
 """

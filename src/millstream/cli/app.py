@@ -17,7 +17,7 @@ Usage: millstream [-p PROFILE] COMMAND [OPTIONS]
 The Kafka platform as one program. The tools take the options of Kafka's tools of the same name.
 {commands}
 Options:
-  -p, --profile NAME  Work with this cluster (see millstream profile --help); `-p up` is the one of `millstream up`.
+  -p, --profile NAME  Work with this cluster (millstream profile --help); `-p up` is that of `millstream up`.
   --version           Show the version.
   -h, --help          Show this text. `millstream COMMAND --help` shows the options of a command.
 
@@ -100,7 +100,8 @@ def run_tool(name: str, arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except (BrokenPipeError, _ReaderGone):
-        # Whoever read our output has seen enough (`| head`). Python would complain once more at exit: give it a sink.
+        # Whoever read our output has seen enough (`| head`). Python would complain once more at exit: give it
+        # a sink.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -145,7 +146,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def refuse_repeated_options(program: Any, arguments: list[str]) -> None:
-    """`--topic a --topic b` where one topic can be named: Kafka's tools refuse it, typer would take the last one."""
+    """`--topic a --topic b` where one topic can be named: Kafka's tools refuse it, typer would take the last
+    one."""
     commands = getattr(program, "commands", None)
     if commands is not None:
         program = commands.get(arguments[0]) if arguments else None
@@ -188,9 +190,8 @@ def typer_program(module: Any) -> Any:
     for command in (made, *getattr(made, "commands", {}).values()):
         for parameter in command.params:
             if parameter.param_type_name == "argument" and hasattr(parameter, "display_type"):
-                parameter.display_type = lambda ctx: (
-                    ""
-                )  # "SERVICE <list[str]>" is for those who read the source
+                # "SERVICE <list[str]>" would be for those who read the source.
+                parameter.display_type = lambda ctx: ""
     return made
 
 
@@ -224,9 +225,8 @@ def _unexpected(name: str, error: Exception) -> int:
 
     if isinstance(error, KafkaError):
         return _complain(error.message or f"the broker answers {error.code.name.upper()}", 1)
-    if hasattr(error, "format_message") and hasattr(
-        error, "exit_code"
-    ):  # how typer says that it cannot parse
+    # How typer says that it cannot parse.
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         return _complain(f"{error.format_message()} (see millstream {name} --help)", 2)
     if type(error).__name__ == "Abort":
         return 130

@@ -90,7 +90,8 @@ def connect(servers: str, properties: Mapping[str, str], client_id: str) -> "Ite
     properties = with_profile(servers, properties)
     if not servers and "bootstrap.servers" not in properties:
         raise UsageError(
-            "--bootstrap-server must be specified, for example --bootstrap-server 127.0.0.1:9092, or a profile: "
+            "--bootstrap-server must be specified, for example --bootstrap-server 127.0.0.1:9092, or a "
+            "profile: "
             "`millstream -p up ...` is the cluster of `millstream up`"
         )
     try:
@@ -110,8 +111,8 @@ class Stopped(Exception):
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM as `Stopped`, but only where it is welcome, so that what is under way comes to its end. A second
-    signal does not wait."""
+    """Ctrl-C and SIGTERM as `Stopped`, but only where it is welcome, so that what is under way comes to its
+    end. A second signal does not wait."""
 
     def __init__(self) -> None:
         self._welcome = False
@@ -170,7 +171,8 @@ def between(least: int, most: int) -> Callable[[int | None], int | None]:
 
 
 def instead_of_old(*options: tuple[str, object, str, object]) -> None:
-    """(old name, its value, new name, its value): an old name is worth a warning, both names at once are a mistake."""
+    """(old name, its value, new name, its value): an old name is worth a warning, both names at once are a
+    mistake."""
     for old, old_value, new, new_value in options:
         if old_value and new_value:
             raise UsageError(f"Options {new} and {old} cannot be specified together: {old} is the old name")
@@ -189,7 +191,8 @@ def action_words(arguments: list[str], actions: Sequence[str], object_option: st
 
 
 def topic_matcher(pattern: str) -> re.Pattern[str]:
-    """Topics by regular expression, as Kafka's tools read one: it has to match the whole name, and a comma means or."""
+    """Topics by regular expression, as Kafka's tools read one: it has to match the whole name, and a comma
+    means or."""
     try:
         return re.compile(pattern.strip().replace(",", "|").replace(" ", "").strip("\"'"))
     except re.error as error:

@@ -3,8 +3,8 @@
     source <(millstream completion bash)                     in ~/.bashrc, or the same with zsh in ~/.zshrc
     millstream completion fish > ~/.config/fish/completions/millstream.fish
 
-Commands, options, styles, profiles and services are known without asking anybody. Names of topics and groups are asked
-from the cluster that the line (or the profile) names, if it answers in a moment.
+Commands, options, styles, profiles and services are known without asking anybody. Names of topics and groups
+are asked from the cluster that the line (or the profile) names, if it answers in a moment.
 """
 
 import importlib
@@ -61,8 +61,8 @@ def command(
 ) -> int:
     """Print the completion script of a shell.
 
-    bash: put `source <(millstream completion bash)` into ~/.bashrc. zsh: the same with zsh, in ~/.zshrc, after compinit.
-    fish: millstream completion fish > ~/.config/fish/completions/millstream.fish
+    bash: put `source <(millstream completion bash)` into ~/.bashrc. zsh: the same with zsh, in ~/.zshrc,
+    after compinit. fish: millstream completion fish > ~/.config/fish/completions/millstream.fish
     """
     if version:
         return common.show_version()

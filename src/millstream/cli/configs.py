@@ -1,7 +1,7 @@
 """`millstream configs`: what kafka-configs.sh does, for topics, brokers, groups and client metrics.
 
-A setting's value can come from several places. Each line shows the value that counts and, as synonyms, all the places it
-was looked for, the winning one first.
+A setting's value can come from several places. Each line shows the value that counts and, as synonyms, all
+the places it was looked for, the winning one first.
 """
 
 import re
@@ -29,7 +29,8 @@ QUOTA_TYPES = ("users", "clients", "ips")
 
 
 class Kind(NamedTuple):
-    """A type of entity: its number in the protocol, its word in Kafka's lines, and where its own values come from."""
+    """A type of entity: its number in the protocol, its word in Kafka's lines, and where its own values come
+    from."""
 
     number: int
     word: str
@@ -156,7 +157,7 @@ def command(
     return 0
 
 
-# --- what was asked for ------------------------------------------------------------------------------------------------
+# --- what was asked for -------------------------------------------------------------------------------------
 
 
 def chosen_entity(
@@ -167,7 +168,8 @@ def chosen_entity(
         named.append(("brokers", ""))
     if (entity_type or entity_name or entity_default) and named:
         raise UsageError(
-            "--entity-type, --entity-name and --entity-default cannot be combined with their short forms (--topic, "
+            "--entity-type, --entity-name and --entity-default cannot be combined with their short forms "
+            "(--topic, "
             "--broker, ...)"
         )
     if entity_name and entity_default:
@@ -204,7 +206,8 @@ def check_alteration(entity: Entity, every: bool, adds: bool, removes: bool) -> 
         raise UsageError(f"An entity name must be specified with --alter of {entity.type}")
     if not adds and not removes:
         raise UsageError(
-            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with "
+            "--alter"
         )
 
 
@@ -229,7 +232,8 @@ def parse_added(text: str) -> dict[str, str]:
         whole = value.startswith("[") and value.endswith("]")
         if not equals or not name or ("=" in value and not whole) or value.count("[") != value.count("]"):
             raise UsageError(
-                f"--add-config {item.strip()}: all settings to be added must be in the format key=value, or key=[value] "
+                f"--add-config {item.strip()}: all settings to be added must be in the format key=value, or "
+                f"key=[value] "
                 "where the value contains commas or equals signs"
             )
         found[name] = value[1:-1] if whole else value
@@ -242,7 +246,7 @@ def check_names(changes: dict[str, str]) -> None:
             raise UsageError(f"Invalid character found for config key: {name}")
 
 
-# --- describe ----------------------------------------------------------------------------------------------------------
+# --- describe -----------------------------------------------------------------------------------------------
 
 
 def show(admin: "Admin", entity: Entity, every: bool) -> Report:
@@ -361,7 +365,7 @@ def source_name(number: int) -> str:
     return SOURCES.get(number, "UNKNOWN")
 
 
-# --- alter -------------------------------------------------------------------------------------------------------------
+# --- alter --------------------------------------------------------------------------------------------------
 
 
 def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[str]) -> Report:

@@ -1,7 +1,8 @@
 """`millstream console-consumer`: what kafka-console-consumer.sh does.
 
-Without --group it reads all partitions itself and commits nothing, where Kafka's tool makes a group that nobody needs. With
---group it is a member of that group (console_group.py): it shares the partitions, goes on where the group is, and commits.
+Without --group it reads all partitions itself and commits nothing, where Kafka's tool makes a group that
+nobody needs. With --group it is a member of that group (console_group.py): it shares the partitions, goes on
+where the group is, and commits.
 """
 
 import sys
@@ -33,9 +34,8 @@ REMOVED = {
 
 FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter", "NoOpMessageFormatter")
 LONGEST_WAIT_MS = 500
-LOOK_AROUND_MS = (
-    "30000"  # between looks for new partitions and topics, unless metadata.max.age.ms says otherwise
-)
+# Between looks for new partitions and topics, unless metadata.max.age.ms says otherwise.
+METADATA_MAX_AGE_MS = "30000"
 
 
 def command(
@@ -56,7 +56,8 @@ def command(
     from_time: Annotated[
         str,
         typer.Option(
-            help="Start with the first record at or after a time: 2026-01-31T12:30Z, -1h (s, m, h, d, w before now), "
+            help="Start with the first record at or after a time: 2026-01-31T12:30Z, -1h (s, m, h, d, w "
+            "before now), "
             "or milliseconds since 1970.",
             metavar="TIME",
         ),
@@ -64,8 +65,10 @@ def command(
     where: Annotated[
         str,
         typer.Option(
-            help='Print only records that match: \'value.status == "CRITICAL" and headers.source != "test"\'. There '
-            "are value, key (text; value.name goes inside), headers.name, timestamp, partition, offset, topic; == != < "
+            help='Print only records that match: \'value.status == "CRITICAL" and headers.source != '
+            '"test"\'. There '
+            "are value, key (text; value.name goes inside), headers.name, timestamp, partition, offset, "
+            "topic; == != < "
             "<= > >= in contains startswith endswith matches, and, or, not.",
             metavar="EXPRESSION",
         ),
@@ -86,7 +89,8 @@ def command(
         list[str] | None,
         typer.Option(
             help="What to print: print.timestamp, print.partition, print.offset, print.epoch, print.headers, "
-            "print.key (true or false; print.value is true), key.separator, line.separator, headers.separator, "
+            "print.key (true or false; print.value is true), key.separator, line.separator, "
+            "headers.separator, "
             "null.literal, key.deserializer, value.deserializer, header.deserializer; may be repeated.",
             metavar="NAME=VALUE",
         ),
@@ -165,7 +169,8 @@ def command(
     reset = settings.get("auto.offset.reset")
     if from_beginning and reset not in (None, "earliest"):
         raise UsageError(
-            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove "
+            f"one option"
         )
     start = start or check_reset(reset, bool(given))
     format_settings = common.read_properties(formatter_config)
@@ -186,7 +191,7 @@ def command(
     matches = record_filter(where)
     sizes = fetch_sizes(settings)
     look_around = (
-        whole_number("metadata.max.age.ms", settings.get("metadata.max.age.ms", LOOK_AROUND_MS)) / 1000
+        whole_number("metadata.max.age.ms", settings.get("metadata.max.age.ms", METADATA_MAX_AGE_MS)) / 1000
     )
     with common.connect(bootstrap_server, settings, "console-consumer") as cluster:
         from millstream.client import Fetcher
@@ -238,14 +243,16 @@ def the_group(option: str, from_options: Mapping[str, str], from_file: Mapping[s
     named = [name for name in (option, from_options.get("group.id"), from_file.get("group.id")) if name]
     if len(set(named)) > 1:
         raise UsageError(
-            f"The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"The group ids provided in different places (directly using '--group', via "
+            f"'--command-property', or via "
             f"'--command-config') do not match. Detected group ids: {', '.join(named)}"
         )
     return named[0] if named else ""
 
 
 def check_reset(reset: str | None, in_group: bool) -> str | None:
-    """auto.offset.reset: where to begin, unless an option says it. `none` is for groups that have been there before."""
+    """auto.offset.reset: where to begin, unless an option says it. `none` is for groups that have been there
+    before."""
     if reset is None or reset in ("earliest", "latest") or (in_group and reset == "none"):
         return reset
     if reset.startswith(BY_DURATION):
@@ -294,7 +301,7 @@ def fetch_sizes(settings: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 def new_reading(
@@ -345,11 +352,12 @@ def follow(
         sink.flush()
 
 
-# --- printing ----------------------------------------------------------------------------------------------------------
+# --- printing -----------------------------------------------------------------------------------------------
 
 
 class Sink:
-    """Where records go: lines as Kafka's formatters print them, a json or yaml document each, or a table at the end."""
+    """Where records go: lines as Kafka's formatters print them, a json or yaml document each, or a table at
+    the end."""
 
     def __init__(
         self,
@@ -383,7 +391,8 @@ class Sink:
         self._out = sys.stdout.buffer
 
     def readable(self, record: Shown, skip_errors: bool) -> Shown | None:
-        """The record with its key and value decoded by their schemas, if they have some; None for one to leave out."""
+        """The record with its key and value decoded by their schemas, if they have some; None for one to
+        leave out."""
         if self._decode is None:
             return record
         try:

@@ -1,4 +1,5 @@
-"""`millstream console-consumer --group`: reading as a member of a group, beside any other clients that are in it."""
+"""`millstream console-consumer --group`: reading as a member of a group, beside any other clients that are in
+it."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class GroupReading(Reading):
-    """Reads the partitions that the group gives to it, from where the group is, and commits what has been read."""
+    """Reads the partitions that the group gives to it, from where the group is, and commits what has been
+    read."""
 
     def __init__(
         self, cluster: "Cluster", fetcher: Any, look_around: float, group: str, settings: Mapping[str, str]
@@ -89,7 +91,7 @@ class GroupReading(Reading):
         if not self._by_hand:
             self._membership.leave()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------------------
 
     def _partition_counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """`millstream console-producer`: what kafka-console-producer.sh does.
 
-Lines are collected per partition and sent as batches: when a batch is full, when the input has been silent for the linger
-time, at its end, or one by one with --sync. A line with a key goes to the partition of its key; lines without one stay on
-one partition for a batch and then move on.
+Lines are collected per partition and sent as batches: when a batch is full, when the input has been silent
+for the linger time, at its end, or one by one with --sync. A line with a key goes to the partition of its
+key; lines without one stay on one partition for a batch and then move on.
 """
 
 import os
@@ -33,11 +33,8 @@ REMOVED = {
     "--queue-enqueuetimeout-ms": "use --max-block-ms",
 }
 
-LEVELS = {
-    "gzip": (-1, 9),
-    "lz4": (1, 17),
-    "zstd": (-131_072, 22),
-}  # as Kafka's producer has them; -1: gzip's own
+# As Kafka's producer has them; -1 is gzip's own default.
+LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 LINE_READER = "LineMessageReader"
 DEFAULTS = {
     "retry.backoff.ms": "100",
@@ -66,7 +63,8 @@ def command(
     reader_property: Annotated[
         list[str] | None,
         typer.Option(
-            help="How to read lines: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
+            help="How to read lines: parse.key, key.separator, parse.headers, headers.delimiter, "
+            "headers.separator, "
             "headers.key.separator, null.marker, ignore.error; may be repeated.",
             metavar="NAME=VALUE",
         ),
@@ -77,7 +75,8 @@ def command(
     key_format: Annotated[
         str,
         typer.Option(
-            help="avro, jsonschema or protobuf: keys are JSON, sent by the schema in --reader-property key.schema=...",
+            help="avro, jsonschema or protobuf: keys are JSON, sent by the schema in --reader-property "
+            "key.schema=...",
             metavar="FORMAT",
         ),
     ] = "",
@@ -193,7 +192,8 @@ def command(
 
 
 def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> int:
-    """Everything from standard input into the session. Returns 0, or the exit code of the signal that ended it."""
+    """Everything from standard input into the session. Returns 0, or the exit code of the signal that ended
+    it."""
     with common.Interrupts() as interrupts:
         code = 0
         try:

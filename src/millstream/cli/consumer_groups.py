@@ -1,7 +1,8 @@
 """`millstream consumer-groups`: what kafka-consumer-groups.sh does.
 
-Where Kafka's tool prints `Error: ...` and ends with 0 all the same, this one prints the same sentence on the error stream
-and ends with 1. Describing is in consumer_groups_describe.py, resetting of offsets in consumer_groups_reset.py.
+Where Kafka's tool prints `Error: ...` and ends with 0 all the same, this one prints the same sentence on the
+error stream and ends with 1. Describing is in consumer_groups_describe.py, resetting of offsets in
+consumer_groups_reset.py.
 """
 
 import sys
@@ -44,7 +45,8 @@ MODES = (
     "from-file",
 )
 NOTHING_WILL_HAPPEN = (
-    "WARN: No action will be performed as the --execute option is missing. Say --dry-run if that is what you want: "
+    "WARN: No action will be performed as the --execute option is missing. Say --dry-run if that is what "
+    "you want: "
     "from version 5 on, Kafka's tool wants one of the two."
 )
 # How RE2 for Java, which is in Kafka, words what RE2 finds.
@@ -62,7 +64,8 @@ SENTENCES = {
     "non_empty_group": "The group is not empty.",
     "invalid_group_id": "The configured groupId is invalid.",
     "group_authorization_failed": "Not authorized to access group: Group authorization failed.",
-    "group_subscribed_to_topic": "Deleting offsets of a topic is forbidden while the consumer group is actively "
+    "group_subscribed_to_topic": "Deleting offsets of a topic is forbidden while the consumer group is "
+    "actively "
     "subscribed to it.",
     "unknown_topic_or_partition": "This server does not host this topic-partition.",
     "topic_authorization_failed": "Topic authorization failed.",
@@ -169,7 +172,8 @@ def command(
 ) -> int:
     """List, describe and delete consumer groups, and reset or delete their offsets.
 
-    The action may be a word: `millstream consumer-groups list`, `millstream consumer-groups describe billing`.
+    The action may be a word: `millstream consumer-groups list`, `millstream consumer-groups describe
+    billing`.
     """
     if version:
         return common.show_version()
@@ -245,7 +249,7 @@ def command(
         return resetting.run(groups, names, plan, export, len(group or []) == 1, style)
 
 
-# --- options -----------------------------------------------------------------------------------------------------------
+# --- options ------------------------------------------------------------------------------------------------
 
 
 def check_options(action: str, given: Mapping[str, Any], state: str | None, kind: str | None) -> None:
@@ -344,11 +348,12 @@ def regex_verdict(pattern: str) -> str:
     return f"The regular expression `{pattern}` is {verdict}."
 
 
-# --- list --------------------------------------------------------------------------------------------------------------
+# --- list ---------------------------------------------------------------------------------------------------
 
 
 def consumer_groups(groups: "Groups", states: Sequence[str] = (), types: Sequence[str] = ()) -> list[Any]:
-    """Groups of consumers: not those of other programs that use the classic protocol, such as Connect's workers."""
+    """Groups of consumers: not those of other programs that use the classic protocol, such as Connect's
+    workers."""
     return [
         found
         for found in groups.listed(states, types)
@@ -372,7 +377,7 @@ def list_report(
     return Report(lines, data, ["Group", "Type", "State"], [[g.group_id, g.type, g.state] for g in found])
 
 
-# --- delete ------------------------------------------------------------------------------------------------------------
+# --- delete -------------------------------------------------------------------------------------------------
 
 
 def sentence(error: "KafkaError") -> str:
@@ -403,13 +408,14 @@ def delete_groups(groups: "Groups", names: Sequence[str], style: str) -> int:
     return 1
 
 
-# --- delete-offsets ----------------------------------------------------------------------------------------------------
+# --- delete-offsets -----------------------------------------------------------------------------------------
 
 
 def named_partitions(
     groups: "Groups", topics: Sequence[str]
 ) -> "tuple[list[TopicPartition], dict[str, KafkaError]]":
-    """The partitions of `topic` and `topic:0,2` arguments, and what is wrong with those topics that are not there."""
+    """The partitions of `topic` and `topic:0,2` arguments, and what is wrong with those topics that are not
+    there."""
     places: list[TopicPartition] = []
     whole: list[str] = []
     for item in topics:

@@ -89,7 +89,8 @@ def _facts(group: "GroupDescription") -> dict[str, Any]:
 
 
 def _aligned(rows: Iterable[Sequence[Any]], least: Sequence[int], loose_end: bool) -> list[str]:
-    """Rows in columns that are as wide as their widest cell, or `least`. With a loose end, the last one is not filled up."""
+    """Rows in columns that are as wide as their widest cell, or `least`. With a loose end, the last one is
+    not filled up."""
     texts = [[MISSING if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
     widths = [
         max([low, *map(len, column)]) for low, column in zip(least, zip(*texts, strict=True), strict=True)
@@ -99,7 +100,7 @@ def _aligned(rows: Iterable[Sequence[Any]], least: Sequence[int], loose_end: boo
     return [" ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in texts]
 
 
-# --- offsets -----------------------------------------------------------------------------------------------------------
+# --- offsets ------------------------------------------------------------------------------------------------
 
 
 def _offsets(groups: "Groups", group: "GroupDescription", verbose: bool) -> Report:
@@ -138,7 +139,8 @@ def _offsets(groups: "Groups", group: "GroupDescription", verbose: bool) -> Repo
 
 
 def collect_rows(groups: "Groups", group: "GroupDescription") -> list[Row]:
-    """Partitions with a reader, those of the busiest reader first, then partitions that only have an offset."""
+    """Partitions with a reader, those of the busiest reader first, then partitions that only have an
+    offset."""
     from millstream.client.groups import Committed
 
     committed = groups.committed(group.group_id)
@@ -176,7 +178,7 @@ def log_ends(groups: "Groups", places: "Sequence[TopicPartition]") -> "dict[Topi
     return {place: answer.offset for place, answer in list_offsets(cluster, led).items()} if led else {}
 
 
-# --- members -----------------------------------------------------------------------------------------------------------
+# --- members ------------------------------------------------------------------------------------------------
 
 
 def _members(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
@@ -235,7 +237,7 @@ def assignment_text(places: "Iterable[TopicPartition]") -> str:
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(places).items())
 
 
-# --- state -------------------------------------------------------------------------------------------------------------
+# --- state --------------------------------------------------------------------------------------------------
 
 
 def _state(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:

@@ -1,4 +1,5 @@
-"""`millstream consumer-groups --reset-offsets`: new offsets for groups that have no members, planned first, then committed."""
+"""`millstream consumer-groups --reset-offsets`: new offsets for groups that have no members, planned first,
+then committed."""
 
 import csv
 import io
@@ -72,7 +73,8 @@ def _commit(groups: "Groups", name: str, offsets: Offsets) -> None:
     for (topic, partition), error in groups.commit(name, offsets).items():
         if error is not None:
             raise CommandFailed(
-                f"{FAILED}{sentence(error)} (group '{name}', partition {topic}-{partition}; others may have been reset)"
+                f"{FAILED}{sentence(error)} (group '{name}', partition {topic}-{partition}; others may have "
+                f"been reset)"
             )
 
 
@@ -98,7 +100,7 @@ def report(outcome: Mapping[str, Offsets], export: bool, one_group: bool) -> Rep
     return Report(lines, data, ["Group", "Topic", "Partition", "New offset"], rows)
 
 
-# --- which offsets -----------------------------------------------------------------------------------------------------
+# --- which offsets ------------------------------------------------------------------------------------------
 
 
 def new_offsets(
@@ -124,7 +126,8 @@ def new_offsets(
         for topic, partition in places:
             if (topic, partition) not in current:
                 raise UsageError(
-                    f"Cannot shift offset for partition {topic}-{partition} since there is no current committed offset"
+                    f"Cannot shift offset for partition {topic}-{partition} since there is no current "
+                    f"committed offset"
                 )
         return within_log(groups, {place: current[place] + plan.value for place in places})
     known = {place: current[place] for place in places if place in current}
@@ -207,7 +210,7 @@ def _warn(what: str, value: int) -> None:
     print(f"WARN {what}. Value will be set to {value}.", file=sys.stderr)
 
 
-# --- words into numbers ------------------------------------------------------------------------------------------------
+# --- words into numbers -------------------------------------------------------------------------------------
 
 
 def moment_of(plan: Plan) -> int:
@@ -227,7 +230,8 @@ def parse_datetime(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"Error parsing timestamp '{text}': write it as YYYY-MM-DDTHH:mm:SS.sss, with Z or +HH:mm for a zone"
+            f"Error parsing timestamp '{text}': write it as YYYY-MM-DDTHH:mm:SS.sss, with Z or +HH:mm for a "
+            f"zone"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -249,7 +253,8 @@ def parse_duration(text: str) -> int:
 
 
 def read_plan(path: str, names: Sequence[str], one_group: bool) -> dict[str, Offsets]:
-    """The offsets in a file: `topic,partition,offset` for one group, `group,topic,partition,offset` for several."""
+    """The offsets in a file: `topic,partition,offset` for one group, `group,topic,partition,offset` for
+    several."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             lines = [line for line in csv.reader(file) if line]

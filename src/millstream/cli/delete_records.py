@@ -19,7 +19,8 @@ def command(
     offset_json_file: Annotated[
         str,
         typer.Option(
-            help='Which partitions, and up to which offset: {"partitions": [{"topic": "orders", "partition": 0, '
+            help='Which partitions, and up to which offset: {"partitions": [{"topic": "orders", '
+            '"partition": 0, '
             '"offset": 100}], "version": 1}. The record at the offset stays; -1 means all. Required.',
             metavar="FILE",
         ),

@@ -43,7 +43,8 @@ def command(
     ] = None,
     version: common.Version = False,
 ) -> int:
-    """Start the platform with made-up data of an e-bike plant flowing through it, to look around in. Nothing is kept."""
+    """Start the platform with made-up data of an e-bike plant flowing through it, to look around in. Nothing
+    is kept."""
     if version:
         return common.show_version()
     if rate <= 0:

@@ -95,7 +95,10 @@ def versions() -> Finding:
 
 
 def python() -> Finding:
-    found = f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()} {platform.release()})"
+    found = (
+        f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()} "
+        f"{platform.release()})"
+    )
     if sys.version_info < OLDEST_PYTHON:
         return Finding("Python", PROBLEM, found, "install Python 3.11 or newer, and Millstream into it")
     return Finding("Python", GOOD, found)
@@ -173,7 +176,8 @@ def files() -> Finding:
     found = f"{_limit(soft)} (may be raised to {_limit(hard)})"
     if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
         cure = (
-            f"ulimit -n {_limit(hard)} before starting; for a service LimitNOFILE=100000 in its systemd unit, or "
+            f"ulimit -n {_limit(hard)} before starting; for a service LimitNOFILE=100000 in its systemd "
+            f"unit, or "
             "`* - nofile 100000` in /etc/security/limits.conf"
         )
         return Finding("Open files", WARNING, found, cure)

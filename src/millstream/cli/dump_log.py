@@ -1,4 +1,5 @@
-"""`millstream dump-log`: what kafka-dump-log.sh does, with the files of Millstream and of Apache Kafka alike."""
+"""`millstream dump-log`: what kafka-dump-log.sh does, with the files of Millstream and of Apache Kafka
+alike."""
 
 import os
 import sys
@@ -18,14 +19,8 @@ DECODERS: dict[str, Callable[[bytes], str]] = {
     "IntegerDecoder": lambda data: str(int.from_bytes(data, "big", signed=True)),
     "LongDecoder": lambda data: str(int.from_bytes(data, "big", signed=True)),
 }
-NOT_IN_TABLES = (
-    "records",
-    "producer_epoch",
-    "leader_epoch",
-    "transactional",
-    "control",
-    "crc",
-)  # for lack of room
+# For lack of room.
+NOT_IN_TABLES = ("records", "producer_epoch", "leader_epoch", "transactional", "control", "crc")
 INTERNAL_DECODERS = "the decoders of internal topics are not part of this release: use --print-data-log"
 
 
@@ -104,7 +99,8 @@ def command(
     output: common.Output = "lines",
     version: common.Version = False,
 ) -> int:
-    """Print the files of a partition's log: .log, .index, .timeindex, .txnindex, .snapshot. No broker is needed."""
+    """Print the files of a partition's log: .log, .index, .timeindex, .txnindex, .snapshot. No broker is
+    needed."""
     if version:
         return common.show_version()
     style = check_style(output)
@@ -163,7 +159,7 @@ def decoder(name: str) -> Callable[[bytes], str] | None:
     return found
 
 
-# --- for programs and eyes ---------------------------------------------------------------------------------------------
+# --- for programs and eyes ----------------------------------------------------------------------------------
 
 
 def report(paths: list[str], deep: bool, content: bool, max_bytes: int) -> Report:

@@ -17,8 +17,8 @@ class CommandFailed(Exception):
 
 
 def refuse_removed_options(arguments: Sequence[str], removed: Mapping[str, str]) -> None:
-    """An option that Kafka's tool had once is refused with the one to use now. A tool that still has one which the others
-    have lost says so by an empty text."""
+    """An option that Kafka's tool had once is refused with the one to use now. A tool that still has one
+    which the others have lost says so by an empty text."""
     gone = {**REMOVED_EVERYWHERE, **removed}
     for argument in arguments:
         name = argument.partition("=")[0]

@@ -48,7 +48,8 @@ def command(
     time: Annotated[
         str,
         typer.Option(
-            help="Which offset: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered "
+            help="Which offset: latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), "
+            "latest-tiered "
             "(-5), earliest-pending-upload (-6), or milliseconds: the first record at or after that time.",
             metavar="TIME",
         ),
@@ -61,7 +62,8 @@ def command(
     output: common.Output = "lines",
     version: common.Version = False,
 ) -> int:
-    """Show the offsets of partitions, as topic:partition:offset. A partition that has no such offset is left out."""
+    """Show the offsets of partitions, as topic:partition:offset. A partition that has no such offset is left
+    out."""
     if version:
         return common.show_version()
     style = check_style(output)
@@ -126,7 +128,8 @@ def plain_filter(topic: str, partitions: str) -> Filter:
             numbers = {int(item) for item in partitions.split(",") if item.strip()}
         except ValueError:
             raise UsageError(
-                f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
+                f"--partitions expects a comma separated list of numeric partition ids, but received: "
+                f"{partitions}"
             ) from None
     return lambda name, index: (
         (matcher is None or matcher.fullmatch(name) is not None) and (numbers is None or index in numbers)

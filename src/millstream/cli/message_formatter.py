@@ -1,9 +1,9 @@
 """Records into lines of text, by the rules (and property names) of Kafka's console consumer.
 
-    print.timestamp, print.partition, print.offset, print.epoch, print.headers, print.key    off unless asked for
-    print.value                                                                              on unless switched off
+    print.timestamp, .partition, .offset, .epoch, .headers, .key    off unless asked for
+    print.value                                                     on unless switched off
     key.separator (a tab) between fields, line.separator, headers.separator, null.literal
-    key.deserializer, value.deserializer, header.deserializer                                how bytes become text
+    key.deserializer, value.deserializer, header.deserializer       how bytes become text
 
 Without a deserializer the bytes are printed as they are.
 """

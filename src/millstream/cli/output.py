@@ -14,7 +14,8 @@ PIPE_WIDTH = 10_000  # a table that goes into a file or a pipe is as wide as it 
 
 @dataclass(slots=True)
 class Report:
-    """What a tool has to say: `lines` for the default style, `data` for programs, `columns` and `rows` for a table."""
+    """What a tool has to say: `lines` for the default style, `data` for programs, `columns` and `rows` for a
+    table."""
 
     lines: Iterable[str] = ()
     data: Any = None

@@ -1,7 +1,8 @@
 """Run Spark pipelines, see how they do, stop them.
 
-`run` runs the function pipeline(spark, settings) of a Python file until it is stopped. The others read and write the topic
-__millstream_pipelines, in which every running pipeline reports, so they work from any machine.
+`run` runs the function pipeline(spark, settings) of a Python file until it is stopped. The others read and
+write the topic __millstream_pipelines, in which every running pipeline reports, so they work from any
+machine.
 """
 
 import time
@@ -246,7 +247,8 @@ def _stop(status_topic: "StatusTopic", status: "Status", timeout: float) -> int:
         return 0
     if state == "lost":
         raise CommandFailed(
-            f"pipeline {status.pipeline} has not been heard of since {_time(status.updated)} (process {status.pid} on "
+            f"pipeline {status.pipeline} has not been heard of since {_time(status.updated)} (process "
+            f"{status.pid} on "
             f"{status.host}): it was killed, or its brokers are away"
         )
     status_topic.send(Command(status.pipeline, "stop", status.run, _now()))

@@ -1,7 +1,7 @@
 """Named clusters: addresses and client settings under a name.
 
-`millstream -p NAME COMMAND` works with a cluster by its name; `millstream profile use NAME` makes it the one for all
-commands that name none. The name `up` always stands for the cluster that `millstream up` runs here.
+`millstream -p NAME COMMAND` works with a cluster by its name; `millstream profile use NAME` makes it the one
+for all commands that name none. The name `up` always stands for the cluster that `millstream up` runs here.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,10 @@
 """Named clusters: where they are kept, and which one counts now.
 
-A file of the user (`profiles.yaml` in ~/.config/millstream; MILLSTREAM_CONFIG names another folder) maps names to the
-properties of a Kafka client, `bootstrap.servers` and `schema.registry.url` among them. It may hold passwords, so only
-its owner can read it. `-p NAME` or MILLSTREAM_PROFILE chooses one for a command, `millstream profile use` for all
-commands that name no cluster. The name `up` is taken: it stands for what `millstream up` runs.
+A file of the user (`profiles.yaml` in ~/.config/millstream; MILLSTREAM_CONFIG names another folder) maps
+names to the properties of a Kafka client, `bootstrap.servers` and `schema.registry.url` among them. It may
+hold passwords, so only its owner can read it. `-p NAME` or MILLSTREAM_PROFILE chooses one for a command,
+`millstream profile use` for all commands that name no cluster. The name `up` is taken: it stands for what
+`millstream up` runs.
 """
 
 import os
@@ -20,12 +21,13 @@ SERVERS = "bootstrap.servers"
 REGISTRY = "schema.registry.url"
 REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
 
-OF_SERVICES = {
+# What a profile calls a setting, and what the service does.
+SERVICE_SETTINGS = {
     "registry": {SERVERS: "kafkastore.bootstrap.servers"},
     "rest": {SERVERS: SERVERS, REGISTRY: REGISTRY, REGISTRY_LOGIN: REGISTRY_LOGIN},
     "console": {SERVERS: SERVERS, REGISTRY: REGISTRY},
-}  # what a profile calls it, and what the service does
-OF_CLIENTS = {"registry": "kafkastore.", "rest": "client.", "console": "client."}
+}
+CLIENT_PREFIXES = {"registry": "kafkastore.", "rest": "client.", "console": "client."}
 SECURITY = ("security.protocol", "ssl.", "sasl.")
 
 Properties = dict[str, str]
@@ -128,8 +130,8 @@ def local_cluster() -> Properties:
 def chosen(servers_given: bool = False) -> Properties:
     """The settings that count under those of the command itself.
 
-    A profile that was chosen for this command always counts. The one that is in use for all commands does not where the
-    command names a cluster of its own: passwords are for the cluster they belong to.
+    A profile that was chosen for this command always counts. The one that is in use for all commands does not
+    where the command names a cluster of its own: passwords are for the cluster they belong to.
     """
     name = _for_this_command or os.environ.get(CHOSEN, "")
     if name:
@@ -155,19 +157,20 @@ def registry_settings(servers: str) -> Properties:
 
 
 def service_words(service: str, given: list[str]) -> list[str]:
-    """What `-p NAME` means to a service that is started by hand: the cluster it works with. Returns all its words."""
+    """What `-p NAME` means to a service that is started by hand: the cluster it works with. Returns all its
+    words."""
     if not _for_this_command or given[:1] == ["hash-password"]:
         return given
-    if service not in OF_SERVICES:
+    if service not in SERVICE_SETTINGS:
         raise UsageError(f"-p names a cluster to work with; it means nothing to `millstream {service}`")
     known = chosen()
     if given[:1] == ["codegen"]:
         return ["codegen", *(["--registry", known[REGISTRY]] if REGISTRY in known else []), *given[1:]]
     words = []
     for name, value in known.items():
-        setting = OF_SERVICES[service].get(name, "")
+        setting = SERVICE_SETTINGS[service].get(name, "")
         if name.startswith(SECURITY):
-            setting = OF_CLIENTS[service] + name
+            setting = CLIENT_PREFIXES[service] + name
         if setting:
             words += ["--set", f"{setting}={value}"]
     return [*words, *given]

@@ -68,7 +68,8 @@ def progress(what: str, total: int | None, unit: str) -> Iterator[Progress]:
         *columns,
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # lines go above the bar on a screen, and into a pipe as they are
+        # Lines go above the bar on a screen, and into a pipe as they are.
+        redirect_stdout=sys.stdout.isatty(),
     ) as bars:
         bar = _Bar(bars, bars.add_task(what, total=total))
         yield bar

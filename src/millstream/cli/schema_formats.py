@@ -134,7 +134,8 @@ class SchemaLineReader(LineReader):
         text, number = schema_text(part, properties), properties.get(f"{part}.schema.id")
         if (text is None) == (number is None):
             raise UsageError(
-                f"--{part}-format needs a schema: --reader-property {part}.schema=..., {part}.schema.file=... or "
+                f"--{part}-format needs a schema: --reader-property {part}.schema=..., "
+                f"{part}.schema.file=... or "
                 f"{part}.schema.id=..."
             )
         try:

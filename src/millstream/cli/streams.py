@@ -1,6 +1,7 @@
 """Streams applications, from outside.
 
-`reset` takes a stopped application back to its beginning, as kafka-streams-application-reset.sh does: by its id and the cluster alone.
+`reset` takes a stopped application back to its beginning, as kafka-streams-application-reset.sh does: by its
+id and the cluster alone.
 """
 
 import re
@@ -87,7 +88,8 @@ def reset(
         bool,
         typer.Option(
             "--force",
-            help="Remove members that are still in the application's group, such as those of a process that was killed.",
+            help="Remove members that are still in the application's group, such as those of a process that "
+            "was killed.",
         ),
     ] = False,
     config_file: Annotated[str, typer.Option("--config-file", hidden=True)] = "",
@@ -97,10 +99,10 @@ def reset(
 ) -> int:
     """Take a stopped application back to its beginning.
 
-    Input topics are read again from their beginning (or from where the other options say), intermediate topics are skipped to
-    their end, internal topics (changelogs and repartition topics) are deleted. Output topics stay as they are. The
-    application's local state has to go, too, on every machine that it ran on: --state removes it on this one. Nobody can
-    tell from outside whether the application runs: stop it first.
+    Input topics are read again from their beginning (or from where the other options say), intermediate
+    topics are skipped to their end, internal topics (changelogs and repartition topics) are deleted. Output
+    topics stay as they are. The application's local state has to go, too, on every machine that it ran on:
+    --state removes it on this one. Nobody can tell from outside whether the application runs: stop it first.
     """
     from millstream.client.groups import Groups
 
@@ -127,7 +129,8 @@ def reset(
         members = _members(Groups(cluster), application_id)
         if members and not force:
             raise CommandFailed(
-                f"Consumer group '{application_id}' is still active. Make sure to stop all running application instances "
+                f"Consumer group '{application_id}' is still active. Make sure to stop all running "
+                f"application instances "
                 "before running the reset tool. --force removes members that are not there any more."
             )
         found = _planned(cluster, application_id, plan, intermediate, _names(internal_topics), state)
@@ -203,7 +206,8 @@ def _members(groups: "Groups", application: str) -> "Sequence[Member]":
 
 
 def _remove(cluster: "Cluster", application: str, members: "Sequence[Member]") -> None:
-    """What a member does itself when it leaves, for those that cannot any more. One that has left by now is fine."""
+    """What a member does itself when it leaves, for those that cannot any more. One that has left by now is
+    fine."""
     from millstream.client.groups import GROUP, Coordinators
     from millstream.wire.errors import ErrorCode
 
@@ -244,8 +248,8 @@ def _file_plan(cluster: "Cluster", application: str, plan: Plan) -> dict[str, Of
 def _internal(
     groups: "Groups", application: str, there: Sequence[str], yours: Sequence[str], wanted: Sequence[str]
 ) -> list[str]:
-    """The topics to delete: those that are named as the application's own, and do not belong to another one whose name begins
-    like this one's."""
+    """The topics to delete: those that are named as the application's own, and do not belong to another one
+    whose name begins like this one's."""
     try:
         from millstream.streams.runtime.topics import internal_topics
         from millstream.streams.topology import Topology

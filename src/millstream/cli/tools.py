@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Tool(NamedTuple):
-    """`module` in millstream.cli, with `command` or `SUBCOMMANDS`; empty for a service, which __main__ starts by itself."""
+    """`module` in millstream.cli, with `command` or `SUBCOMMANDS`; empty for a service, which __main__ starts
+    by itself."""
 
     module: str
     summary: str
@@ -92,7 +93,8 @@ KAFKAS = frozenset(
 
 NOT_YET = {
     "acls": "this release has no access control lists",
-    "reassign-partitions": "this release has clusters of one broker, so there is nowhere to move a partition to",
+    "reassign-partitions": "this release has clusters of one broker, so there is nowhere to move a "
+    "partition to",
     "replica-verification": "this release has clusters of one broker, so there is one replica of everything",
     "leader-election": "this release has clusters of one broker, which leads every partition",
     "share-groups": "this release has no share groups",

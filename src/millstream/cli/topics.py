@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from millstream.client.admin import Admin, PartitionState, Reassignment, Setting, TopicState
 
 REMOVED = {
-    "--delete-config": "settings of a topic are changed by: millstream configs --alter --topic NAME --delete-config KEY",
+    "--delete-config": "settings of a topic are changed by: millstream configs --alter --topic NAME "
+    "--delete-config KEY",
     "--disable-rack-aware": "replicas are always spread over racks: leave it out",
 }
 
@@ -23,7 +24,8 @@ ACTIONS = ("list", "describe", "create", "alter", "delete")
 BESIDE = {"export": "transfer", "import": "transfer"}  # commands of their own, in modules of their own
 PREFIX = "Error while executing topic command : "
 COLLISION = (
-    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
+    "collide. "
     "To avoid issues it is best to use either, but not both."
 )
 
@@ -71,7 +73,8 @@ def command(
     partitions: Annotated[
         int | None,
         typer.Option(
-            help="Number of partitions (--create, --alter). Partitions can be added, never removed; adding some "
+            help="Number of partitions (--create, --alter). Partitions can be added, never removed; adding "
+            "some "
             "changes which partition a key goes to.",
             metavar="N",
             callback=common.between(-common.LARGEST_INT32, common.LARGEST_INT32),
@@ -134,8 +137,8 @@ def command(
 
     The action may also be written as a word: `millstream topics list`, `millstream topics describe orders`.
 
-    `millstream topics export TOPIC FOLDER` and `millstream topics import TOPIC FOLDER` move records to files and back
-    (Parquet, JSON lines, Avro), as Spark jobs; each has its own --help.
+    `millstream topics export TOPIC FOLDER` and `millstream topics import TOPIC FOLDER` move records to files
+    and back (Parquet, JSON lines, Avro), as Spark jobs; each has its own --help.
     """
     if version:
         return common.show_version()
@@ -214,7 +217,7 @@ def check_description(
             raise UsageError(f'Option "[{name}]" can\'t be used with option "[topics-with-overrides]"')
 
 
-# --- which topics ------------------------------------------------------------------------------------------------------
+# --- which topics -------------------------------------------------------------------------------------------
 
 
 def matching(admin: "Admin", pattern: str, exclude_internal: bool) -> list[str]:
@@ -251,7 +254,7 @@ def list_report(names: list[str]) -> Report:
     return Report(names, names, ["Topic"], [[name] for name in names])
 
 
-# --- changes -----------------------------------------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------------------------
 
 
 def check_numbers(partitions: int | None, factor: int | None, assignment: str) -> None:
@@ -352,7 +355,7 @@ def raise_first(outcome: Mapping[str, Any]) -> None:
             raise CommandFailed(f"{PREFIX}{error.message}")
 
 
-# --- describe ----------------------------------------------------------------------------------------------------------
+# --- describe -----------------------------------------------------------------------------------------------
 
 
 def describe_topics(
@@ -493,8 +496,8 @@ def joined(numbers: Iterable[int]) -> str:
 
 
 def in_java_order(settings: "Iterable[Setting]") -> "list[Setting]":
-    """Kafka's tool prints a topic's settings in the order of a Java hash map. So that the lines are the same, here is
-    that order: by bucket, of a table that doubles from 16 when three quarters full."""
+    """Kafka's tool prints a topic's settings in the order of a Java hash map. So that the lines are the same,
+    here is that order: by bucket, of a table that doubles from 16 when three quarters full."""
     items = list(settings)
     buckets = 16
     while len(items) > buckets * 3 // 4:

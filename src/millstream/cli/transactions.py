@@ -31,7 +31,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "forceTerminateTransaction": (("transactional-id",), ()),
 }
 WHICH = (
-    "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or with "
+    "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) "
+    "or with "
     "--producer-id, --producer-epoch, and --coordinator-epoch (for older brokers)"
 )
 
@@ -112,8 +113,9 @@ def command(
 ) -> int:
     """Show transactions and their producers, find those that hang, and end them.
 
-    Commands: list; describe --transactional-id ID; describe-producers --topic T --partition N; find-hanging --topic T or
-    --broker-id ID; abort --topic T --partition N --start-offset OFFSET; forceTerminateTransaction --transactional-id ID.
+    Commands: list; describe --transactional-id ID; describe-producers --topic T --partition N; find-hanging
+    --topic T or --broker-id ID; abort --topic T --partition N --start-offset OFFSET;
+    forceTerminateTransaction --transactional-id ID.
     """
     if version:
         return common.show_version()
@@ -169,7 +171,8 @@ def check_options(action: str, given: dict[str, Any]) -> None:
     if action == "find-hanging":
         if given["topic"] is None and given["broker-id"] is None:
             raise UsageError(
-                "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
+                "The `find-hanging` command requires either --topic or --broker-id to limit the scope of "
+                "the search"
             )
         if given["partition"] is not None and given["topic"] is None:
             raise UsageError("The --partition argument requires --topic to be provided")
@@ -198,7 +201,7 @@ def fail(what: str, error: "KafkaError") -> NoReturn:
     raise CommandFailed(f"{what}: {reason}") from None
 
 
-# --- showing -----------------------------------------------------------------------------------------------------------
+# --- showing ------------------------------------------------------------------------------------------------
 
 
 def list_report(transactions: "Transactions", longer_than: int | None, pattern: str | None) -> Report:
@@ -352,7 +355,8 @@ def open_too_long(
 def without_owner(
     transactions: "Transactions", candidates: "Sequence[tuple[TopicPartition, ProducerState]]"
 ) -> "Iterable[tuple[TopicPartition, ProducerState]]":
-    """Those that no coordinator knows of, or not with this partition: nobody is going to write their marker."""
+    """Those that no coordinator knows of, or not with this partition: nobody is going to write their
+    marker."""
     from millstream.wire.errors import ErrorCode, KafkaError
 
     if not candidates:
@@ -373,7 +377,7 @@ def without_owner(
             yield place, p
 
 
-# --- ending ------------------------------------------------------------------------------------------------------------
+# --- ending -------------------------------------------------------------------------------------------------
 
 
 def abort(
@@ -396,7 +400,8 @@ def abort(
             )
         identity = (found.producer_id, found.producer_epoch, found.coordinator_epoch)
     producer_id, producer_epoch, coordinator_epoch = (value or 0 for value in identity)
-    # A transaction that hangs since its producer's first one has seen no coordinator yet (-1): 0 is older than any.
+    # A transaction that hangs since its producer's first one has seen no coordinator yet (-1): 0 is older
+    # than any.
     coordinator_epoch = max(0, coordinator_epoch)
     try:
         transactions.abort(place, producer_id, producer_epoch, coordinator_epoch)

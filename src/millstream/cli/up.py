@@ -40,7 +40,8 @@ def command(
         int | None,
         typer.Option(
             metavar="PORT",
-            help="First of a row of ports, one for each service, instead of the usual ones; 0: any that are free.",
+            help="First of a row of ports, one for each service, instead of the usual ones; 0: any that are "
+            "free.",
         ),
     ] = None,
     only: Annotated[
@@ -74,8 +75,8 @@ def command(
     """Start broker, registry and the other services together, each in a process of its own.
 
     A service that ends is started again, after a pause that doubles each time. Ctrl-C stops all of them.
-    `millstream status`, `millstream logs` and `millstream down` work from any other terminal, and the profile `up` is
-    its cluster: `millstream -p up topics --list`.
+    `millstream status`, `millstream logs` and `millstream down` work from any other terminal, and the profile
+    `up` is its cluster: `millstream -p up topics --list`.
     """
     if version:
         return common.show_version()
@@ -193,12 +194,13 @@ def missing_extra(service: str, module: str) -> None:
 
     if module and importlib.util.find_spec(module) is None:
         raise CommandFailed(
-            f"the {service} needs packages that are not installed ({module}): pip install 'millstream[services]', "
+            f"the {service} needs packages that are not installed ({module}): pip install "
+            f"'millstream[services]', "
             "or start without it (--only)"
         )
 
 
-# --- what the user sees ------------------------------------------------------------------------------------------------
+# --- what the user sees -------------------------------------------------------------------------------------
 
 
 def tell(event: str) -> None:
@@ -216,7 +218,8 @@ def show(instance: "Instance", seconds: float) -> None:
     print(f"Millstream {instance.version}, data {kept}\n")
     addresses(instance)
     print(
-        f"\nReady in {seconds:.1f} s. Try `millstream -p up topics --list`; `millstream logs -f` shows the logs."
+        f"\nReady in {seconds:.1f} s. Try `millstream -p up topics --list`; `millstream logs -f` shows the "
+        f"logs."
     )
     if not os.environ.get(IN_BACKGROUND):
         print("Ctrl-C stops all.")
@@ -233,11 +236,10 @@ def show_running(there: "Instance", home: "Home") -> None:
     addresses(there)
 
 
-# --- in the background -------------------------------------------------------------------------------------------------
+# --- in the background --------------------------------------------------------------------------------------
 
-IN_BACKGROUND = (
-    "MILLSTREAM_UP_IN_BACKGROUND"  # its value is the file that the process in the background prints to
-)
+# Its value is the file that the process in the background prints to.
+IN_BACKGROUND = "MILLSTREAM_UP_IN_BACKGROUND"
 
 
 def remove_own_log() -> None:
@@ -256,7 +258,8 @@ def start_in_background(
     host: str,
     setting: list[str] | None,
 ) -> int:
-    """The same command in a session of its own; what it says goes to us until it is ready, then to logs/up.log."""
+    """The same command in a session of its own; what it says goes to us until it is ready, then to
+    logs/up.log."""
     from millstream.up.instances import Home, default_data_dir
 
     words = ["--host", host]

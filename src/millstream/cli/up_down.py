@@ -38,7 +38,8 @@ def command(
     while home.in_use():
         if time.monotonic() > deadline:
             raise CommandFailed(
-                f"process {instance.pid} has not ended after {timeout:g} s; `kill -9 {instance.pid}` ends it and "
+                f"process {instance.pid} has not ended after {timeout:g} s; `kill -9 {instance.pid}` ends "
+                f"it and "
                 "its services"
             )
         time.sleep(0.05)

@@ -65,7 +65,8 @@ def command(
 
 
 class Tail:
-    """The end of a file, and what comes to it. A file that became shorter was cut: it is read from its beginning."""
+    """The end of a file, and what comes to it. A file that became shorter was cut: it is read from its
+    beginning."""
 
     def __init__(self, name: str, path: Path, lines: int) -> None:
         self.name = name
@@ -76,7 +77,8 @@ class Tail:
             self._file.seek(self._start_of(lines))
 
     def _start_of(self, lines: int) -> int:
-        """Where the last so many lines begin: block by block from the end, until there are enough line ends."""
+        """Where the last so many lines begin: block by block from the end, until there are enough line
+        ends."""
         at = self._file.seek(0, os.SEEK_END)
         tail = b""
         while at > 0 and tail.count(b"\n") <= lines:
@@ -101,7 +103,8 @@ class Tail:
 
 
 class Printer:
-    """Lines with the name of the service in front, in a colour where there is a screen; without it if there is one only."""
+    """Lines with the name of the service in front, in a colour where there is a screen; without it if there
+    is one only."""
 
     def __init__(self, names: list[str]) -> None:
         from rich.console import Console

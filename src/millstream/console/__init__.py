@@ -1,6 +1,7 @@
 """The web console: a server-rendered window on any Kafka-compatible cluster.
 
-It speaks the Kafka protocol and the registry's HTTP API, nothing else, so it shows Apache Kafka as well as Millstream.
+It speaks the Kafka protocol and the registry's HTTP API, nothing else, so it shows Apache Kafka as well as
+Millstream.
 
     settings, users, security   how it is set up, who may come in, and what every request has to pass
     pool                        calls of the synchronous client out of the event loop, each with a cluster of its own

@@ -1,8 +1,9 @@
 """Which records of a batch hold a text, found without opening them.
 
-A batch is searched as one piece of bytes. Only where the text occurs is it looked at which record that is, and in which part
-of it; a record's parts are found by their lengths alone. A record that holds the text where it was not asked for
-costs a few microseconds this way, which is why sizes of one byte are read without a call (benchmarks/console_search.py).
+A batch is searched as one piece of bytes. Only where the text occurs is it looked at which record that is,
+and in which part of it; a record's parts are found by their lengths alone. A record that holds the text where
+it was not asked for costs a few microseconds this way, which is why sizes of one byte are read without a call
+(benchmarks/console_search.py).
 """
 
 from millstream.wire.varint import Malformed, read_uvarint, read_varint
@@ -15,8 +16,8 @@ class Damaged(Exception):
 def matching(
     data: bytes, count: int, needle: bytes, *, key: bool, value: bool, header: bool, any_case: bool = False
 ) -> list[int]:
-    """Numbers of the records with `needle` in one of the chosen parts. `data` is what follows the batch's header, unpacked;
-    with `any_case` the needle has to be in small letters (ASCII)."""
+    """Numbers of the records with `needle` in one of the chosen parts. `data` is what follows the batch's
+    header, unpacked; with `any_case` the needle has to be in small letters (ASCII)."""
     text = data.lower() if any_case else data
     find = text.find
     at = find(needle)
@@ -58,7 +59,8 @@ def _holds(
     value: bool,
     header: bool,
 ) -> bool:
-    """Whether the record in data[position:end] has the needle, which occurs first at `at`, in a chosen part."""
+    """Whether the record in data[position:end] has the needle, which occurs first at `at`, in a chosen
+    part."""
     position += 1  # attributes
     for _ in range(2):  # timestamp and offset
         while data[position] & 0x80:

@@ -1,5 +1,5 @@
-"""Questions about many things at once, answered as far as they can be: one partition without a leader, or one group whose
-coordinator moves, must not hide all the others. What has no answer is missing from the result."""
+"""Questions about many things at once, answered as far as they can be: one partition without a leader, or one
+group whose coordinator moves, must not hide all the others. What has no answer is missing from the result."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,8 @@ class GroupSummary(NamedTuple):
 
 
 def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list[TopicPartition]]:
-    """Partitions by the broker that leads them, from the metadata at hand; those without a leader are left out."""
+    """Partitions by the broker that leads them, from the metadata at hand; those without a leader are left
+    out."""
     groups: dict[int, list[TopicPartition]] = {}
     for name in cluster.topics if topics is None else topics:
         topic = cluster.topics.get(name)
@@ -33,7 +34,8 @@ def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list
 
 
 def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
-    """The offset of every partition of these topics (None: of all known) for a moment or EARLIEST or LATEST."""
+    """The offset of every partition of these topics (None: of all known) for a moment or EARLIEST or
+    LATEST."""
     found: dict[TopicPartition, int] = {}
     for node_id, places in led(cluster, topics).items():
         for part in _parts(places):

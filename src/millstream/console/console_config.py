@@ -1,4 +1,5 @@
-"""The console's settings, in one table. `client.*` goes to the Kafka client: client.security.protocol, client.ssl.* ..."""
+"""The console's settings, in one table. `client.*` goes to the Kafka client: client.security.protocol,
+client.ssl.* ..."""
 
 import os
 import secrets
@@ -106,7 +107,8 @@ class ConsoleConfig(ServiceConfig):
         )
 
     def allows_host(self, host: str) -> bool:
-        """Whether a request may name this host. A web page elsewhere whose name was made to point here is refused."""
+        """Whether a request may name this host. A web page elsewhere whose name was made to point here is
+        refused."""
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         name = name.strip("[]").lower()
         known = {"localhost", socket.gethostname().lower(), *map(str.lower, self.value("allowed.hosts"))}

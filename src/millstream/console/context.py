@@ -65,7 +65,8 @@ class Console:
             warming.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _compile(self) -> None:
-        """All templates, so that visitors do not wait for it; but not at once, when other services start beside us."""
+        """All templates, so that visitors do not wait for it; but not at once, when other services start
+        beside us."""
         for name in self.templates.list_templates():
             self.templates.get_template(name)
 

@@ -1,4 +1,5 @@
-"""`millstream console`: run the web console; `millstream console hash-password`: a line for its users file."""
+"""`millstream console`: run the web console; `millstream console hash-password`: a line for its users
+file."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -40,7 +41,8 @@ def _hash_password(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="millstream console hash-password",
-        description="Ask for a password (or read it from standard input) and print a line for the users file.",
+        description="Ask for a password (or read it from standard input) and print a line for the users "
+        "file.",
     )
     parser.add_argument("name", help="the user")
     parser.add_argument("--roles", default="viewer", help="viewer, editor, unmasked; separated by commas")

@@ -6,12 +6,13 @@
     users        key                   hash
     *            header.authorization  hide
 
-Topics are matched with * and ?. A part is `key`, `value` or `header.NAME`, for key and value with the path of a field: names
-separated by dots, * for any name, ** for any number of names; lists are walked through. `hide` shows dots, `last4` leaves
-the last four characters, `hash` shows the same short code for the same content, so that values can be told apart.
+Topics are matched with * and ?. A part is `key`, `value` or `header.NAME`, for key and value with the path of
+a field: names separated by dots, * for any name, ** for any number of names; lists are walked through. `hide`
+shows dots, `last4` leaves the last four characters, `hash` shows the same short code for the same content, so
+that values can be told apart.
 
-A rule for a field hides the whole key or value if that has no fields (text, binary junk, a schema that is not found):
-what cannot be looked into cannot be partly shown.
+A rule for a field hides the whole key or value if that has no fields (text, binary junk, a schema that is not
+found): what cannot be looked into cannot be partly shown.
 """
 
 import fnmatch
@@ -107,7 +108,8 @@ class Masks:
             named = part != "header" or words[1] != "header"
             if part not in ("key", "value", "header") or words[2] not in WAYS or not named:
                 raise ValueError(
-                    f"masking rules, line {number}: expected `topics part how`, for example `payments* value.card last4`"
+                    f"masking rules, line {number}: expected `topics part how`, for example `payments* "
+                    f"value.card last4`"
                 )
             self._rules.append((words[0], words[1], words[2]))
 

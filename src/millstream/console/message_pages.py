@@ -1,8 +1,8 @@
 """Messages of a topic, a page at a time, in either direction, and the live tail.
 
-A page is made of all partitions: each is read for as many records as the page has room for, they are merged by timestamp,
-and the positions after (or before) those that were taken are where the next page begins. So nothing is left out or shown
-twice while paging, and no state is kept on the server.
+A page is made of all partitions: each is read for as many records as the page has room for, they are merged
+by timestamp, and the positions after (or before) those that were taken are where the next page begins. So
+nothing is left out or shown twice while paging, and no state is kept on the server.
 """
 
 import heapq
@@ -151,8 +151,8 @@ def before(
                 found[p] = got.records.get(p, []) + found.get(p, [])
                 low[p] = first
         if got.unfinished:
-            # Large messages: what was read is the older part of the window, and what comes before `last` was not. So
-            # the windows are made smaller, and the page has fewer messages.
+            # Large messages: what was read is the older part of the window, and what comes before `last` was
+            # not. So the windows are made smaller, and the page has fewer messages.
             notes[:] = [note for note in notes if note != TOO_MUCH]
             left = {p for p in left if not found.get(p) and low[p] > limits.starts[p]}
             if width == 1:
@@ -278,8 +278,8 @@ def follow(
     stopped: Callable[[], bool],
     started: Callable[[], None],
 ) -> None:
-    """The live tail: `deliver` gets new records, at most so many a round, and how many were left out. What is written after
-    `started` was called is new."""
+    """The live tail: `deliver` gets new records, at most so many a round, and how many were left out. What is
+    written after `started` was called is new."""
     positions = {TopicPartition(name, p): end for p, end in bounds(cluster, name, partition).ends.items()}
     started()
     fetcher = Fetcher(cluster, max_bytes=4 << 20)

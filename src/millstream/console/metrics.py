@@ -1,7 +1,9 @@
-"""What `/metrics` of the console shows: its own work, and the cluster as exporters of Kafka's consumer lag show it.
+"""What `/metrics` of the console shows: its own work, and the cluster as exporters of Kafka's consumer lag
+show it.
 
-The names of the latter (kafka_brokers, kafka_topic_partition_current_offset, kafka_consumergroup_lag ...) are those that
-dashboards know. They come from the sampler's last look, so scraping often costs the cluster nothing.
+The names of the latter (kafka_brokers, kafka_topic_partition_current_offset, kafka_consumergroup_lag ...) are
+those that dashboards know. They come from the sampler's last look, so scraping often costs the cluster
+nothing.
 """
 
 import time

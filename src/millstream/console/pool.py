@@ -1,7 +1,7 @@
 """Calls of the synchronous client out of the event loop.
 
-A Cluster is for one thread at a time. So each call borrows one: connections stay open between calls, a call that failed in
-the transport closes its own, and no more are kept than were busy at the same time.
+A Cluster is for one thread at a time. So each call borrows one: connections stay open between calls, a call
+that failed in the transport closes its own, and no more are kept than were busy at the same time.
 """
 
 import asyncio

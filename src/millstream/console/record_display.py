@@ -1,7 +1,8 @@
 """Keys and values as people can read them.
 
-Bytes with a schema's id in front are decoded by the registry. JSON is laid out, text is text, anything else is a hex dump. What
-is long is cut. Where masking rules apply, everything that leaves here has gone through them.
+Bytes with a schema's id in front are decoded by the registry. JSON is laid out, text is text, anything else
+is a hex dump. What is long is cut. Where masking rules apply, everything that leaves here has gone through
+them.
 """
 
 import json
@@ -194,7 +195,8 @@ def _exported(shown: Shown) -> Any:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether bytes read as UTF-8 with few control characters. Only the beginning of what is long is looked at."""
+    """Whether bytes read as UTF-8 with few control characters. Only the beginning of what is long is looked
+    at."""
     part = data[:65536]
     try:
         text = part.decode()

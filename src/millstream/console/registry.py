@@ -1,4 +1,5 @@
-"""The Schema Registry as the console's pages need it: what the serdes' client asks, and the administrative rest."""
+"""The Schema Registry as the console's pages need it: what the serdes' client asks, and the administrative
+rest."""
 
 from typing import Any
 from urllib.parse import quote

@@ -1,8 +1,9 @@
 """A thread that looks at the cluster every few seconds: metadata, end offsets, sizes, groups and their lag.
 
-Pages are drawn from its last look, so they are quick however large the cluster is, and they still show something when the
-cluster is away. The thread takes a quarter of its time for work at most: a cluster that takes long to look at is looked at
-less often. Groups are many: those that somebody watches are asked about in every round, the others in turn.
+Pages are drawn from its last look, so they are quick however large the cluster is, and they still show
+something when the cluster is away. The thread takes a quarter of its time for work at most: a cluster that
+takes long to look at is looked at less often. Groups are many: those that somebody watches are asked about in
+every round, the others in turn.
 """
 
 import asyncio
@@ -72,7 +73,8 @@ class Snapshot:
         return sum(self.sizes.get(TopicPartition(topic, index), 0) for index in known.partitions)
 
     def records(self, topic: str) -> int:
-        """Offsets between first and end: as many records, unless the topic is compacted or has transactions."""
+        """Offsets between first and end: as many records, unless the topic is compacted or has
+        transactions."""
         known = self.topics.get(topic)
         if known is None:
             return 0
@@ -147,14 +149,15 @@ class Sampler:
             self._waiting.discard(future)
 
     async def changed(self) -> None:
-        """Look again at once, and wait (not for ever) for what comes of it: after a change made by this console."""
+        """Look again at once, and wait (not for ever) for what comes of it: after a change made by this
+        console."""
         self.look_now()
         began = time.time()
         for _ in range(3):
             if not await self.next_round(2.0) or self.snapshot.taken > began:
                 return
 
-    # --- the thread --------------------------------------------------------------------------------------------------
+    # --- the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         cluster = Cluster(self._config)

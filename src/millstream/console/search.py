@@ -50,9 +50,8 @@ class Search:
         while True:
             changed, last = self._changed, self.ended
             yield
-            if (
-                last
-            ):  # not self.ended: the end may have come while the caller was busy, and has to be seen too
+            # Not self.ended: the end may have come while the caller was busy, and has to be seen too.
+            if last:
                 return
             await changed.wait()
 

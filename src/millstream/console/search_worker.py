@@ -1,11 +1,11 @@
 """One search over a topic, in a process of its own: `python -m millstream.console.search_worker`.
 
-The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console stays quick
-while a search keeps a core busy, and ending the process ends the search, wherever it is.
+The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console
+stays quick while a search keeps a core busy, and ending the process ends the search, wherever it is.
 
-Text is looked for in the bytes of a whole batch (see scanning): only records that hold it are opened.
-Where the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell what
-the page does not show.
+Text is looked for in the bytes of a whole batch (see scanning): only records that hold it are opened. Where
+the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell
+what the page does not show.
 """
 
 import base64

@@ -1,9 +1,10 @@
-"""What every request has to pass: a host name that is ours, a login if there are users, and, for anything that changes
-something, a form that this console made (CSRF), a user who may, and a console that is not read-only.
+"""What every request has to pass: a host name that is ours, a login if there are users, and, for anything
+that changes something, a form that this console made (CSRF), a user who may, and a console that is not
+read-only.
 
-A browser's session is one signed cookie with a random id. Who is logged in is kept here, by that id, so a logout ends it.
-The token in a form is made from the id and the secret, so a page of another site, which can send our cookie along but not
-read our pages, cannot know it.
+A browser's session is one signed cookie with a random id. Who is logged in is kept here, by that id, so a
+logout ends it. The token in a form is made from the id and the secret, so a page of another site, which can
+send our cookie along but not read our pages, cannot know it.
 """
 
 import hashlib
@@ -35,7 +36,8 @@ OPEN_PATHS = (
 )
 MOST_SESSIONS = 10_000
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'; manifest-src 'self'"
 )
 HEADERS = {
@@ -148,7 +150,8 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._sessions.has_users and not self._settings.allows_host(host):
             refusal = PlainTextResponse(
-                f"This console does not go by the name {host[:200]}. If it should, add it to allowed.hosts.\n",
+                f"This console does not go by the name {host[:200]}. If it should, add it to "
+                f"allowed.hosts.\n",
                 421,
             )
             await refusal(scope, receive, with_headers)

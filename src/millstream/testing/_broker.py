@@ -1,10 +1,10 @@
 """A broker in a child process, for tests: start, stop, kill, pause, restart.
 
-Ports. Asking the kernel for a free port and passing its number on is a race, and a restart on the same port is one more:
-while the broker is away, a client that reconnects in a loop can be given that very port for its own end. So on Linux the
-parent binds the port first and keeps it bound, without listening, for as long as the Broker object lives. There two
-sockets may share an address while both allow reuse and only one listens; nobody is given such a port unasked. Elsewhere
-the broker binds port 0 and tells the port in its `ready` line.
+Ports. Asking the kernel for a free port and passing its number on is a race, and a restart on the same port
+is one more: while the broker is away, a client that reconnects in a loop can be given that very port for its
+own end. So on Linux the parent binds the port first and keeps it bound, without listening, for as long as the
+Broker object lives. There two sockets may share an address while both allow reuse and only one listens;
+nobody is given such a port unasked. Elsewhere the broker binds port 0 and tells the port in its `ready` line.
 """
 
 import os
@@ -63,7 +63,7 @@ class Broker:
         self._address: tuple[str, int] | None = None
         _alive.add(self)
 
-    # -- what a test wants to know -----------------------------------------------------------------------------------
+    # -- what a test wants to know ---------------------------------------------------------------------------
 
     @property
     def host(self) -> str:
@@ -98,7 +98,7 @@ class Broker:
         """Everything that the broker has printed so far, over all restarts."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> "Broker":
         """Start the broker and, unless told otherwise, wait until it says that it is ready."""
@@ -207,7 +207,7 @@ class Broker:
         where = "" if self._address is None else f" at {self.bootstrap_servers}"
         return f"<Broker{where}, {state}>"
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _known_address(self) -> tuple[str, int]:
         if self._address is None:
@@ -245,7 +245,8 @@ class Broker:
         return BrokerFailed(f"{what}\n--- the broker's output ---\n{self.log[-8000:]}")
 
     def _forked(self) -> None:
-        """In a fork of the parent: the broker belongs to the parent alone, and so does what keeps it alive."""
+        """In a fork of the parent: the broker belongs to the parent alone, and so does what keeps it
+        alive."""
         if self._process is not None:
             self._let_go(self._process)
             self._process.returncode = 0

@@ -3,10 +3,11 @@
     def test_orders(millstream_broker):
         producer = Producer({"bootstrap.servers": millstream_broker.bootstrap_servers})
 
-One broker for the whole session, started when the first test asks for it, on a free port with a temporary folder, and
-gone at the end: give each test topics of its own. Override the session fixture `millstream_settings` in your conftest.py
-to start it with other settings. A test that stops or kills its broker takes one of its own: `with Broker() as broker`.
-pytest loads this module in every run, so it imports nothing heavy.
+One broker for the whole session, started when the first test asks for it, on a free port with a temporary
+folder, and gone at the end: give each test topics of its own. Override the session fixture
+`millstream_settings` in your conftest.py to start it with other settings. A test that stops or kills its
+broker takes one of its own: `with Broker() as broker`. pytest loads this module in every run, so it imports
+nothing heavy.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@
     words.pipe("a", "x", timestamp=0)
     assert counts.read_key_values() == [("a", 1)]
 
-It runs the operators that production runs, in one task with one partition, and behaves as the driver of the same name in Kafka's
-kafka-streams-test-utils: a record runs through the whole topology, repartition topics included, before `pipe` returns; the
-wall clock stands still until `advance_wall_clock`; closed windows and lonely records of joins are looked for with every
-record; everything that would be written, changelogs included, can be read.
+It runs the operators that production runs, in one task with one partition, and behaves as the driver of the
+same name in Kafka's kafka-streams-test-utils: a record runs through the whole topology, repartition topics
+included, before `pipe` returns; the wall clock stands still until `advance_wall_clock`; closed windows and
+lonely records of joins are looked for with every record; everything that would be written, changelogs
+included, can be read.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class TopologyTestDriver:
         }
         self._commit()
 
-    # What a test does ----------------------------------------------------------------------------------------------------
+    # What a test does ---------------------------------------------------------------------------------------
 
     def input_topic(
         self,
@@ -115,8 +116,8 @@ class TopologyTestDriver:
         start: int | None = None,
         advance: Span = 0,
     ) -> TestInputTopic:
-        """A topic to write to, with the serdes that it is read with unless others are given. Records without a timestamp
-        get `start` (default: the wall clock), each `advance` later."""
+        """A topic to write to, with the serdes that it is read with unless others are given. Records without
+        a timestamp get `start` (default: the wall clock), each `advance` later."""
         key_serde, value_serde = self.topology.serdes_of(topic)
         first = self._now if start is None else start
         serdes = (key or key_serde, value or value_serde)
@@ -169,7 +170,7 @@ class TopologyTestDriver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # As bytes ------------------------------------------------------------------------------------------------------------
+    # As bytes -----------------------------------------------------------------------------------------------
 
     def pipe_raw(
         self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
@@ -186,7 +187,7 @@ class TopologyTestDriver:
             self._written[topic].clear()
         return found
 
-    # Inside --------------------------------------------------------------------------------------------------------------
+    # Inside -------------------------------------------------------------------------------------------------
 
     def _collect(
         self,

@@ -8,5 +8,6 @@
     process      one service: start, ready, end, start again after a pause that doubles
     supervisor   all of them, until a signal
 
-A service is a subcommand of `millstream`; the supervisor knows nothing of what it does. One more is one more row.
+A service is a subcommand of `millstream`; the supervisor knows nothing of what it does. One more is one more
+row.
 """

@@ -2,10 +2,11 @@
 
     python -m millstream.up.child MODULE,MODULE,... COMMAND...      (or the same after a fork, see forking)
 
-The supervisor holds the other end of our standard input. It writes one line when the service may begin: until then the
-modules it will need are loaded, so that services that wait for the broker are not slower for it. Then it writes nothing
-more. The kernel closes its end when the supervisor ends, also after kill -9; then the service gets SIGTERM, to stop as
-it would have been stopped, and SIGKILL if it has not come to its end some time later.
+The supervisor holds the other end of our standard input. It writes one line when the service may begin: until
+then the modules it will need are loaded, so that services that wait for the broker are not slower for it.
+Then it writes nothing more. The kernel closes its end when the supervisor ends, also after kill -9; then the
+service gets SIGTERM, to stop as it would have been stopped, and SIGKILL if it has not come to its end some
+time later.
 """
 
 import contextlib
@@ -28,7 +29,8 @@ def may_begin() -> bool:
 
 
 def end_with_supervisor() -> None:
-    # Signals are the main thread's: one delivered to the waiting thread would not interrupt what the service waits in.
+    # Signals are the main thread's: one delivered to the waiting thread would not interrupt what the service
+    # waits in.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     threading.Thread(target=_wait_for_the_end, name="end-with-supervisor", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,8 +1,10 @@
-"""Processes of services made by fork: what they have in common is loaded once, by the supervisor, and not by each.
+"""Processes of services made by fork: what they have in common is loaded once, by the supervisor, and not by
+each.
 
-Loading the libraries of an HTTP service takes longer than all else at its start, and they are the same for every one of them.
-A fork is safe while there is a single thread, so that is looked at first; where there are more, or where fork cannot be
-trusted with the system's libraries (macOS), a service is started as a program of its own.
+Loading the libraries of an HTTP service takes longer than all else at its start, and they are the same for
+every one of them. A fork is safe while there is a single thread, so that is looked at first; where there are
+more, or where fork cannot be trusted with the system's libraries (macOS), a service is started as a program
+of its own.
 """
 
 import contextlib
@@ -37,7 +39,8 @@ def possible() -> bool:
 
 
 class Forked:
-    """A child, with the part of Popen that a supervisor needs. The other end of `stdin` is its standard input."""
+    """A child, with the part of Popen that a supervisor needs. The other end of `stdin` is its standard
+    input."""
 
     def __init__(self, name: str, log: BinaryIO, run: Callable[[], int]) -> None:
         there, here = os.pipe()

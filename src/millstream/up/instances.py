@@ -1,12 +1,12 @@
 """The data folder of one `millstream up`, and the ones that run.
 
-    <data folder>/run/up.lock     held for as long as the supervisor lives: whether it runs is a question to the kernel
-    <data folder>/run/up.json     what it runs: written by the supervisor at every change, read by status, down and logs
+    <data folder>/run/up.lock     held for as long as the supervisor lives, so the kernel knows whether it runs
+    <data folder>/run/up.json     what it runs: written by the supervisor at every change, read by the commands
     <data folder>/logs/*.log      what the services print
     <data folder>/<service>/      what a service keeps
 
-A list of the folders in use is kept in ~/.local/state/millstream/up, so that `status` and `down` find one that is
-not the usual one (--ephemeral) without being told.
+A list of the folders in use is kept in ~/.local/state/millstream/up, so that `status` and `down` find one
+that is not the usual one (--ephemeral) without being told.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class Home:
     def log_of(self, service: str) -> Path:
         return self.logs / f"{service}.log"
 
-    # --- the supervisor's side ---------------------------------------------------------------------------------------
+    # --- the supervisor's side ------------------------------------------------------------------------------
 
     def take(self) -> None:
         """Make the folder ours, or RunsAlready."""
@@ -101,7 +101,8 @@ class Home:
         new.replace(self.run / "up.json")
 
     def announce(self) -> None:
-        """Put the folder on the list of those in use. Nice to have: a list that cannot be written stops nobody."""
+        """Put the folder on the list of those in use. Nice to have: a list that cannot be written stops
+        nobody."""
         try:
             self._entry().parent.mkdir(parents=True, exist_ok=True)
             self._entry().write_text(str(self.path))
@@ -123,7 +124,7 @@ class Home:
     def _entry(self) -> Path:
         return _list_folder() / hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
 
-    # --- everybody else's side ---------------------------------------------------------------------------------------
+    # --- everybody else's side ------------------------------------------------------------------------------
 
     def in_use(self) -> bool:
         try:

@@ -1,8 +1,8 @@
 """Ports for the services: chosen, kept, and explained where one is taken.
 
-On Linux a port is bound here first and stays bound, without listening, while `up` runs: the service binds it as well (two
-sockets may share an address while only one listens), and no client of the machine is given it for its own end while the
-service is being started again. Elsewhere it is only tried out.
+On Linux a port is bound here first and stays bound, without listening, while `up` runs: the service binds it
+as well (two sockets may share an address while only one listens), and no client of the machine is given it
+for its own end while the service is being started again. Elsewhere it is only tried out.
 """
 
 import errno

@@ -120,8 +120,8 @@ class Supervised:
         return True
 
     def cut_log(self) -> None:
-        """Keep the log of a service that prints a lot from filling the disk: the older half goes to `.1`. It is opened for
-        appending, so the service goes on at the new end by itself."""
+        """Keep the log of a service that prints a lot from filling the disk: the older half goes to `.1`. It
+        is opened for appending, so the service goes on at the new end by itself."""
         try:
             if self.log.stat().st_size > LARGEST_LOG:
                 shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
@@ -129,7 +129,7 @@ class Supervised:
         except OSError:
             pass
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------------------
 
     def _ended(self, code: int, now: float) -> None:
         self._hang_up()

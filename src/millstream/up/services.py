@@ -12,8 +12,8 @@ class Service:
     """One service.
 
     settings   `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (a folder of its own) and
-               {broker}, {registry}, ... (addresses of the others, also of those that do not run here) are filled in.
-               {metrics} is a list of where the services of this `up` tell their metrics.
+               {broker}, {registry}, ... (addresses of the others, also of those that do not run here) are
+               filled in. {metrics} is a list of where the services of this `up` tell their metrics.
     offset     its place behind --port-base; `port` is the one that users expect, without --port-base.
     aside      port and offset of a listener of its own for metrics, {aside}; the others tell them on `port`.
     needs      services that have to be ready before it may begin. It is loaded into memory meanwhile: `preload`.

@@ -1,7 +1,7 @@
 """All services of one `up`, from the first start to the last end.
 
-The loop looks at every process when something may have happened (a signal, a child's end, or a short while has passed);
-`tell` gets one line for each event that a person wants to know.
+The loop looks at every process when something may have happened (a signal, a child's end, or a short while
+has passed); `tell` gets one line for each event that a person wants to know.
 """
 
 import os
@@ -130,7 +130,7 @@ class Supervisor:
             self._loaded = True
             forking.load(SHARED, lambda: bool(self._stopping))
 
-    # --- one round ---------------------------------------------------------------------------------------------------
+    # --- one round ------------------------------------------------------------------------------------------
 
     def _round(self, ready: Callable[[Instance], None]) -> None:
         now = time.monotonic()
@@ -148,7 +148,8 @@ class Supervisor:
                         one.service.name,
                     )
                 self._tell(
-                    f"the {one.service.called} ended with {one.state.last_end}; starting it again in {one.pause:g} s"
+                    f"the {one.service.called} ended with {one.state.last_end}; starting it again in "
+                    f"{one.pause:g} s"
                 )
             elif event == "ready" and self.instance.ready:
                 self._tell(f"the {one.service.called} is ready again")
@@ -179,7 +180,7 @@ class Supervisor:
             self._slow.add(name)
             self._tell(f"the {one.service.called} is not ready after {SLOW_START:g} s; its log is {one.log}")
 
-    # --- ports -------------------------------------------------------------------------------------------------------
+    # --- ports ----------------------------------------------------------------------------------------------
 
     def _take_ports(self, host: str, base: int | None, chosen: set[str]) -> dict[str, int]:
         """A port for each service; those that are to run here are tried and kept."""
@@ -204,7 +205,8 @@ class Supervisor:
         return found
 
     def _take_asides(self, host: str, base: int | None, chosen: Sequence[Service]) -> dict[str, int]:
-        """Ports for metrics alone. Nobody has to know them by heart, so one that is taken is replaced by any other."""
+        """Ports for metrics alone. Nobody has to know them by heart, so one that is taken is replaced by any
+        other."""
         found: dict[str, int] = {}
         for service in chosen:
             if service.aside is None:
@@ -224,7 +226,7 @@ class Supervisor:
             kept.close()
         self._kept.clear()
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     def _stop(self, wait: Callable[[float], None]) -> None:
         """Those that need others first, so that they can say goodbye to them."""
@@ -246,7 +248,8 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[Callable[[float], None]]:
-        """Ctrl-C, SIGTERM and SIGHUP ask for the end, a second one for a quick end; gives a wait that they cut short."""
+        """Ctrl-C, SIGTERM and SIGHUP ask for the end, a second one for a quick end; gives a wait that they
+        cut short."""
         mine, kernels = socket.socketpair()
         mine.setblocking(False)
         kernels.setblocking(False)

@@ -1,7 +1,8 @@
 """Measure a cluster: how fast it takes records, gives them back, and how long one needs from end to end.
 
-Options and lines are those of kafka-producer-perf-test, kafka-consumer-perf-test and kafka-e2e-latency. It works against
-any Kafka. The load is made by Millstream's own client, which works with whole batches: what it measures is the broker.
+Options and lines are those of kafka-producer-perf-test, kafka-consumer-perf-test and kafka-e2e-latency. It
+works against any Kafka. The load is made by Millstream's own client, which works with whole batches: what it
+measures is the broker.
 """
 
 import sys
@@ -30,13 +31,14 @@ SUBCOMMANDS: dict[str, Callable[..., int]] = {
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each. And `end-to-end` may
-    still be told the old way, by position."""
+    """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each. And
+    `end-to-end` may still be told the old way, by position."""
     by_position = arguments[1:]
     if arguments[:1] == ["end-to-end"] and by_position and not any(w.startswith("-") for w in by_position):
         if len(by_position) not in (5, 6):
             raise UsageError(
-                f"Invalid number of arguments. Expected 5 or 6 positional arguments, but got {len(by_position)}"
+                f"Invalid number of arguments. Expected 5 or 6 positional arguments, but got "
+                f"{len(by_position)}"
             )
         print(
             "Positional arguments are deprecated. Use --bootstrap-server and so on instead.", file=sys.stderr

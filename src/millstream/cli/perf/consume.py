@@ -1,7 +1,8 @@
 """`millstream perf consume`: what kafka-consumer-perf-test.sh does.
 
-Every record is opened, as a consumer would, as far as its key and its value. Without --group partitions are read directly
-and no group is made for it; with --group the time that joining takes is counted as Kafka's tool counts it.
+Every record is opened, as a consumer would, as far as its key and its value. Without --group partitions are
+read directly and no group is made for it; with --group the time that joining takes is counted as Kafka's tool
+counts it.
 """
 
 import re
@@ -178,7 +179,8 @@ class Run:
         return code
 
     def _count(self, fetched: Any) -> None:
-        """The records of an answer from the position on: their number, and the bytes of their keys and values."""
+        """The records of an answer from the position on: their number, and the bytes of their keys and
+        values."""
         from millstream.client.fetch import next_offset, visible_batches
         from millstream.wire.records import iter_records
 
@@ -198,7 +200,7 @@ class Run:
             reading.positions[place] = header.next_offset
         reading.positions[place] = max(reading.positions[place], next_offset(fetched, start))
 
-    # --- lines -------------------------------------------------------------------------------------------------------
+    # --- lines ----------------------------------------------------------------------------------------------
 
     def window_line(self) -> str:
         """One interval: all so far, and the rates of the interval."""
@@ -237,14 +239,17 @@ class Run:
         lines = []
         if not self.in_time:
             lines.append(
-                f"WARNING: Exiting before consuming the expected number of records: timeout ({self._timeout * 1000:.0f} "
+                f"WARNING: Exiting before consuming the expected number of records: timeout "
+                f"({self._timeout * 1000:.0f} "
                 "ms) exceeded. You can use the --timeout option to increase the timeout."
             )
         if not detailed:
             lines.append(
                 f"{self._time(self.started)}, {self._time(self.ended)}, {facts['megabytes']:.4f}, "
-                f"{facts['megabytes_per_second']:.4f}, {facts['records']}, {facts['records_per_second']:.4f}, "
-                f"{facts['rebalance_time_ms']}, {facts['fetch_time_ms']}, {facts['fetch_megabytes_per_second']:.4f}, "
+                f"{facts['megabytes_per_second']:.4f}, {facts['records']}, "
+                f"{facts['records_per_second']:.4f}, "
+                f"{facts['rebalance_time_ms']}, {facts['fetch_time_ms']}, "
+                f"{facts['fetch_megabytes_per_second']:.4f}, "
                 f"{facts['fetch_records_per_second']:.4f}"
             )
         if print_metrics:

@@ -1,4 +1,5 @@
-"""`millstream perf end-to-end`: what kafka-e2e-latency.sh does. One record at a time: sent, acknowledged, read back."""
+"""`millstream perf end-to-end`: what kafka-e2e-latency.sh does. One record at a time: sent, acknowledged,
+read back."""
 
 import random
 import sys
@@ -71,7 +72,8 @@ def command(
         producer = Producer(cluster, acks=acks, idempotent=acks == -1)
         if topic not in reading.topics and reading.refresh([topic]):
             print(
-                f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1',
+                f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication '
+                f"factor = 1",
                 file=sys.stdout if style == "lines" else sys.stderr,
             )
             create(cluster, topic)

@@ -48,7 +48,8 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE ...",
-            help="Settings of the producer: acks, batch.size, linger.ms, compression.type, enable.idempotence, "
+            help="Settings of the producer: acks, batch.size, linger.ms, compression.type, "
+            "enable.idempotence, "
             "max.in.flight.requests.per.connection, max.request.size, ...; one or more.",
         ),
     ] = None,
@@ -71,7 +72,8 @@ def command(
 ) -> int:
     """Send records as fast as it goes, or at a rate, and print rates and latencies.
 
-    A latency is the time from a record's making to its acknowledgement. Transactions are not measured by this release.
+    A latency is the time from a record's making to its acknowledgement. Transactions are not measured by this
+    release.
     """
     style = check_style(output)
     if not topic:
@@ -113,7 +115,8 @@ def command(
     steady = ProducerStatistics(" steady state") if warmup_records else None
     if steady is not None and style == "lines":
         print(
-            f"Warmup first {warmup_records} records. Steady state results will print after the complete test summary."
+            f"Warmup first {warmup_records} records. Steady state results will print after the complete "
+            f"test summary."
         )
     with (
         common.connect(bootstrap_server, settings, "perf-producer-client") as cluster,
@@ -242,7 +245,8 @@ class Load:
         return code
 
     def _full_speed(self, interrupts: common.Interrupts) -> None:
-        """A batch for each partition of a broker in a request, as Kafka's producer does it when it has plenty."""
+        """A batch for each partition of a broker in a request, as Kafka's producer does it when it has
+        plenty."""
         while self._left:
             with interrupts.welcome():
                 pass
@@ -264,7 +268,8 @@ class Load:
             self._say()
 
     def _at_a_rate(self, interrupts: common.Interrupts) -> None:
-        """Records come to be at their time; a batch goes when it is full or its first record has waited for linger.ms."""
+        """Records come to be at their time; a batch goes when it is full or its first record has waited for
+        linger.ms."""
         began = time.perf_counter()
         made = sent = 0
         while sent < self._count:

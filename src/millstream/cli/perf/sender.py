@@ -1,7 +1,8 @@
 """Batches to all leaders, several requests ahead on each connection, without waiting more than needed.
 
-One thread: it builds batches, sends them, and takes answers when some have come or when too many are outstanding. Batches
-of an idempotent producer carry their sequence numbers in the order in which they go out on their connection.
+One thread: it builds batches, sends them, and takes answers when some have come or when too many are
+outstanding. Batches of an idempotent producer carry their sequence numbers in the order in which they go out
+on their connection.
 """
 
 import select
@@ -112,7 +113,7 @@ class Sender:
         answer = self._cluster.persistently(ask)
         return int(answer.producer_id), int(answer.producer_epoch)
 
-    # --- sending -----------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------
 
     def send(
         self, broker: Broker, records: Mapping[int, tuple[Sequence[Wrapped], tuple[float, float]]]

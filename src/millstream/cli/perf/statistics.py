@@ -9,7 +9,8 @@ STEP = 10_000  # parts of a second that latencies are sorted into
 
 
 class Latencies:
-    """A count for each tenth of a millisecond: a percentile is exact to that, and memory does not grow with records."""
+    """A count for each tenth of a millisecond: a percentile is exact to that, and memory does not grow with
+    records."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,5 @@
-"""Avro files of records, written and read by fastavro inside of Spark's tasks: Spark's own Avro is a jar of its own."""
+"""Avro files of records, written and read by fastavro inside of Spark's tasks: Spark's own Avro is a jar of
+its own."""
 
 import os
 import uuid
@@ -44,8 +45,8 @@ READ = (
 
 
 def writing(folder: str) -> Callable[[int, Iterable[Any]], Iterator[int]]:
-    """A task that writes its rows to one file and gives their number. The file gets its name only when it is whole: a task
-    that is tried again starts over."""
+    """A task that writes its rows to one file and gives their number. The file gets its name only when it is
+    whole: a task that is tried again starts over."""
 
     def write(index: int, rows: Iterable[Any]) -> Iterator[int]:
         from fastavro import parse_schema

@@ -39,23 +39,24 @@ def export_topic(
 ) -> int:
     """Write the records of a topic to files, as many at a time as there are cores.
 
-    Each record keeps key, value, headers, partition, offset and timestamp. In JSON lines keys and values are text where they
-    are UTF-8, and base64 under another name (value_base64) where not.
+    Each record keeps key, value, headers, partition, offset and timestamp. In JSON lines keys and values are
+    text where they are UTF-8, and base64 under another name (value_base64) where not.
     """
     style = check_format(form, output)
     if isolation_level not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"isolation level {isolation_level}: use read_committed or read_uncommitted")
-    moments = {name: moment(text, option) for name, text, option in (
-        ("startingTimestamp", from_time, "--from-time"),
-        ("endingTimestamp", to_time, "--to-time"),
-    ) if text}  # fmt: skip
+    bounds: dict[str, str] = {}
+    if from_time:
+        bounds["startingTimestamp"] = parse_moment(from_time, "--from-time")
+        # A partition without a younger record has nothing to export.
+        bounds["startingOffsetsByTimestampStrategy"] = "latest"
+    if to_time:
+        bounds["endingTimestamp"] = parse_moment(to_time, "--to-time")
     target = Path(folder).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CommandFailed(f"{target} is there already and not empty: choose another folder")
     options = connection_options(bootstrap_server, command_config)
-    options |= {"kafka.isolation.level": isolation_level, **moments}
-    if from_time:  # a partition without a younger record has nothing to export
-        options["startingOffsetsByTimestampStrategy"] = "latest"
+    options |= {"kafka.isolation.level": isolation_level, **bounds}
     needs_spark()
     total = records_of(topic, bootstrap_server, command_config)
     from millstream.cli.transfer import jobs
@@ -85,8 +86,8 @@ def import_topic(
 ) -> int:
     """Send the records of files to a topic, in the order they had in their partitions.
 
-    Files may also come from elsewhere: a column `value` is needed; `key`, `headers`, `partition` and `offset` may be there.
-    Records get new offsets, and the time of the import as their timestamp.
+    Files may also come from elsewhere: a column `value` is needed; `key`, `headers`, `partition` and `offset`
+    may be there. Records get new offsets, and the time of the import as their timestamp.
     """
     style = check_format(form, output)
     source = Path(folder).absolute()
@@ -113,7 +114,7 @@ def check_format(form: str, output: str) -> str:
     return check_style(output)
 
 
-def moment(text: str, option: str) -> str:
+def parse_moment(text: str, option: str) -> str:
     from millstream.filters import BadTime, parse_time
 
     try:
@@ -169,5 +170,8 @@ def say(
         "bytes": size,
         "seconds": round(seconds, 2),
     }
-    line = f"{did} {count:,} records of {topic} {where} ({form}, {len(files)} files, {size / 1e6:.1f} MB) in {seconds:.1f} s."
+    line = (
+        f"{did} {count:,} records of {topic} {where} ({form}, {len(files)} files, {size / 1e6:.1f} MB) "
+        f"in {seconds:.1f} s."
+    )
     emit(Report([line], facts, [name.capitalize() for name in facts], [list(facts.values())]), style)

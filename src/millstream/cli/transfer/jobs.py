@@ -20,8 +20,8 @@ KEPT = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 
 
 def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession], int]") -> int:
-    """Start Spark and do the job; a thread beside it shows how far it is by the tasks that are done. (Not the other way
-    round: Spark finds its data sources by the session of the thread.)"""
+    """Start Spark and do the job; a thread beside it shows how far it is by the tasks that are done. (Not the
+    other way round: Spark finds its data sources by the session of the thread.)"""
     from pyspark.sql import SparkSession
 
     from millstream.spark.datasource import MillstreamDataSource
@@ -30,9 +30,8 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
 
     ours = SparkSession.getActiveSession() is None  # else it belongs to whoever started it
     session = spark(f"millstream-{what}", {}, master or None)
-    session.dataSource.register(
-        MillstreamDataSource
-    )  # Spark looks for it by itself only in its first session
+    # Spark looks for data sources by itself only in its first session.
+    session.dataSource.register(MillstreamDataSource)
     over = threading.Event()
 
     def watch(bar: Progress) -> None:
@@ -85,7 +84,7 @@ def share_done(session: "SparkSession") -> float:
         return 0.0  # Spark is on its way up or down
 
 
-# --- export ------------------------------------------------------------------------------------------------------------
+# --- export -------------------------------------------------------------------------------------------------
 
 
 def export(
@@ -132,7 +131,8 @@ def as_text(rows: "DataFrame") -> "DataFrame":
 
     header = both("value", "header.")
     headers = (
-        "case when size(headers) > 0 then transform(headers, header -> named_struct('key', header.key, 'value', "
+        "case when size(headers) > 0 then transform(headers, header -> named_struct('key', header.key, "
+        "'value', "
         f"{header[0]}, 'value_base64', {header[1]})) end headers"
     )
     columns = []
@@ -142,7 +142,7 @@ def as_text(rows: "DataFrame") -> "DataFrame":
     return rows.selectExpr("topic", "partition", "offset", "timestamp", *columns, headers)
 
 
-# --- import ------------------------------------------------------------------------------------------------------------
+# --- import -------------------------------------------------------------------------------------------------
 
 
 def bring_back(

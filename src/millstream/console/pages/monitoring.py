@@ -59,8 +59,8 @@ async def _registry(console: Console) -> dict[str, Any]:
 
 @router.get("/metrics/all")
 async def all_metrics(request: Request) -> Response:
-    """Those of all services on one page, each sample with its service: one address to scrape. One that is away is left
-    out and has `millstream_service_up` 0."""
+    """Those of all services on one page, each sample with its service: one address to scrape. One that is
+    away is left out and has `millstream_service_up` 0."""
     pages = await _pages(console_of(request))
     up = [
         f'millstream_service_up{{service="{name}"}} {int(not error)}' for name, (_, error, _) in pages.items()

@@ -73,7 +73,8 @@ def numbers(console: Console) -> dict[str, str]:
 
 @router.get("/live")
 async def live(request: Request, topic: str = "", group: str = "") -> Response:
-    """All points there are, then each new one. Without a name, the cluster's; else one topic's or one group's."""
+    """All points there are, then each new one. Without a name, the cluster's; else one topic's or one
+    group's."""
     console = console_of(request)
 
     def lines() -> dict[str, Series | None]:

@@ -20,9 +20,8 @@ from millstream.filters import BadTime, FilterError, compile_filter, parse_time
 
 router = APIRouter()
 HITS_AN_EVENT = 100
-GATHERING = (
-    0.15  # seconds in which hits gather, so that a page gets a few large events and not many small ones
-)
+# Seconds in which hits gather, so that a page gets a few large events and not many small ones.
+GATHERING = 0.15
 
 
 @router.get("/topics/{name}/search")
