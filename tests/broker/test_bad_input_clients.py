@@ -4,13 +4,13 @@ nobody else notices."""
 import os
 import socket
 import struct
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .raw_frames import (
     Raw,
@@ -51,13 +51,6 @@ def bounded(target: Target) -> Iterator[Callable[[int], None]]:
     target.is_fine()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def big_topic(target: Target) -> str:
     """Twenty batches of 1 MB."""
@@ -73,7 +66,7 @@ def test_a_thousand_idle_connections(target: Target, bounded: Callable[[int], No
     descriptors = target.descriptors()
     idle = [Raw(target.bootstrap) for _ in range(1000)]
     try:
-        until(lambda: target.descriptors() >= descriptors + 1000)
+        wait_until(lambda: target.descriptors() >= descriptors + 1000)
         bounded(40)
         target.is_fine()
         for connection in idle[::50]:  # and they can wake up
@@ -81,7 +74,7 @@ def test_a_thousand_idle_connections(target: Target, bounded: Callable[[int], No
     finally:
         for connection in idle:
             connection.socket.close()
-    until(lambda: target.descriptors() < descriptors + 50)
+    wait_until(lambda: target.descriptors() < descriptors + 50)
 
 
 def test_a_thousand_frames_that_are_announced_and_never_sent(
@@ -161,7 +154,7 @@ def test_readers_that_leave_while_they_wait(
         if how == "rudely":  # a reset instead of a goodbye
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.close()
-    until(lambda: target.descriptors() <= before + 5)
+    wait_until(lambda: target.descriptors() <= before + 5)
     assert (
         produce_code(target.bootstrap, big_topic, bytes(batch())) == 0
     )  # wakes whoever is still said to wait
@@ -177,7 +170,7 @@ def test_readers_that_leave_in_the_middle_of_an_answer(
             connection.send(request("fetch", 12, **fetch_fields(big_topic)) * 3)
             connection.socket.recv(1000)
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    until(lambda: target.descriptors() <= before + 5)
+    wait_until(lambda: target.descriptors() <= before + 5)
     bounded(30)
 
 
@@ -195,7 +188,7 @@ def test_connections_that_come_and_go(target: Target, bounded: Callable[[int], N
     before = target.descriptors()
     for _ in range(1000):
         Raw(target.bootstrap).socket.close()
-    until(lambda: target.descriptors() <= before + 5)
+    wait_until(lambda: target.descriptors() <= before + 5)
     bounded(20)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch, iter_batches, iter_records
+from tests.support.waiting import wait_until
 
 from .conftest import Wire
 from .test_server import free_port, get
@@ -79,11 +80,8 @@ def log_size(broker: Broker, topic: str) -> int:
     return total
 
 
-def wait_until(what: Callable[[], bool], broker: Broker, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, broker.log[-4000:]
-        time.sleep(0.02)
+def wait_for(broker: Broker, condition: Callable[[], bool]) -> None:
+    wait_until(condition, lambda: broker.log[-4000:])
 
 
 def cleaned_to(broker: Broker, topic: str) -> int:
@@ -134,9 +132,9 @@ def test_a_compacted_topic_shrinks_and_a_restart_changes_nothing(connect: Callab
         wire = connect(broker)
         topic = compacted(wire)
         end = write(wire, topic, 80, 100)  # 6.5 MB
-        wait_until(lambda: log_size(broker, topic) < 2 * MB, broker)
+        wait_for(broker, lambda: log_size(broker, topic) < 2 * MB)
         active = int(log_files(broker, topic)[-1].stem)
-        wait_until(lambda: cleaned_to(broker, topic) == active, broker)
+        wait_for(broker, lambda: cleaned_to(broker, topic) == active)
         offsets = check(wire, topic, end, 100)
         assert len([offset for offset in offsets if offset < active]) <= 200
         page = get(f"http://127.0.0.1:{port}/metrics")[1]
@@ -145,7 +143,7 @@ def test_a_compacted_topic_shrinks_and_a_restart_changes_nothing(connect: Callab
         assert float(metrics["millstream_cleaner_read_bytes_total"]) > 5 * MB
         assert 0 < float(metrics["kafka_log_logcleaner_max_buffer_utilization_percent"]) <= 90
         assert [float(v) for k, v in metrics.items() if "uncleanable_partitions_count" in k] == [0]
-        wait_until(lambda: not children(broker.pid), broker)  # nothing to do, no second process
+        wait_for(broker, lambda: not children(broker.pid))  # nothing to do, no second process
         broker.restart()
         wire = connect(broker)
         assert check(wire, topic, end, 100) == offsets
@@ -183,7 +181,7 @@ def test_clients_read_and_write_while_it_works(connect: Callable[[Broker], Wire]
         for _ in range(20):
             end = write(wire, topic, 5, 50, end)
             time.sleep(0.05)
-        wait_until(lambda: log_size(broker, topic) < 3 * MB, broker)
+        wait_for(broker, lambda: log_size(broker, topic) < 3 * MB)
         stop.set()
         reader.join()
         assert not problems
@@ -200,17 +198,17 @@ def test_killed_again_and_again(connect: Callable[[Broker], Wire]) -> None:
         end = 0
         for number in range(6):
             end = write(wire, topic, 40, 30, end)
-            wait_until(lambda: bool(children(broker.pid)), broker)
+            wait_for(broker, lambda: bool(children(broker.pid)))
             time.sleep(0.1 * number)
             workers = children(broker.pid)
             broker.kill()
-            wait_until(lambda: not any(_runs(pid) for pid in workers), broker)  # noqa: B023
+            wait_for(broker, lambda: not any(_runs(pid) for pid in workers))  # noqa: B023
             broker.start()
             wire = connect(broker)
             check(wire, topic, end, 30)
             folder = broker.data_dir / f"{topic}-0"
             assert not [path for path in folder.iterdir() if path.suffix == ".swap"]
-        wait_until(lambda: log_size(broker, topic) < 2 * MB, broker)
+        wait_for(broker, lambda: log_size(broker, topic) < 2 * MB)
         check(wire, topic, end, 30)
 
 
@@ -237,9 +235,9 @@ def test_a_damaged_log_is_set_aside_and_the_others_are_cleaned(connect: Callable
         wire = connect(broker)
         for topic in (bad, good):
             set_config(wire, topic, "cleanup.policy", "compact")
-        wait_until(lambda: "cannot be compacted" in broker.log, broker)
+        wait_for(broker, lambda: "cannot be compacted" in broker.log)
         assert f"{bad}-0 cannot be compacted" in broker.log and "wrong checksum" in broker.log
-        wait_until(lambda: log_size(broker, good) < 2 * MB, broker)
+        wait_for(broker, lambda: log_size(broker, good) < 2 * MB)
         assert victim.read_bytes() == content
         page = get(f"http://127.0.0.1:{port}/metrics")[1]
         metrics = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
@@ -273,7 +271,7 @@ def test_compact_and_delete(connect: Callable[[Broker], Wire]) -> None:
         time.sleep(0.3)
         assert len(log_files(broker, topic)) == before
         set_config(wire, topic, "retention.bytes", str(2 * MB))
-        wait_until(lambda: len(log_files(broker, topic)) < before - 1, broker)
+        wait_for(broker, lambda: len(log_files(broker, topic)) < before - 1)
         first = next(read(wire, topic, int(log_files(broker, topic)[0].stem)))
         assert first.value == value(first.offset)
         assert end > first.offset > 0
@@ -285,13 +283,13 @@ def test_a_topic_is_deleted_while_it_is_cleaned(connect: Callable[[Broker], Wire
         wire = connect(broker)
         topic = compacted(wire)
         write(wire, topic, 60, 10)
-        wait_until(lambda: bool(children(broker.pid)), broker)
+        wait_for(broker, lambda: bool(children(broker.pid)))
         answer = wire.ask("delete_topics", topics=[{"name": topic, "topic_id": None}], timeout=10_000)
         assert answer.responses[0].error_code == 0
-        wait_until(lambda: not [p for p in broker.data_dir.iterdir() if p.name.startswith(topic)], broker)
+        wait_for(broker, lambda: not [p for p in broker.data_dir.iterdir() if p.name.startswith(topic)])
         other = compacted(wire)
         write(wire, other, 40, 10)
-        wait_until(lambda: cleaned_to(broker, other) > 0, broker)
+        wait_for(broker, lambda: cleaned_to(broker, other) > 0)
         assert "Traceback" not in broker.log
 
 
@@ -300,7 +298,7 @@ def test_it_can_be_switched_off(connect: Callable[[Broker], Wire]) -> None:
         wire = connect(broker)
         topic = compacted(wire, cleanup_policy="compact,delete", retention_bytes=str(3 * MB))
         write(wire, topic, 80, 10)
-        wait_until(lambda: log_size(broker, topic) <= 4 * MB, broker)
+        wait_for(broker, lambda: log_size(broker, topic) <= 4 * MB)
         assert not children(broker.pid)
         assert cleaned_to(broker, topic) == 0
 
@@ -317,6 +315,6 @@ def test_several_logs_at_a_time(connect: Callable[[Broker], Wire]) -> None:
         topics = [compacted(wire) for _ in range(3)]
         for topic in topics:
             write(wire, topic, 40, 10)
-        wait_until(lambda: len(children(broker.pid)) == 3, broker)
+        wait_for(broker, lambda: len(children(broker.pid)) == 3)
         broker.stop()
         assert "Traceback" not in broker.log

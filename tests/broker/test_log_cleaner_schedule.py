@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from millstream.storage.cleaning import child, planning, swap
 from millstream.storage.cleaning.cleaned_segment import Replacement
 from millstream.storage.log import PartitionLog
 from millstream.storage.log_dirs import LogFolders
+from tests.support.waiting import wait_until_async
 
 from ..storage.batches import NOW
 from ..storage.cleaning.helpers import compacted, put, rows
@@ -55,12 +55,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     world.folders.close(clean=False)
 
 
-async def until(what: Any) -> None:
-    async with asyncio.timeout(60):
-        while not what():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
-
-
 async def test_the_dirtiest_first_and_each_once(world: World) -> None:
     half = world.log("half", rounds=4, clean_rounds=2)
     full = world.log("full")
@@ -76,9 +70,9 @@ async def test_the_dirtiest_first_and_each_once(world: World) -> None:
 async def test_logs_are_cleaned_until_nothing_is_due(world: World) -> None:
     logs = [world.log(f"t{number}", rounds=3) for number in range(3)]
     world.cleaning.start()
-    await until(lambda: world.cleaning.cleanings == 3)
+    await wait_until_async(lambda: world.cleaning.cleanings == 3)
     assert all(log.cleaned_to == 3 and len(rows(log)) == 1 for log in logs)
-    await until(lambda: (Path(world.folders.paths[0]) / "cleaner-offset-checkpoint").exists())
+    await wait_until_async(lambda: (Path(world.folders.paths[0]) / "cleaner-offset-checkpoint").exists())
     assert world.cleaning.failures == 0
 
 
@@ -88,12 +82,12 @@ async def test_a_child_that_cannot_run_is_no_fault_of_the_log(
     log = world.log("t")
     monkeypatch.setattr(child, "COMMAND", ("/bin/false",))
     world.cleaning.start()
-    await until(lambda: world.cleaning.failures == 1)
+    await wait_until_async(lambda: world.cleaning.failures == 1)
     assert not world.cleaning.uncleanable
     assert await world.cleaning._next() is None, "it rests"
     monkeypatch.undo()
     world.cleaning._rest.clear()
-    await until(lambda: log.cleaned_to == 2)
+    await wait_until_async(lambda: log.cleaned_to == 2)
 
 
 async def test_a_rest_grows(world: World) -> None:
@@ -117,7 +111,7 @@ async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pyt
     real = swap.replace_segments
     monkeypatch.setattr(swap, "replace_segments", refuse)
     world.cleaning.start()
-    await until(lambda: other.cleaned_to == 3 and world.cleaning.uncleanable)
+    await wait_until_async(lambda: other.cleaned_to == 3 and world.cleaning.uncleanable)
     assert list(world.cleaning.uncleanable) == [log]
     assert len(rows(log)) == 2
     assert not world.cleaning.owns(log), "its retention is housekeeping's again"
@@ -183,19 +177,19 @@ async def test_retention_that_fails_does_not_hold_up_the_cleaner(
 
     monkeypatch.setattr(PartitionLog, "delete_old_segments", refuse)
     world.cleaning.start()
-    await until(lambda: good.cleaned_to == bad.cleaned_to == 2)
+    await wait_until_async(lambda: good.cleaned_to == bad.cleaned_to == 2)
 
 
 async def test_threads_may_change(world: World) -> None:
     world.cleaning.start()
-    await until(lambda: len(world.cleaning._tasks) == 1)
+    await wait_until_async(lambda: len(world.cleaning._tasks) == 1)
     world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "2"})
-    await until(lambda: len(world.cleaning._tasks) == 2)
+    await wait_until_async(lambda: len(world.cleaning._tasks) == 2)
     world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "1"})
-    await until(lambda: world.cleaning._tasks[1].done())
+    await wait_until_async(lambda: world.cleaning._tasks[1].done())
     assert not world.cleaning._tasks[0].done()
     log = world.log("t")
-    await until(lambda: log.cleaned_to == 2)
+    await wait_until_async(lambda: log.cleaned_to == 2)
 
 
 async def test_the_map_gets_its_share_of_the_memory(world: World) -> None:

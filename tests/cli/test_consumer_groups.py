@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from millstream.client.membership import (
     range_shares,
 )
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .conftest import PROGRAM, Run
 
@@ -349,14 +350,14 @@ def test_a_group_is_shared_with_other_clients(bootstrap: str) -> None:
     ]
     process = None
     try:
-        until(lambda: held == [4])
+        wait_until(lambda: held == [4])
         process = subprocess.Popen([*PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        until(lambda: held[-1] == 2)
+        wait_until(lambda: held[-1] == 2)
         groups = groups_of(bootstrap)
-        until(lambda: len(getattr(groups.describe(["cc-share"])["cc-share"], "members", ())) == 2)
+        wait_until(lambda: len(getattr(groups.describe(["cc-share"])["cc-share"], "members", ())) == 2)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) == 130
-        until(lambda: held[-1] == 4)
+        wait_until(lambda: held[-1] == 4)
     finally:
         stop.set()
         follower.join()
@@ -364,10 +365,3 @@ def test_a_group_is_shared_with_other_clients(bootstrap: str) -> None:
         if process is not None:
             process.kill()
             process.communicate()
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

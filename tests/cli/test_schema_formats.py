@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millstream.testing import Broker
+from tests.support.running import RunningRegistry
 
-from ..registry.running import RunningRegistry
 from .conftest import Run
 
 AVRO = json.dumps(

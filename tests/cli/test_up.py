@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,11 @@ import pytest
 from millstream.up.instances import Home, NotRunning, find, running
 from millstream.up.services import SERVICES
 from millstream.up.supervisor import CannotStart, choose
+from tests.support.waiting import wait_until
 
 from .conftest import PROGRAM, Run
 
 PATIENCE = 60.0
-
-
-def wait_for(what: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come to pass in time")
 
 
 class Up:
@@ -47,7 +37,7 @@ class Up:
         )
 
     def ready(self) -> "Up":
-        wait_for(lambda: self.process.poll() is not None or self._says_ready())
+        wait_until(lambda: self.process.poll() is not None or self._says_ready())
         assert self.process.poll() is None, self.process.communicate()
         return self
 
@@ -137,7 +127,7 @@ def test_a_service_that_dies_is_started_again_on_its_port(up) -> None:
     one = up("--only", "broker").ready()
     before = one.service("broker")
     os.kill(before.pid, signal.SIGKILL)
-    wait_for(lambda: one.service("broker").restarts == 1 and one.service("broker").state == "ready")
+    wait_until(lambda: one.service("broker").restarts == 1 and one.service("broker").state == "ready")
     after = one.service("broker")
     assert after.address == before.address
     assert after.last_end == "signal SIGKILL"
@@ -152,7 +142,7 @@ def test_services_end_with_a_supervisor_that_is_killed(up) -> None:
     pids = [one.service("broker").pid, one.service("registry").pid]
     one.process.kill()
     one.process.wait(PATIENCE)
-    wait_for(lambda: not any(map(alive, pids)))
+    wait_until(lambda: not any(map(alive, pids)))
     assert not one.home.in_use()
     log = one.home.log_of("broker").read_text() + one.home.log_of("registry").read_text()
     assert up("--only", "broker").ready()  # and the folder can be used again
@@ -238,7 +228,7 @@ def test_in_the_background_and_nothing_is_kept(run: Run) -> None:
     assert instance.ephemeral
     assert Path(instance.data_dir).is_dir()
     assert run("down").code == 0
-    wait_for(lambda: not Path(instance.data_dir).exists())
+    wait_until(lambda: not Path(instance.data_dir).exists())
     assert running() == []
 
 
@@ -285,9 +275,9 @@ def test_the_demo(run: Run) -> None:
     words = [*PROGRAM, "demo", "--only", "broker", "--port-base", "0", "--rate", "200"]
     demo = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     try:
-        wait_for(lambda: demo.poll() is not None or running())
+        wait_until(lambda: demo.poll() is not None or running())
         assert demo.poll() is None, demo.communicate()
-        wait_for(lambda: "bikes.alerts" in run("-p", "up", "topics", "--list").out.splitlines())
+        wait_until(lambda: "bikes.alerts" in run("-p", "up", "topics", "--list").out.splitlines())
         done = run(
             "-p",
             "up",

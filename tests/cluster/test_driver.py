@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from millstream.cluster.metadata_records import (
 from millstream.cluster.registration import Registration, command_for
 from millstream.cluster.store import Member, MetadataStore, StoreBroken
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.waiting import wait_until_async
 
 from .memory_store import Hub, MemoryStore
 
@@ -84,12 +85,6 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     yield start
     for controller in start.started:
         await controller.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - there is nothing to wait for but the condition
-            await asyncio.sleep(0.005)
 
 
 async def code_of(future: asyncio.Future[Any]) -> ErrorCode:
@@ -408,10 +403,10 @@ async def test_another_takes_over(start: Start) -> None:
     two, _ = await start.shared(2)
     await one.submit(CreateTopics([NewTopic("a", 2, 2)]))
     first.expire()
-    await eventually(lambda: two.leading)
-    await eventually(lambda: not one.leading)  # it saw the claim in the log
+    await wait_until_async(lambda: two.leading)
+    await wait_until_async(lambda: not one.leading)  # it saw the claim in the log
     assert await code_of(one.submit(new_topic("b"))) is ErrorCode.not_controller
-    await eventually(lambda: 1 in two.image.brokers_down)
+    await wait_until_async(lambda: 1 in two.image.brokers_down)
     assert [p.leader for p in two.image.all_partitions()] == [2, 2]
     assert (await two.submit(new_topic("b")))[0].error is ErrorCode.none
     assert two.image.controller_epoch == 2
@@ -425,7 +420,7 @@ async def test_an_old_controller_cannot_write(start: Start) -> None:
     late = one.submit(new_topic("late"))
     await asyncio.sleep(0.01)
     first.expire()
-    await eventually(lambda: two.leading and 1 in two.image.brokers_down)
+    await wait_until_async(lambda: two.leading and 1 in two.image.brokers_down)
     first.gate.set()
     assert await code_of(late) is ErrorCode.not_controller
     assert not one.leading
@@ -442,7 +437,7 @@ async def test_a_connection_lost_during_an_append(
     controller, store = await start.shared(1)
     store.fail_next = when
     assert await code_of(controller.submit(new_topic("a"))) is ErrorCode.not_controller
-    await eventually(lambda: controller.leading)
+    await wait_until_async(lambda: controller.leading)
     assert controller.image.controller_epoch == 2
     [reply] = await controller.submit(new_topic("a"))
     expected = ErrorCode.topic_already_exists if when == "after" else ErrorCode.none
@@ -454,7 +449,7 @@ async def test_a_broker_drains(start: Start) -> None:
     await start.shared(2)
     await controller.submit(CreateTopics([NewTopic("a", 2, 2)]))
     await controller.update(registration(draining=True))
-    await eventually(lambda: controller.image.brokers[1].draining)
+    await wait_until_async(lambda: controller.image.brokers[1].draining)
     assert [p.leader for p in controller.image.all_partitions()] == [2, 2]
 
 
@@ -504,7 +499,7 @@ async def test_a_compaction_that_fails_is_tried_again(
     monkeypatch.setattr(local_file.os, "rename", failing)
     for number in range(7):
         await controller.submit(new_topic(f"t{number}"))
-    await eventually(lambda: "metadata not compacted" in caplog.text)
+    await wait_until_async(lambda: "metadata not compacted" in caplog.text)
     monkeypatch.undo()
     for number in range(7):
         await controller.submit(new_topic(f"u{number}"))

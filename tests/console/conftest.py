@@ -16,9 +16,9 @@ import pytest
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.testing import Broker
 from millstream.wire.records import Record
-from tests.registry.running import RunningRegistry
+from tests.support.running import RunningRegistry
 
-from .running import Client, RunningConsole
+from .console_client import Client, RunningConsole
 
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 
@@ -73,7 +73,7 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
         outcome = Admin(cluster).create_topics([NewTopic(name, partitions, 1, configs or {})])[name]
         if isinstance(outcome, Exception):
             raise outcome
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while name not in Admin(cluster).topic_names() or not cluster.topics[name].partitions:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -99,11 +99,3 @@ def write(cluster: Cluster) -> Callable[..., int]:
         return producer.send(topic, partition, records).offset
 
     return send
-
-
-def soon(act: Callable[[], object], within: float = 20.0) -> None:
-    """Wait until `act` is true."""
-    deadline = time.monotonic() + within
-    while not act():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from millstream.client import Admin, Cluster
 from millstream.testing import Broker
 from millstream.wire.records import Record
+from tests.support.waiting import wait_until
 
-from .conftest import soon
-from .running import Client, RunningConsole
+from .console_client import Client, RunningConsole
 from .test_pages import offsets_on
 
 PAGES = (
@@ -47,14 +47,14 @@ def test_cluster_that_is_not_there() -> None:
 
 def test_cluster_that_goes_and_comes_back() -> None:
     with Broker() as broker, RunningConsole(broker.bootstrap_servers) as running:
-        soon(lambda: running.http.get("/health").status_code == 200)
+        wait_until(lambda: running.http.get("/health").status_code == 200)
         broker.stop()
-        soon(lambda: running.http.get("/health").status_code == 503)
+        wait_until(lambda: running.http.get("/health").status_code == 503)
         page = running.http.get("/").text
         assert "What is shown was true" in page
         assert broker.bootstrap_servers in page
         broker.start()
-        soon(lambda: running.http.get("/health").status_code == 200)
+        wait_until(lambda: running.http.get("/health").status_code == 200)
 
 
 def test_registry_that_is_not_there(

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.registry.running import RunningRegistry
+from tests.support.running import RunningRegistry
 
-from .running import RunningConsole
+from .console_client import RunningConsole
 from .scene import Scene
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

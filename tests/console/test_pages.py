@@ -11,10 +11,10 @@ from millstream.client.groups import Groups
 from millstream.serdes import Encoder, SchemaRegistry
 from millstream.spark.runner.status_records import QueryStatus, Status, status_key, write_status
 from millstream.wire.records import Record
-from tests.registry.running import RunningRegistry
+from tests.support.running import RunningRegistry
+from tests.support.waiting import wait_until
 
-from .conftest import soon
-from .running import Client, RunningConsole
+from .console_client import Client, RunningConsole
 
 ORDER = (
     '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"who","type":"string"}]}'
@@ -26,7 +26,7 @@ ORDER_2 = (
 
 
 def test_overview_shows_the_brokers(browser: Client, bootstrap: str) -> None:
-    soon(lambda: bootstrap in browser.get("/").text)
+    wait_until(lambda: bootstrap in browser.get("/").text)
     page = browser.get("/").text
     assert "Brokers" in page
     assert 'data-live="/live"' in page
@@ -49,7 +49,7 @@ def test_live_numbers_come_as_events(browser: Client) -> None:
 def test_topic_list_searches_sorts_and_pages(browser: Client, new_topic: Callable[..., str]) -> None:
     prefix = f"paged-{time.time_ns()}"
     names = [new_topic(name=f"{prefix}-{i:02d}") for i in range(3)]
-    soon(lambda: names[2] in browser.get("/topics", params={"q": prefix}).text)
+    wait_until(lambda: names[2] in browser.get("/topics", params={"q": prefix}).text)
     found = browser.get("/topics", params={"q": prefix.upper()}).text
     assert found.index(names[0]) < found.index(names[1]) < found.index(names[2])
     assert "1 to 3 of 3" in found
@@ -303,7 +303,7 @@ def test_search_stops_at_its_limit_and_when_cancelled(
         started = console.http.form(f"/topics/{name}/search", text="never there", in_value=1)
         search_id = str(started.url).rpartition("/")[2]
         console.http.form(f"/searches/{search_id}/cancel")
-        soon(lambda: re.search("Cancelled|0 found", console.http.get(str(started.url)).text))
+        wait_until(lambda: re.search("Cancelled|0 found", console.http.get(str(started.url)).text))
         with console.client() as stranger:
             stranger.get("/")
             assert stranger.get(f"/searches/{search_id}/events").status_code == 404
@@ -362,7 +362,7 @@ def test_groups_and_reset(
         write(topic, [Record(0, 1_700_000_000_000 + i * 1000, None, b"x") for i in range(50)], partition=p)
     name = f"group/{time.time_ns()} ü"
     Groups(cluster).commit(name, {(topic, 0): 10, (topic, 1): 50})
-    soon(lambda: name in browser.get("/groups", params={"q": name}).text)
+    wait_until(lambda: name in browser.get("/groups", params={"q": name}).text)
     assert browser.get("/groups", params={"sort": "lag"}).status_code == 200
     page = browser.get("/groups/view", params={"name": name}).text
     assert re.search(r'class="value">40<', page)
@@ -399,17 +399,17 @@ def test_topic_page_names_its_readers(
     write(topic, ["a", "b"])
     group = f"reader-{time.time_ns()}"
     Groups(cluster).commit(group, {(topic, 0): 1})
-    soon(lambda: group in browser.get(f"/topics/{topic}").text)
+    wait_until(lambda: group in browser.get(f"/topics/{topic}").text)
     part = browser.get(f"/topics/{topic}", headers={"hx-target": "partitions"}).text
     assert "<html" not in part
 
 
 def test_for_machines(browser: Client, console: RunningConsole) -> None:
-    soon(lambda: browser.get("/health").json()["status"] == "up")
+    wait_until(lambda: browser.get("/health").json()["status"] == "up")
     health = browser.get("/health").json()
     assert health["registry"] == {"status": "up"}
     assert browser.get("/health/live").json() == {"status": "up"}
-    soon(lambda: "kafka_topic_partition_current_offset{" in browser.get("/metrics").text)
+    wait_until(lambda: "kafka_topic_partition_current_offset{" in browser.get("/metrics").text)
     metrics = browser.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     for line in metrics.text.splitlines():

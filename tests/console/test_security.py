@@ -13,7 +13,7 @@ import pytest
 from millstream.console.users import hash_password, matches, read_users
 from millstream.wire.records import Record
 
-from .running import Client, RunningConsole
+from .console_client import Client, RunningConsole
 from .test_pages import offsets_on, search
 
 POSTS = (

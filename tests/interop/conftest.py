@@ -19,9 +19,9 @@ from types import ModuleType
 import pytest
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
-from .clients import CLIENTS, Client, Confluent
-from .waiting import soon
+from .clients import CLIENTS, Client, Confluent, Refused
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # One partition keeps the internal topics of the peers cheap; all else is the default.
@@ -79,7 +79,7 @@ def new_topic(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Cal
         confluent = clients["confluent"]
         assert isinstance(confluent, Confluent)
         confluent.create_topic(name, **options)  # type: ignore[arg-type]
-        soon(lambda: confluent.serves(name))
+        wait_until(lambda: confluent.serves(name), ignoring=Refused)
         return name
 
     return make

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from millstream.wire.errors import ErrorCode
+from tests.support.waiting import wait_until
 
 from .clients import Client, Confluent, KafkaPython, Record, Refused
-from .waiting import soon
 
 TOPIC_SOURCE, DYNAMIC_BROKER, DEFAULT = 1, 2, 5
 NewTopic = Callable[..., str]
@@ -22,13 +22,13 @@ def code_of(refused: pytest.ExceptionInfo[Refused]) -> ErrorCode:
 
 def test_create_describe_list_delete(client: Client, name: str) -> None:
     client.create_topic(name, partitions=3)
-    soon(lambda: name in client.topics())
+    wait_until(lambda: name in client.topics(), ignoring=Refused)
     ((broker, _),) = client.describe_cluster()[2].items()
     assert client.describe_topic(name) == {n: (broker, [broker], [broker]) for n in range(3)}
     client.delete_topic(name)
-    soon(lambda: name not in client.topics())
+    wait_until(lambda: name not in client.topics(), ignoring=Refused)
     client.create_topic(name, partitions=1)  # the name is free again at once
-    soon(lambda: list(client.describe_topic(name)) == [0])
+    wait_until(lambda: list(client.describe_topic(name)) == [0], ignoring=Refused)
 
 
 def test_describing_what_is_not_there(clients: dict[str, Client], name: str) -> None:
@@ -72,7 +72,7 @@ def test_a_bad_name_is_refused(client: Client, bad: str) -> None:
 
 def test_names_that_would_share_a_metric_are_refused(client: Client, name: str) -> None:
     client.create_topic(f"{name}.a.b")
-    soon(lambda: f"{name}.a.b" in client.topics())
+    wait_until(lambda: f"{name}.a.b" in client.topics(), ignoring=Refused)
     with pytest.raises(Refused) as refused:
         client.create_topic(f"{name}.a_b")
     assert code_of(refused) == ErrorCode.invalid_topic_exception
@@ -81,7 +81,7 @@ def test_names_that_would_share_a_metric_are_refused(client: Client, name: str) 
 def test_the_longest_name_works(client: Client, name: str) -> None:
     long = name + "x" * (249 - len(name))
     client.create_topic(long)
-    soon(lambda: long in client.topics())
+    wait_until(lambda: long in client.topics(), ignoring=Refused)
     assert client.produce(long, [Record(b"1", partition=0)]) == [(0, 0)]
     client.delete_topic(long)
 
@@ -103,7 +103,7 @@ def test_asked_for_validation_only_nothing_is_made(client: Client, name: str, ne
 def test_replicas_placed_by_hand(client: Client, name: str) -> None:
     (broker,) = client.describe_cluster()[2]
     client.create_topic(name, assignment={0: [broker], 1: [broker]})
-    soon(lambda: name in client.topics())
+    wait_until(lambda: name in client.topics(), ignoring=Refused)
     assert len(client.describe_topic(name)) == 2
 
 
@@ -116,7 +116,7 @@ def test_deleting_what_is_not_there(client: Client, name: str) -> None:
 def test_partitions_can_be_added_never_removed(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     client.create_partitions(topic, 5)
-    soon(lambda: sorted(client.describe_topic(topic)) == [0, 1, 2, 3, 4])
+    wait_until(lambda: sorted(client.describe_topic(topic)) == [0, 1, 2, 3, 4], ignoring=Refused)
     assert client.produce(topic, [Record(b"1", partition=4)]) == [(4, 0)]
     for count in (5, 4):
         with pytest.raises(Refused) as refused:
@@ -166,7 +166,7 @@ def test_a_new_topic_has_the_defaults(client: Client, new_topic: NewTopic) -> No
 
 def test_settings_given_at_creation_are_the_topics_own(client: Client, name: str) -> None:
     client.create_topic(name, configs={"retention.ms": "12345", "cleanup.policy": "compact,delete"})
-    soon(lambda: name in client.topics())
+    wait_until(lambda: name in client.topics(), ignoring=Refused)
     configs = client.configs("topic", name)
     assert configs["retention.ms"] == ("12345", TOPIC_SOURCE, False, False)
     assert configs["cleanup.policy"].value == "compact,delete"
@@ -183,7 +183,9 @@ def test_settings_of_an_unknown_topic(clients: dict[str, Client], name: str) -> 
 def test_replacing_the_settings(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"retention.ms": "1000", "segment.ms": "2000"})
     client.replace_configs("topic", topic, {"retention.ms": "3000"})
-    soon(lambda: client.configs("topic", topic)["retention.ms"][:2] == ("3000", TOPIC_SOURCE))
+    wait_until(
+        lambda: client.configs("topic", topic)["retention.ms"][:2] == ("3000", TOPIC_SOURCE), ignoring=Refused
+    )
     configs = client.configs("topic", topic)
     if client.name != "kafka-python":  # which names every setting that the topic had
         assert configs["segment.ms"][:2] == ("604800000", DEFAULT)
@@ -212,7 +214,7 @@ def test_changing_settings_one_by_one(incremental: Confluent | KafkaPython, new_
             found = incremental.configs("topic", topic)
             return all(found[name.replace("_", ".")][:2] == value for name, value in expected.items())
 
-        soon(are_there)
+        wait_until(are_there, ignoring=Refused)
 
     change(("set", "retention.ms", "5000"), ("append", "cleanup.policy", "compact"))
     shows(
@@ -270,12 +272,16 @@ def test_a_changed_setting_takes_effect_at_once(
 ) -> None:
     topic = new_topic()
     incremental.change_configs("topic", topic, [("set", "max.message.bytes", "500")])
-    soon(lambda: incremental.configs("topic", topic)["max.message.bytes"].value == "500")
+    wait_until(
+        lambda: incremental.configs("topic", topic)["max.message.bytes"].value == "500", ignoring=Refused
+    )
     with pytest.raises(Refused) as refused:
         incremental.produce(topic, [Record(b"x" * 1000)])
     assert code_of(refused) == ErrorCode.message_too_large
     incremental.change_configs("topic", topic, [("delete", "max.message.bytes", None)])
-    soon(lambda: incremental.configs("topic", topic)["max.message.bytes"].value == "1048588")
+    wait_until(
+        lambda: incremental.configs("topic", topic)["max.message.bytes"].value == "1048588", ignoring=Refused
+    )
     assert incremental.produce(topic, [Record(b"x" * 1000)]) == [(0, 0)]
 
 
@@ -300,7 +306,10 @@ def test_a_dynamic_setting_of_the_broker_reaches_its_topics(
     topic = new_topic()
 
     def shows(value: str, source: int) -> None:
-        soon(lambda: incremental.configs("topic", topic)["retention.ms"][:2] == (value, source))
+        wait_until(
+            lambda: incremental.configs("topic", topic)["retention.ms"][:2] == (value, source),
+            ignoring=Refused,
+        )
 
     incremental.change_configs("broker", str(broker), [("set", "log.retention.ms", "86400000")])
     try:

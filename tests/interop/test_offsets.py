@@ -10,10 +10,10 @@ from confluent_kafka import TopicPartition
 from kafka import TopicPartition as PyPartition
 
 from millstream.wire.errors import ErrorCode
+from tests.support.waiting import wait_until
 
 from .clients import AioKafka, Client, Confluent, KafkaPython, Record, Refused
 from .test_admin import code_of
-from .waiting import soon
 
 NewTopic = Callable[..., str]
 Clients = Mapping[str, Client]
@@ -284,6 +284,6 @@ def test_a_partition_added_later_can_be_read(client: Client, new_topic: NewTopic
     topic = new_topic()
     client.produce(topic, numbers(1))
     client.create_partitions(topic, 3)
-    soon(lambda: len(client.describe_topic(topic)) == 3)
+    wait_until(lambda: len(client.describe_topic(topic)) == 3, ignoring=Refused)
     client.produce(topic, numbers(2, partition=2))
     assert values(client.consume(topic, 2, count=2)) == [0, 1]

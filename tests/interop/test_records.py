@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from millstream.wire.errors import ErrorCode
+from tests.support.waiting import wait_until
 
 from .clients import Client, Record, Refused
 from .clients.base import CREATE_TIME, LOG_APPEND_TIME
 from .test_admin import code_of
-from .waiting import soon
 
 NewTopic = Callable[..., str]
 Clients = Mapping[str, Client]
@@ -207,7 +207,7 @@ def test_a_compacted_topic_wants_keys(client: Client, new_topic: NewTopic) -> No
 
 def test_writing_to_a_topic_makes_it(client: Client, name: str) -> None:
     assert client.produce(name, [Record(b"first", b"k")]) == [(0, 0)]
-    soon(lambda: name in client.topics())
+    wait_until(lambda: name in client.topics(), ignoring=Refused)
     assert client.consume(name, 0)[0].value == b"first"
 
 
@@ -215,9 +215,9 @@ def test_the_same_name_again_is_another_topic(client: Client, new_topic: NewTopi
     topic = new_topic()
     client.produce(topic, [Record(b"old", None, (), 0)] * 5)
     client.delete_topic(topic)
-    soon(lambda: topic not in client.topics())
+    wait_until(lambda: topic not in client.topics(), ignoring=Refused)
     client.create_topic(topic)
-    soon(lambda: topic in client.topics())
+    wait_until(lambda: topic in client.topics(), ignoring=Refused)
     assert client.produce(topic, [Record(b"new", None, (), 0)]) == [(0, 0)]
     assert client.consume(topic, 0)[0].value == b"new"
     assert client.ends(topic, 0) == (0, 1)

@@ -10,8 +10,9 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
-from ..registry.running import RunningRegistry
-from ..rest.running import RunningRest
+from tests.support.running import RunningRegistry
+
+from ..rest.rest_client import RunningRest
 
 AVRO = json.dumps(
     {

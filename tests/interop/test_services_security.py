@@ -10,8 +10,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.registry.running import RunningRegistry
-from tests.rest.running import RunningRest
+from tests.rest.rest_client import RunningRest
+from tests.support.running import RunningRegistry
 
 from .test_client_security import MECHANISMS, Secured
 

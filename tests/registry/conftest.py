@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.testing import Broker
+from tests.support.running import RunningRegistry
 
 from .client import Api
-from .running import RunningRegistry
 
 # A group of registries is complete as soon as the first one is there.
 BROKER = {"group.initial.rebalance.delay.ms": 0}

@@ -13,9 +13,9 @@ from millstream.registry.codegen import generate
 from millstream.registry.main import main
 from millstream.schemas import parse
 from millstream.serdes import Decoder, Encoder, SchemaRegistry
+from tests.support.running import RunningRegistry
 
 from .client import Api, record
-from .running import RunningRegistry
 
 AVRO = json.dumps(
     {

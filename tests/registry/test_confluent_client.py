@@ -23,8 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from millstream.serdes import Decoder, SchemaRegistry
 from millstream.testing import Broker
-
-from .running import RunningRegistry
+from tests.support.running import RunningRegistry
 
 USER_1 = json.dumps(
     {"type": "record", "name": "User", "namespace": "app", "fields": [{"name": "name", "type": "string"}]}

@@ -5,8 +5,9 @@ import json
 import httpx
 import pytest
 
+from tests.support.running import RunningRegistry
+
 from .client import Api, body
-from .running import RunningRegistry
 from .test_subjects import A
 
 V1 = "application/vnd.schemaregistry.v1+json"

@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from millstream.testing import Broker
+from tests.support.running import RunningRegistry
+from tests.support.waiting import wait_until
 
 from .client import Api, field, record
 from .conftest import BROKER
-from .running import RunningRegistry
 
 RUN = uuid.uuid4().hex[:6]  # topics and groups of this run alone
 
@@ -45,20 +46,17 @@ def schema(number: int) -> dict[str, object]:
 
 
 def wait_for_leader(instance: RunningRegistry, url: str) -> None:
-    deadline = time.monotonic() + 30
-    while instance.http.get("/health").json()["leader"] != url:
-        assert time.monotonic() < deadline, instance.log()
-        time.sleep(0.05)
+    wait_until(lambda: instance.http.get("/health").json()["leader"] == url, instance.log)
 
 
 def all_schemas(instance: RunningRegistry, subjects: Iterable[str]) -> list[dict[str, Any]]:
     """What an instance knows. One that does not lead is a moment behind, so it is given a moment."""
-    deadline = time.monotonic() + 10
-    while True:
+
+    def known() -> list[dict[str, Any]] | None:
         found: list[dict[str, Any]] = Api(instance.http).get("/schemas")
-        if set(subjects) <= {one["subject"] for one in found} or time.monotonic() > deadline:
-            return found
-        time.sleep(0.05)
+        return found if set(subjects) <= {one["subject"] for one in found} else None
+
+    return wait_until(known, instance.log) or []
 
 
 def close(*instances: RunningRegistry) -> None:
@@ -205,14 +203,14 @@ def test_the_broker_goes_away_and_comes_back() -> None:
         assert answer.status_code == 500 and answer.json()["error_code"] in (50001, 50002, 50004)
         assert api.get(f"/schemas/ids/{first}")["schema"]  # reading needs no broker
         broker.start()
-        deadline = time.monotonic() + 60
-        while True:
+
+        def registered() -> httpx.Response | None:
             answer = running.http.post("/subjects/b/versions", json={"schema": '"int"'})
-            if answer.status_code == 200:
-                break
-            assert time.monotonic() < deadline, running.log()
-            time.sleep(0.2)
-        assert answer.json()["id"] == first + 1
+            return answer if answer.status_code == 200 else None
+
+        found = wait_until(registered, running.log)
+        assert found is not None
+        assert found.json()["id"] == first + 1
         assert api.register("a", schema(1)) == first
 
 

@@ -6,9 +6,9 @@ import httpx
 
 from millstream.testing import Broker
 from tests.http import metrics_page
+from tests.support.running import RunningRegistry
 
 from .client import Api
-from .running import RunningRegistry
 
 
 def samples(registry: RunningRegistry) -> dict[str, float]:

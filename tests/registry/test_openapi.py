@@ -7,8 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from millstream.testing import Broker
-
-from .running import RunningRegistry
+from tests.support.running import RunningRegistry
 
 EXAMPLES = 3
 

@@ -14,8 +14,7 @@ from millstream.http.authentication import read_users
 from millstream.registry.api.middleware import reads_only
 from millstream.serdes import Encoder, RegistryRefused, SchemaRegistry
 from millstream.testing import Broker
-
-from .running import RunningRegistry
+from tests.support.running import RunningRegistry
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

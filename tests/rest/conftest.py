@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from millstream.testing import Broker
+from tests.support.running import RunningRegistry
 
-from ..registry.running import RunningRegistry
-from .running import RunningRest
+from .rest_client import RunningRest
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
 

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
-from .running import V2, RunningRest, media_type, soon
+from .rest_client import V2, RunningRest, media_type
 from .test_produce import refused
 from .test_records import lines
 
@@ -101,7 +102,7 @@ def test_broker_away() -> None:
         assert [one["error_code"] for one in lines(answer.text)] == [50003]
         assert consumer.records().json() == []
         broker.start()
-        soon(
+        wait_until(
             lambda: (
                 rest.produce("t", "json", [{"value": 3}]).json().get("offsets", [{}])[0].get("offset")
                 is not None
@@ -145,7 +146,7 @@ def test_registry_away(bootstrap: str, topic: str, group: str) -> None:
             found.append(consumer.records())
             return found[-1].status_code != 200
 
-        soon(tells)
+        wait_until(tells)
         assert refused(found[-1]) == (408, 40801)
 
 
@@ -193,7 +194,7 @@ def test_a_password_and_https(bootstrap: str, tmp_path: Path) -> None:
     try:
         subprocess.run([*command, *more], cwd=tmp_path, check=True, capture_output=True)
     except FileNotFoundError:
-        pytest.skip("openssl makes the certificate")
+        pytest.skip("openssl is not installed (apt-get install openssl)")
     pem.write_text((tmp_path / "key.pem").read_text() + (tmp_path / "cert.pem").read_text())
     users.write_text("alice: secret, admin\nbob: look, readonly\n")
     settings = {
@@ -202,11 +203,7 @@ def test_a_password_and_https(bootstrap: str, tmp_path: Path) -> None:
         "authentication.method": "BASIC",
         "authentication.user.file": users,
     }
-    import ssl
-
-    with RunningRest(bootstrap, settings=settings).start(
-        ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
-    ) as rest:
+    with RunningRest(bootstrap, settings=settings, verify=str(tmp_path / "cert.pem")) as rest:
         assert rest.url.startswith("https://")
         assert refused(rest.http.get("/topics")) == (401, 401)
         assert refused(rest.http.get("/topics", auth=("alice", "wrong"))) == (401, 401)

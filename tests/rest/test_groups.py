@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from .running import RunningRest
+from .rest_client import RunningRest
 from .test_consumers import fill
 from .test_produce import refused
 

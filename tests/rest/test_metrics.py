@@ -2,7 +2,7 @@
 
 from tests.http import metrics_page
 
-from .running import RunningRest
+from .rest_client import RunningRest
 
 
 def samples(rest: RunningRest) -> dict[str, float]:

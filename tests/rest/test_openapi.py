@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from millstream.testing import Broker
 
-from .running import RunningRest
+from .rest_client import RunningRest
 
 EXAMPLES = 3
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from .running import RunningRest, media_type
+from .rest_client import RunningRest, media_type
 
 AVRO = {
     "type": "record",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from .running import RunningRest
+from .rest_client import RunningRest
 from .test_produce import AVRO, PROTO, on_the_wire, refused
 
 

@@ -10,11 +10,11 @@ import pytest
 from millstream.testing import Broker
 from tests.client.certificates import Authority
 from tests.client.test_client_security import tunnel
+from tests.support.running import RunningRegistry
 
-from ..console.running import RunningConsole
+from ..console.console_client import RunningConsole
 from ..console.test_pages import search
-from ..registry.running import RunningRegistry
-from .running import RunningRest
+from .rest_client import RunningRest
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from .running import RunningRest, soon
+from tests.support.waiting import wait_until
+
+from .rest_client import RunningRest
 from .test_produce import refused
 
 
@@ -176,7 +178,7 @@ def test_broker_and_cluster_settings(rest: RunningRest, cluster: str) -> None:
     assert body in http.get(f"{cluster}/brokers/-/configs").json()["data"]
     wide = f"{cluster}/broker-configs"
     assert http.put(f"{wide}/log.retention.ms", json={"value": "600000"}).status_code == 204
-    soon(
+    wait_until(
         lambda: http.get(f"{wide}/log.retention.ms").status_code == 200
     )  # Kafka's brokers learn it a moment later
     body = http.get(f"{wide}/log.retention.ms").json()
@@ -184,7 +186,7 @@ def test_broker_and_cluster_settings(rest: RunningRest, cluster: str) -> None:
     assert body["source"] == "DYNAMIC_DEFAULT_BROKER_CONFIG"
     assert body in http.get(wide).json()["data"]
     assert http.delete(f"{wide}/log.retention.ms").status_code == 204
-    soon(lambda: http.get(f"{wide}/log.retention.ms").status_code != 200)
+    wait_until(lambda: http.get(f"{wide}/log.retention.ms").status_code != 200)
     assert refused(http.get(f"{wide}/log.retention.ms")) == (404, 404)
     change = {"data": [{"name": "log.retention.ms", "value": "700000"}]}
     assert http.post(f"{wide}:alter", json=change).status_code == 204

@@ -18,8 +18,7 @@ from millstream.serdes import (
     SerdeError,
     to_json,
 )
-
-from ..registry.running import RunningRegistry
+from tests.support.running import RunningRegistry
 
 ORDER_1 = json.dumps(
     {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}

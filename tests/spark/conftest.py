@@ -51,7 +51,7 @@ def broker(against: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def registry(broker: str) -> Iterator[str]:
     """The address of a registry beside the broker."""
-    from tests.registry.running import RunningRegistry
+    from tests.support.running import RunningRegistry
 
     with RunningRegistry(broker) as running:
         running.wait_until_leading()

@@ -1,7 +1,6 @@
 """The source inside Spark: what the other tests cannot show without it."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import pytest
 from millstream.client import Cluster
 from millstream.client.groups import Groups
 from millstream.spark.errors import explain
+from tests.support.waiting import wait_until
 
 from .reading import fill
 
@@ -164,8 +164,8 @@ def test_new_partitions_while_a_stream_runs(
 
 
 def wait_for(condition: Callable[[], bool], query: "StreamingQuery") -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
+    def so() -> bool:
         assert query.exception() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return condition()
+
+    wait_until(so)

@@ -14,7 +14,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ import pytest
 
 from millstream.storage import checkpoints
 from millstream.storage.log import PartitionLog
+from tests.support.waiting import wait_until
 
 from .helpers import batches, clean, compacted, read_committed
 
@@ -139,13 +140,6 @@ def shape(log: PartitionLog) -> list[tuple[Any, ...]]:
     ]
 
 
-def until(what: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_what_kafka_keeps_and_drops(kafka: Any, tmp_path: Path) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -171,7 +165,7 @@ def test_what_kafka_keeps_and_drops(kafka: Any, tmp_path: Path) -> None:
         kafka.start()
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         settle(admin, cleanup_policy="compact")
-        until(lambda: checkpointed(kafka.log_dir) == active)  # noqa: B023
+        wait_until(lambda: checkpointed(kafka.log_dir) == active)  # noqa: B023
         settle(admin, cleanup_policy="delete")
         kafka.stop()
         theirs = tmp_path / f"theirs-{number}" / f"{TOPIC}-0"

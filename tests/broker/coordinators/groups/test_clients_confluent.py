@@ -1,6 +1,5 @@
 """Groups as confluent-kafka (librdkafka) uses them: the classic protocol."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,15 +7,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.waiting import wait_until
+
 WAIT = 30
-
-
-def until(true: Callable[[], Any], what: str, seconds: float = WAIT) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := true():
-            return result
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Members:
@@ -54,7 +47,7 @@ class Members:
         return sorted(len(consumer.assignment()) for consumer in self.open)
 
     def settle(self, *shares: int) -> None:
-        until(lambda: self.shares() == sorted(shares), f"shares {shares}, now {self.shares()}")
+        wait_until(lambda: self.shares() == sorted(shares), f"shares {shares}, now {self.shares()}")
         owned = [(p.topic, p.partition) for consumer in self.open for p in consumer.assignment()]
         assert len(set(owned)) == len(owned), "a partition has two owners"
 
@@ -104,10 +97,10 @@ def test_partitions_are_divided_and_move(members: Callable[..., Members], strate
 def test_everything_is_read_once_over_a_rebalance(members: Callable[..., Members]) -> None:
     group = members(enable_auto_commit=True, auto_commit_interval_ms=50)
     first = group.add()
-    until(lambda: group.poll() or len(group.values) >= 10, "10 records")
+    wait_until(lambda: group.poll() or len(group.values) >= 10, "10 records")
     first.commit(asynchronous=False)
     group.add()
-    until(lambda: group.poll() or len(set(group.values)) == 40, "all records")
+    wait_until(lambda: group.poll() or len(set(group.values)) == 40, "all records")
 
 
 def test_committed_offsets_are_where_the_next_one_goes_on(
@@ -115,7 +108,7 @@ def test_committed_offsets_are_where_the_next_one_goes_on(
 ) -> None:
     group = members()
     first = group.add()
-    until(lambda: group.poll() or len(group.values) == 40, "40 records")
+    wait_until(lambda: group.poll() or len(group.values) == 40, "40 records")
     first.commit(asynchronous=False)
     group.close()
     second = group.add()
@@ -145,7 +138,7 @@ def test_a_second_consumer_of_the_same_instance_fences_the_first(members: Callab
     group.settle(4)
     second = members().add(group_instance_id="a")
     with pytest.raises(KafkaException) as problem:
-        until(lambda: second.poll(0.05) and first.poll(0.05), "fenced")
+        wait_until(lambda: second.poll(0.05) and first.poll(0.05), "fenced")
         first.commit(asynchronous=False)
     assert "FENCED" in problem.value.args[0].name() or problem.value.args[0].fatal()
 
@@ -155,7 +148,7 @@ def test_administration(servers: str, members: Callable[..., Members], topic: st
     group = members()
     consumer = group.add()
     group.settle(4)
-    until(lambda: group.poll() or len(group.values) == 40, "40 records")
+    wait_until(lambda: group.poll() or len(group.values) == 40, "40 records")
     consumer.commit(asynchronous=False)
     group_id = f"g-{name}"
     listed = {each.group_id: each for each in admin.list_consumer_groups().result(WAIT).valid}
@@ -197,5 +190,5 @@ def test_offsets_in_a_transaction(servers: str, topic: str, name: str, commit: b
     else:
         producer.abort_transaction(WAIT)
     expected = 7 if commit else 3
-    until(lambda: consumer.committed(where, WAIT)[0].offset == expected, f"offset {expected}")
+    wait_until(lambda: consumer.committed(where, WAIT)[0].offset == expected, f"offset {expected}")
     consumer.close()
