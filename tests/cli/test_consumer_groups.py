@@ -19,13 +19,14 @@ from millstream.cli.consumer_groups_describe import assignment_text
 from millstream.cli.consumer_groups_reset import parse_datetime, parse_duration, read_plan
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.client import ClientConfig, Cluster
-from millstream.client.groups import Committed, Groups, parse_assignment
-from millstream.client.membership import (
+from millstream.client.consumer_protocol import (
+    decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    range_shares,
+    range_assign,
 )
+from millstream.client.groups import Committed, Groups
 from millstream.testing import Broker
 from tests.support.waiting import wait_until
 
@@ -135,10 +136,10 @@ def test_files_with_offsets(tmp_path: Path) -> None:
 def test_what_members_tell_each_other() -> None:
     assert decode_subscription(encode_subscription(["a", "żółw"])) == ["a", "żółw"]
     places = (("a", 0), ("a", 3), ("b", 1))
-    assert parse_assignment(encode_assignment(places)) == places
-    assert parse_assignment(b"") == () == parse_assignment(b"\0\0\0\0\0\x09junk")
+    assert decode_assignment(encode_assignment(places)) == places
+    assert decode_assignment(b"") == () == decode_assignment(b"\0\0\0\0\0\x09junk")
     assert assignment_text(places) == "a:0,3;b:1"
-    shares = range_shares({"x": ["a"], "y": ["a", "b"], "z": []}, {"a": 3, "b": 1, "c": 5})
+    shares = range_assign({"x": ["a"], "y": ["a", "b"], "z": []}, {"a": 3, "b": 1, "c": 5})
     assert shares == {"x": [("a", 0), ("a", 1)], "y": [("a", 2), ("b", 0)], "z": []}
 
 

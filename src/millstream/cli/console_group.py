@@ -23,7 +23,7 @@ class GroupReading(Reading):
         self, cluster: "Cluster", fetcher: Any, look_around: float, group: str, settings: Mapping[str, str]
     ) -> None:
         from millstream.client.groups import Groups
-        from millstream.client.membership import Membership
+        from millstream.client.membership import ConsumerMembership
 
         super().__init__(cluster, fetcher, look_around)
         self.group = group
@@ -33,7 +33,7 @@ class GroupReading(Reading):
         self._next_commit = time.monotonic() + self._interval
         self._committed: dict[TopicPartition, int] = {}
         self._by_hand = False
-        self._membership = Membership(
+        self._membership = ConsumerMembership(
             cluster,
             group,
             self._partition_counts,

@@ -208,7 +208,7 @@ def _members(groups: "Groups", application: str) -> "Sequence[Member]":
 def _remove(cluster: "Cluster", application: str, members: "Sequence[Member]") -> None:
     """What a member does itself when it leaves, for those that cannot any more. One that has left by now is
     fine."""
-    from millstream.client.groups import GROUP, Coordinators
+    from millstream.client.coordinators import GROUP, Coordinators
     from millstream.wire.errors import ErrorCode
 
     leaving = [

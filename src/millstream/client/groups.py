@@ -5,24 +5,21 @@ changes. A group of either protocol is described in the same words: the newer pr
 it does not know is a classic one. Nobody joins a group here.
 """
 
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from millstream.client.cluster import Cluster, Node, Retry
+from millstream.client.cluster import Cluster, Node
 from millstream.client.connection import Connection
+from millstream.client.consumer_protocol import decode_assignment, partitions_by_topic
+from millstream.client.coordinators import GROUP, MOVED_COORDINATOR, Coordinators
 from millstream.client.errors import check, describe, retriable
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import INT16, INT32, read_bytes
 from millstream.wire.topic_partition import TopicPartition
-from millstream.wire.varint import Malformed
 
-GROUP, TRANSACTION = 0, 1  # kinds of coordinators
-NAMES_ONLY = 9  # the last version of OffsetCommit and OffsetFetch that speaks of topics by name
-
-Result = TypeVar("Result")
+# The last version of OffsetCommit and OffsetFetch that names topics; KIP-848 has their ids from 10 on.
+NAMES_ONLY = 9
 
 
 class GroupListing(NamedTuple):
@@ -41,7 +38,8 @@ class Member:
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] = ()
     epoch: int | None = None
-    upgraded: bool | None = None  # in a group of the newer protocol: whether the member speaks it too
+    # In a group of the newer protocol (KIP-848): whether the member speaks it, too.
+    upgraded: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,61 +60,6 @@ class Committed(NamedTuple):
     metadata: str
 
 
-_COORDINATOR_MOVED = frozenset(
-    {
-        ErrorCode.not_coordinator,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.network_exception,
-    }
-)
-
-
-class Coordinators:
-    """Who coordinates which key. Remembers, and asks again when an answer shows that it has moved."""
-
-    def __init__(self, cluster: Cluster, kind: int, timeout: float | None = None) -> None:
-        self.cluster = cluster
-        self._kind = kind
-        self._timeout = timeout
-        self._nodes: dict[str, int] = {}
-
-    def retry(self) -> Retry:
-        return self.cluster.retry(self._timeout)
-
-    def node(self, key: str) -> Node:
-        """The broker that coordinates this key."""
-        known = self._nodes.get(key)
-        if known is None or known not in self.cluster.nodes:
-            known = self._nodes[key] = self._find(key)
-            if known not in self.cluster.nodes:
-                self.cluster.refresh([])
-        node = self.cluster.nodes.get(known)
-        if node is None:
-            del self._nodes[key]
-            raise KafkaError(ErrorCode.coordinator_not_available, f"broker {known} is not in the cluster")
-        return node
-
-    def ask(self, key: str, act: Callable[[Connection], Result]) -> Result:
-        """`act` with a connection to the coordinator, again while it moves or loads."""
-        retry = self.retry()
-        while True:
-            try:
-                return act(self.cluster.connection(self.node(key).id))
-            except KafkaError as error:
-                if error.code in _COORDINATOR_MOVED:
-                    self._nodes.pop(key, None)
-                retry.pause(error)
-
-    def _find(self, key: str) -> int:
-        answer = self.cluster.any().request(
-            "find_coordinator", key=key, key_type=self._kind, coordinator_keys=[key]
-        )
-        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-        check(found.error_code, found.error_message, f"the coordinator of {key}")
-        return int(found.node_id)
-
-
 class Groups:
     """The calls about the groups of one cluster. `timeout` limits each call, in seconds."""
 
@@ -134,12 +77,12 @@ class Groups:
         for node_id in sorted(self.cluster.nodes):
             ask = partial(self._list, node_id, list(states), list(types))
             answer = self.cluster.persistently(ask, self._timeout)
-            for g in answer.groups:
+            for group in answer.groups:
                 listing = GroupListing(
-                    str(g.group_id),
-                    str(g.protocol_type),
-                    getattr(g, "group_state", "") or "Unknown",
-                    (getattr(g, "group_type", "") or "Unknown").capitalize(),
+                    str(group.group_id),
+                    str(group.protocol_type),
+                    getattr(group, "group_state", "") or "Unknown",
+                    (getattr(group, "group_type", "") or "Unknown").capitalize(),
                 )
                 found[listing.group_id] = listing
         return [found[name] for name in sorted(found)]
@@ -174,13 +117,15 @@ class Groups:
         check(answer.error_code, getattr(answer, "error_message", None), f"group {group_id}")
         members = tuple(
             Member(
-                m.member_id,
-                getattr(m, "group_instance_id", None),
-                m.client_id,
-                m.client_host,
-                parse_assignment(bytes(m.member_assignment)) if answer.protocol_type == "consumer" else (),
+                member.member_id,
+                getattr(member, "group_instance_id", None),
+                member.client_id,
+                member.client_host,
+                decode_assignment(bytes(member.member_assignment))
+                if answer.protocol_type == "consumer"
+                else (),
             )
-            for m in answer.members
+            for member in answer.members
         )
         node = self._coordinators.node(group_id)
         return GroupDescription(group_id, "Classic", answer.group_state, answer.protocol_data, node, members)
@@ -199,16 +144,16 @@ class Groups:
         check(answer.error_code, answer.error_message, f"group {group_id}")
         members = tuple(
             Member(
-                m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
-                _places(m.assignment),
-                _places(m.target_assignment),
-                int(m.member_epoch),
-                {0: False, 1: True}.get(int(getattr(m, "member_type", -1))),
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _partitions(member.assignment),
+                _partitions(member.target_assignment),
+                int(member.member_epoch),
+                {0: False, 1: True}.get(int(getattr(member, "member_type", -1))),
             )
-            for m in answer.members
+            for member in answer.members
         )
         return GroupDescription(
             group_id,
@@ -236,10 +181,10 @@ class Groups:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def committed(
-        self, group_id: str, places: Iterable[TopicPartition] | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed | KafkaError]:
         """What the group has committed, everywhere or for some partitions. What has no offset is left out."""
-        topics = None if places is None else places_by_topic(places)
+        topics = None if partitions is None else partitions_by_topic(partitions)
 
         def ask(connection: Connection) -> dict[TopicPartition, Committed | KafkaError]:
             asked = (
@@ -258,14 +203,14 @@ class Groups:
             body = answer.groups[0] if hasattr(answer, "groups") else answer
             check(getattr(body, "error_code", ErrorCode.none), subject=f"the offsets of group {group_id}")
             found: dict[TopicPartition, Committed | KafkaError] = {}
-            for t in body.topics:
-                for p in t.partitions:
-                    place = TopicPartition(str(t.name), int(p.partition_index))
-                    if p.error_code is not ErrorCode.none:
-                        found[place] = KafkaError(p.error_code, describe(p.error_code))
-                    elif p.committed_offset >= 0:
-                        epoch = int(getattr(p, "committed_leader_epoch", -1))
-                        found[place] = Committed(int(p.committed_offset), epoch, p.metadata or "")
+            for topic in body.topics:
+                for entry in topic.partitions:
+                    partition = TopicPartition(str(topic.name), int(entry.partition_index))
+                    if entry.error_code is not ErrorCode.none:
+                        found[partition] = KafkaError(entry.error_code, describe(entry.error_code))
+                    elif entry.committed_offset >= 0:
+                        epoch = int(getattr(entry, "committed_leader_epoch", -1))
+                        found[partition] = Committed(int(entry.committed_offset), epoch, entry.metadata or "")
             return found
 
         return self._coordinators.ask(group_id, ask)
@@ -294,12 +239,12 @@ class Groups:
         return self._coordinators.ask(group_id, ask) if topics else {}
 
     def delete_offsets(
-        self, group_id: str, places: Iterable[TopicPartition]
+        self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Forget what was committed for some partitions. Raises what concerns the group as a whole."""
         topics = [
             {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
-            for name, numbers in places_by_topic(places).items()
+            for name, numbers in partitions_by_topic(partitions).items()
         ]
 
         def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
@@ -322,14 +267,13 @@ def _delete(group_id: str, connection: Connection) -> None:
 def _per_partition(answer: Any, subject: str) -> dict[TopicPartition, KafkaError | None]:
     """Answers per partition; one that means that the coordinator has moved concerns the whole request."""
     found: dict[TopicPartition, KafkaError | None] = {}
-    for t in answer.topics:
-        for p in t.partitions:
-            if p.error_code in _COORDINATOR_MOVED:
-                check(p.error_code, subject=subject)
-            error = None
-            if p.error_code is not ErrorCode.none:
-                error = KafkaError(p.error_code, describe(p.error_code))
-            found[TopicPartition(str(t.name), int(p.partition_index))] = error
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            code: ErrorCode = entry.error_code
+            if code in MOVED_COORDINATOR:
+                check(code, subject=subject)
+            error = None if code is ErrorCode.none else KafkaError(code, describe(code))
+            found[TopicPartition(str(topic.name), int(entry.partition_index))] = error
     return found
 
 
@@ -350,36 +294,13 @@ def offsets_by_topic(
                 for number in numbers
             ],
         }
-        for name, numbers in places_by_topic(offsets).items()
+        for name, numbers in partitions_by_topic(offsets).items()
     ]
 
 
-def places_by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-def _places(assignment: Any) -> tuple[TopicPartition, ...]:
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
-        TopicPartition(str(t.topic_name), int(n)) for t in assignment.topic_partitions for n in t.partitions
+        TopicPartition(str(topic.topic_name), int(number))
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
     )
-
-
-def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in what a classic group's leader gave to a member: a version, then topics with their partitions."""
-    found: list[TopicPartition] = []
-    try:
-        count = INT32.unpack_from(data, 2)[0] if data else 0
-        at = 6
-        for _ in range(count):
-            name, at = read_bytes(data, at + 2, INT16.unpack_from(data, at)[0])
-            partitions = INT32.unpack_from(data, at)[0]
-            found += [
-                TopicPartition(name.decode(), n) for n in struct.unpack_from(f">{partitions}i", data, at + 4)
-            ]
-            at += 4 + 4 * partitions
-    except (Malformed, struct.error, UnicodeDecodeError):
-        return ()  # another client's own format
-    return tuple(found)

@@ -240,23 +240,34 @@ class Producer:
         self._sequences.clear()
 
     def _begin(self) -> None:
-        def ask() -> Any:
-            answer = self._cluster.any().request(
-                "init_producer_id",
-                transactional_id=None,
-                transaction_timeout=60_000,
-                producer_id=-1,
-                producer_epoch=-1,
-                enable2_pc=False,
-                keep_prepared_txn=False,
-            )
-            check(answer.error_code, subject="a new producer id")
-            return answer
-
-        answer = self._cluster.persistently(ask)
-        self.producer_id = int(answer.producer_id)
-        self.producer_epoch = int(answer.producer_epoch)
+        self.producer_id, self.producer_epoch = self._cluster.persistently(
+            lambda: init_producer_id(self._cluster.any(), None)
+        )
         self._sequences.clear()
+
+
+def init_producer_id(
+    connection: Connection,
+    transactional_id: str | None,
+    transaction_timeout_ms: int = 60_000,
+    *,
+    up_to: int | None = None,
+) -> tuple[int, int]:
+    """A new producer id with its epoch; with a transactional id, from its coordinator, the same id with a higher epoch,
+    which fences whoever had it before."""
+    answer = connection.request(
+        "init_producer_id",
+        up_to=up_to,
+        transactional_id=transactional_id,
+        transaction_timeout=transaction_timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        enable2_pc=False,
+        keep_prepared_txn=False,
+    )
+    subject = "a new producer id" if transactional_id is None else f"transactional id {transactional_id}"
+    check(answer.error_code, subject=subject)
+    return int(answer.producer_id), int(answer.producer_epoch)
 
 
 _SEQUENCE_LOST = frozenset(

@@ -11,19 +11,23 @@ once that one coordinator keeps (`end_all`).
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
+from millstream.client.consumer_protocol import partitions_by_topic
+from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
-from millstream.client.groups import GROUP, TRANSACTION, Coordinators, offsets_by_topic, places_by_topic
+from millstream.client.groups import offsets_by_topic
 from millstream.client.messages import exchange
-from millstream.client.producer import Batch, Producer, Sending
+from millstream.client.producer import Batch, Producer, Sending, init_producer_id
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
-BUSY_PAUSE = 0.01  # the coordinator still writes the end of the last transaction, which takes milliseconds
+# The coordinator still writes the end of the last transaction, which takes milliseconds.
+BUSY_PAUSE = 0.01
+Result = TypeVar("Result")
 
 # Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every cluster has.
 _INIT, _ADD, _END, _PRODUCE, _ADD_OFFSETS, _COMMIT_OFFSETS = 4, 3, 4, 11, 3, 3
@@ -94,21 +98,11 @@ class TransactionalProducer(Producer):
 
     def begin(self) -> None:
         """Take over the transactional id with a new epoch."""
-
-        def ask(connection: Connection) -> Any:
-            answer = connection.request(
-                "init_producer_id",
-                up_to=_INIT,
-                transactional_id=self.transactional_id,
-                transaction_timeout=self._transaction_timeout_ms,
-                producer_id=-1,
-                producer_epoch=-1,
+        self.producer_id, self.producer_epoch = self._patiently(
+            lambda connection: init_producer_id(
+                connection, self.transactional_id, self._transaction_timeout_ms, up_to=_INIT
             )
-            check(answer.error_code, subject=f"transactional id {self.transactional_id}")
-            return answer
-
-        answer = self._patiently(ask)
-        self.producer_id, self.producer_epoch = int(answer.producer_id), int(answer.producer_epoch)
+        )
         self._sequences.clear()
         self._announced.clear()
 
@@ -126,7 +120,8 @@ class TransactionalProducer(Producer):
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.producer_epoch,
                 v3_and_below_topics=[
-                    {"name": name, "partitions": numbers} for name, numbers in places_by_topic(new).items()
+                    {"name": name, "partitions": numbers}
+                    for name, numbers in partitions_by_topic(new).items()
                 ],
             )
             parts = [
@@ -199,7 +194,7 @@ class TransactionalProducer(Producer):
         for error in end_all(self._cluster, [self.handle()], committed).values():
             raise error
 
-    def _patiently(self, act: Any) -> Any:
+    def _patiently(self, act: Callable[[Connection], Result]) -> Result:
         """`act` with the coordinator, again at once while it is busy with the last transaction."""
         deadline = time.monotonic() + self._cluster.config.total_timeout
         while True:
@@ -223,7 +218,7 @@ class _Busy(Exception):
         self.error = error
 
 
-def _unless_busy(act: Any, connection: Connection) -> Any:
+def _unless_busy(act: Callable[[Connection], Result], connection: Connection) -> Result:
     try:
         return act(connection)
     except KafkaError as error:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
+from millstream.client.consumer_protocol import partitions_by_topic
+from millstream.client.coordinators import TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
-from millstream.client.groups import TRANSACTION, Coordinators, places_by_topic
 from millstream.client.messages import exchange
+from millstream.client.producer import init_producer_id
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import BAD_FRAME, INT16, INT32, read_compact_string, read_count, skip_tags
 from millstream.wire.topic_partition import TopicPartition
@@ -119,7 +121,9 @@ class Transactions:
         groups = {broker: wanted} if broker is not None else self.cluster.by_leader(wanted)
         found: dict[TopicPartition, list[ProducerState] | KafkaError] = {}
         for node_id, group in groups.items():
-            topics = [{"name": name, "partition_indexes": n} for name, n in places_by_topic(group).items()]
+            topics = [
+                {"name": name, "partition_indexes": n} for name, n in partitions_by_topic(group).items()
+            ]
             answer = self.cluster.persistently(partial(self._producers, node_id, topics))
             for t in answer.topics:
                 for p in t.partitions:
@@ -161,20 +165,10 @@ class Transactions:
 
     def terminate(self, transactional_id: str) -> None:
         """Take the transactional id over, as a new producer would: what was open is aborted, the old producer fenced."""
-
-        def ask(connection: Connection) -> None:
-            answer = connection.request(
-                "init_producer_id",
-                transactional_id=transactional_id,
-                transaction_timeout=1,
-                producer_id=-1,
-                producer_epoch=-1,
-                enable2_pc=False,
-                keep_prepared_txn=False,
-            )
-            check(answer.error_code, subject=f"transactional id {transactional_id}")
-
-        self._coordinators.ask(transactional_id, ask)
+        self._coordinators.ask(
+            transactional_id,
+            lambda connection: init_producer_id(connection, transactional_id, transaction_timeout_ms=1),
+        )
 
 
 def _producer(p: Any) -> ProducerState:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.client import Cluster
-from millstream.client.groups import GROUP, NAMES_ONLY, Groups
+from millstream.client.coordinators import GROUP, Coordinators
+from millstream.client.groups import NAMES_ONLY, Groups
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -60,7 +61,7 @@ def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) 
 def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """What groups have committed: few requests for many groups where the broker takes them together."""
     found: dict[str, dict[TopicPartition, int]] = {}
-    for node_id, names in coordinators(cluster, group_ids).items():
+    for node_id, names in Coordinators(cluster, GROUP).by_node(group_ids).items():
         connection = cluster.connection(node_id)
         if connection.version("offset_fetch", up_to=NAMES_ONLY) < 8:
             groups = Groups(cluster)
@@ -84,32 +85,10 @@ def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Topi
     return found
 
 
-def coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[int, list[str]]:
-    """Groups by the broker that coordinates them; a group that has none at the moment is left out."""
-    if not cluster.nodes:
-        cluster.refresh([])
-    found: dict[int, list[str]] = {}
-    connection = cluster.any()
-    if connection.version("find_coordinator") < 4:
-        for name in group_ids:
-            answer = connection.request("find_coordinator", key=name, key_type=GROUP)
-            if answer.error_code is ErrorCode.none:
-                found.setdefault(int(answer.node_id), []).append(name)
-    else:
-        for part in _parts(group_ids):
-            answer = connection.request("find_coordinator", key_type=GROUP, coordinator_keys=list(part))
-            for one in answer.coordinators:
-                if one.error_code is ErrorCode.none:
-                    found.setdefault(int(one.node_id), []).append(str(one.key))
-    if any(node_id not in cluster.nodes for node_id in found):
-        cluster.refresh([])
-    return {node_id: names for node_id, names in found.items() if node_id in cluster.nodes}
-
-
 def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSummary]:
     """State and number of members of a page of groups."""
     found: dict[str, GroupSummary] = {}
-    for node_id, names in coordinators(cluster, group_ids).items():
+    for node_id, names in Coordinators(cluster, GROUP).by_node(group_ids).items():
         connection = cluster.connection(node_id)
         left = set(names)
         if _offers(connection, "consumer_group_describe"):

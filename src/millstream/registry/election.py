@@ -1,31 +1,32 @@
 """One leader among the instances of a registry, through membership in a Kafka group.
 
 All instances join a group with protocol type `sr`, and each says who it is. The group's own leader picks the registry's
-leader, for everyone the same: the one who led before if it is still there, else the eligible instance with the smallest
-address. The JSON that they exchange is Confluent's, so that instances of both kinds can be in one group.
+leader: the one that led before if it is still there, else the eligible instance with the smallest address. The JSON
+that they exchange is Confluent's, so that Confluent's instances and ours can be in one group.
 
-Membership only says who should lead. That no one else writes is made sure in the topic (see there). `holds` lets a leader
-that was paused for longer than its session find out before it tries.
+Membership only says who should lead. That nobody else writes is ensured by the topic (see schemas_topic). With
+`is_current` a leader that was paused for longer than its session finds out before it tries to write.
 """
 
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.client import ClientConfig, Cluster, Connection
-from millstream.client.errors import Unreachable, check
-from millstream.registry.kafka import coordinator
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.client import ClientConfig, Cluster
+from millstream.client.errors import Unreachable
+from millstream.client.membership import GroupMember
+from millstream.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
 PROTOCOL_TYPE = "sr"
 PROTOCOL = "v0"
-PAUSE = 0.3
+RETRY_SECONDS = 0.3
+LEAVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class ElectionSettings:
-    group: str = "schema-registry"
-    session_ms: int = 10_000
-    heartbeat_ms: int = 3_000
-    rebalance_ms: int = 300_000
+class ElectionConfig:
+    group_id: str = "schema-registry"
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
 
 
 def choose(members: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
@@ -85,24 +86,30 @@ def choose(members: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any]] | N
 
 
 class Election:
-    """Runs in a thread of its own; `changed` is called from there with the leader (None: nobody) and whether that is me."""
+    """Runs in a thread of its own, and calls `changed` from there with the leader (None: nobody) and whether it is this
+    instance."""
 
     def __init__(
         self,
-        config: ClientConfig,
-        settings: ElectionSettings,
-        me: Identity,
+        client_config: ClientConfig,
+        config: ElectionConfig,
+        identity: Identity,
         changed: Callable[[Identity | None, bool], None],
     ) -> None:
-        self._config = replace(config, total_timeout=5.0)
-        self._settings = settings
-        self._me = me
+        self._config = config
+        self._identity = identity
         self._changed = changed
-        self._cluster = Cluster(self._config)
-        self._member = ""
-        self._generation = -1
+        self._cluster = Cluster(replace(client_config, total_timeout=5.0))
+        self._member = GroupMember(
+            self._cluster,
+            config.group_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol=PROTOCOL,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.rebalance_timeout_ms,
+            timeout=0.0,
+        )
         self._leads = False
-        self._last_contact = 0.0
         self._rejoin = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="schemas-election", daemon=True)
@@ -117,143 +124,73 @@ class Election:
         self._thread.join(5)
         self._cluster.close()
 
-    def holds(self) -> bool:
-        """Whether the last word from the coordinator is recent enough to rely on."""
-        return time.monotonic() - self._last_contact < self._settings.session_ms / 1000
+    def is_current(self) -> bool:
+        """Whether the coordinator was heard within the session timeout; if not, somebody else may lead by now."""
+        return time.monotonic() - self._member.last_contact < self._config.session_timeout_ms / 1000
 
     def rejoin(self) -> None:
-        """Somebody else turned out to lead: ask the group again."""
+        """Another instance turned out to lead: ask the group again."""
         self._leads = False
         self._rejoin.set()
 
-    # The thread
+    # In the thread
 
     def _run(self) -> None:
         failing = False
         while not self._stopping.is_set():
             try:
-                connection = coordinator(self._cluster, self._settings.group)
-                self._join(connection)
+                self._join()
                 failing = False
-                self._stay(connection)
+                self._heartbeat_until_rebalance()
             except (KafkaError, OSError, ValueError, KeyError) as error:
                 if self._stopping.is_set():
                     break
-                code = error.code if isinstance(error, KafkaError) else ErrorCode.none
-                if code in (ErrorCode.rebalance_in_progress, ErrorCode.member_id_required):
-                    continue
-                if code in (
-                    ErrorCode.unknown_member_id,
-                    ErrorCode.illegal_generation,
-                    ErrorCode.fenced_instance_id,
-                ):
-                    self._member = ""
-                    self._told(None)
+                if isinstance(error, KafkaError) and self._member.must_rejoin(error):
+                    if not self._member.member_id:
+                        self._set_leader(None)
                     continue
                 if not failing:
-                    log.warning("the group %s cannot be reached: %s", self._settings.group, error)
+                    log.warning("the group %s cannot be reached: %s", self._config.group_id, error)
                     failing = True
                 if isinstance(error, Unreachable):
                     self._cluster.close()
-                if not self.holds():
-                    self._told(None)
-                self._stopping.wait(PAUSE)
-        self._leave()
-
-    def _join(self, connection: Connection) -> None:
-        settings = self._settings
-        self._rejoin.clear()
-        self._last_contact = time.monotonic()  # a member that is joining is not given up by the group
-        identity = json.dumps(self._me.to_json(self._leads)).encode()
-        answer = self._ask_to_join(connection, identity)
-        if answer.error_code is ErrorCode.member_id_required:  # the group gives a name first
-            self._member = str(answer.member_id)
-            answer = self._ask_to_join(connection, identity)
-        check(answer.error_code, subject=f"group {settings.group}")
-        self._member = str(answer.member_id)
-        self._generation = int(answer.generation_id)
-        assignments = []
-        if answer.leader == self._member:
-            assignments = self._assign({str(one.member_id): one.metadata for one in answer.members})
-        began = time.monotonic()
-        answer = connection.request(
-            "sync_group",
-            within=settings.rebalance_ms / 1000 + 10,
-            group_id=settings.group,
-            generation_id=self._generation,
-            member_id=self._member,
-            group_instance_id=None,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=PROTOCOL,
-            assignments=assignments,
-        )
-        check(answer.error_code, subject=f"group {settings.group}")
-        self._last_contact = began
-        assignment = json.loads(bytes(answer.assignment) or b"{}")
-        if assignment.get("error"):
-            log.error("two registries of group %s have the same address; set host.name", settings.group)
-        leader = assignment.get("master_identity")
-        if leader is None:
-            self._told(None)
-        else:
-            self._told(Identity.from_json(leader), me=assignment.get("master") == self._member)
-
-    def _ask_to_join(self, connection: Connection, identity: bytes) -> Any:
-        settings = self._settings
-        return connection.request(
-            "join_group",
-            within=settings.rebalance_ms / 1000 + 10,
-            group_id=settings.group,
-            session_timeout=settings.session_ms,
-            rebalance_timeout=settings.rebalance_ms,
-            member_id=self._member,
-            group_instance_id=None,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[{"name": PROTOCOL, "metadata": identity}],
-            reason=None,
-        )
-
-    def _assign(self, members: dict[str, Any]) -> list[dict[str, Any]]:
-        identities = {member: json.loads(bytes(metadata)) for member, metadata in members.items()}
-        urls = {Identity.from_json(identity).url for identity in identities.values()}
-        assignment: dict[str, Any] = {"version": 1, "error": 0 if len(urls) == len(identities) else 1}
-        chosen = choose(identities)
-        if chosen is not None:
-            assignment["master"], assignment["master_identity"] = chosen
-        text = json.dumps(assignment).encode()
-        return [{"member_id": member, "assignment": text} for member in identities]
-
-    def _stay(self, connection: Connection) -> None:
-        """Heartbeats, until the group changes."""
-        while not self._stopping.is_set():
-            if self._rejoin.wait(self._settings.heartbeat_ms / 1000):
-                return
-            began = time.monotonic()
-            answer = connection.request(
-                "heartbeat",
-                within=self._settings.session_ms / 1000,
-                group_id=self._settings.group,
-                generation_id=self._generation,
-                member_id=self._member,
-                group_instance_id=None,
-            )
-            check(answer.error_code, subject=f"group {self._settings.group}")
-            self._last_contact = began
-
-    def _told(self, leader: Identity | None, me: bool = False) -> None:
-        self._leads = me
-        self._changed(leader, me)
-
-    def _leave(self) -> None:
-        if not self._member:
-            return
+                if not self.is_current():
+                    self._set_leader(None)
+                self._stopping.wait(RETRY_SECONDS)
         try:
-            coordinator(self._cluster, self._settings.group).request(
-                "leave_group",
-                within=2.0,
-                group_id=self._settings.group,
-                member_id=self._member,
-                members=[{"member_id": self._member, "group_instance_id": None, "reason": None}],
-            )
+            self._member.leave(within=LEAVE_SECONDS)
         except (KafkaError, OSError):
             pass  # the session ends by itself
+
+    def _join(self) -> None:
+        self._rejoin.clear()
+        identity = json.dumps(self._identity.to_json(self._leads)).encode()
+        assignment = json.loads(self._member.join(identity, _assign) or b"{}")
+        if assignment.get("error"):
+            log.error(
+                "two registries of group %s have the same address; set host.name", self._config.group_id
+            )
+        leader = assignment.get("master_identity")
+        if leader is None:
+            self._set_leader(None)
+        else:
+            self._set_leader(Identity.from_json(leader), assignment.get("master") == self._member.member_id)
+
+    def _heartbeat_until_rebalance(self) -> None:
+        while not self._rejoin.wait(self._config.heartbeat_interval_ms / 1000):
+            self._member.heartbeat()
+
+    def _set_leader(self, leader: Identity | None, is_this_instance: bool = False) -> None:
+        self._leads = is_this_instance
+        self._changed(leader, is_this_instance)
+
+
+def _assign(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The same assignment for all members: who leads."""
+    identities = {member_id: json.loads(metadata) for member_id, metadata in members.items()}
+    urls = {Identity.from_json(identity).url for identity in identities.values()}
+    assignment: dict[str, Any] = {"version": 1, "error": 0 if len(urls) == len(identities) else 1}
+    chosen = choose(identities)
+    if chosen is not None:
+        assignment["master"], assignment["master_identity"] = chosen
+    return dict.fromkeys(identities, json.dumps(assignment).encode())

@@ -17,7 +17,7 @@ from millstream.http.service_config import (
     ServiceConfig,
 )
 from millstream.registry.compatibility_levels import LEVELS
-from millstream.registry.election import ElectionSettings, Identity
+from millstream.registry.election import ElectionConfig, Identity
 from millstream.registry.schemas_topic import TopicSettings
 from millstream.registry.service import ServiceSettings
 from millstream.settings.values import InvalidSetting
@@ -122,7 +122,6 @@ class RegistryConfig(ServiceConfig):
         return Identity(listener.scheme, str(host), ports[index], bool(eligible))
 
     def service(self, ports: list[int]) -> ServiceSettings:
-        group = str(self.value("schema.registry.group.id"))
         return ServiceSettings(
             client=self.client(),
             topic=TopicSettings(
@@ -134,11 +133,11 @@ class RegistryConfig(ServiceConfig):
                 timeout=self.value("kafkastore.timeout.ms") / 1000,
                 init_timeout=self.value("kafkastore.init.timeout.ms") / 1000,
             ),
-            election=ElectionSettings(
-                group=group,
-                session_ms=self.value("kafkagroup.session.timeout.ms"),
-                heartbeat_ms=self.value("kafkagroup.heartbeat.interval.ms"),
-                rebalance_ms=self.value("kafkagroup.rebalance.timeout.ms"),
+            election=ElectionConfig(
+                group_id=str(self.value("schema.registry.group.id")),
+                session_timeout_ms=self.value("kafkagroup.session.timeout.ms"),
+                heartbeat_interval_ms=self.value("kafkagroup.heartbeat.interval.ms"),
+                rebalance_timeout_ms=self.value("kafkagroup.rebalance.timeout.ms"),
             ),
             me=self.identity(ports),
             level=self.level,

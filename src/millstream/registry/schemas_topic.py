@@ -29,9 +29,10 @@ from millstream.client import (
     Producer,
     list_offsets,
 )
+from millstream.client.coordinators import TRANSACTION, Coordinators
 from millstream.client.errors import Unreachable, check
+from millstream.client.producer import init_producer_id
 from millstream.registry import schema_records
-from millstream.registry.kafka import coordinator
 from millstream.wire.batch import next_sequence
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, iter_batches, iter_records
@@ -92,6 +93,7 @@ class SchemaTopic:
         self._reader = Cluster(self._read_config)
         self._writer = Cluster(self._write_config)
         self._producer = Producer(self._writer, idempotent=False, create_topics=False)
+        self._coordinators = Coordinators(self._writer, TRANSACTION)
         self._epoch: _Epoch | None = None
         self._position = 0
         self._thread: threading.Thread | None = None
@@ -240,22 +242,10 @@ class SchemaTopic:
         """Take the right to write from whoever had it. Returns the offset of the record that marks it."""
         self._epoch = None
         name = self._settings.producer_name
-
-        def ask() -> _Epoch:
-            connection = coordinator(self._writer, name, transaction=True)
-            answer = connection.request(
-                "init_producer_id",
-                transactional_id=name,
-                transaction_timeout=60_000,
-                producer_id=-1,
-                producer_epoch=-1,
-                enable2_pc=False,
-                keep_prepared_txn=False,
-            )
-            check(answer.error_code, subject=f"a producer id for {name}")
-            return _Epoch(int(answer.producer_id), int(answer.producer_epoch))
-
-        self._epoch = self._writer.persistently(ask)
+        producer_id, epoch = self._coordinators.ask(
+            name, lambda connection: init_producer_id(connection, name)
+        )
+        self._epoch = _Epoch(producer_id, epoch)
         return self.write([(schema_records.noop_key(), schema_records.noop_value(highest_ids))])[0].offset
 
     def write(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> list[Entry]:

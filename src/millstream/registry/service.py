@@ -18,7 +18,7 @@ from typing import TypeVar
 from millstream.client import ClientConfig
 from millstream.registry import contexts, errors
 from millstream.registry.commands import Change, Deciding
-from millstream.registry.election import Election, ElectionSettings, Identity
+from millstream.registry.election import Election, ElectionConfig, Identity
 from millstream.registry.queries import Reading
 from millstream.registry.schemas_topic import Entry, Fenced, SchemaTopic, TooLarge, TopicSettings
 from millstream.registry.state import State
@@ -38,7 +38,7 @@ class NotLeader(Exception):
 class ServiceSettings:
     client: ClientConfig
     topic: TopicSettings
-    election: ElectionSettings
+    election: ElectionConfig
     me: Identity
     level: str = "BACKWARD"
     mode_changes: bool = True
@@ -197,7 +197,7 @@ class RegistryService:
         async with self._write_lock:
             if not self._may_write:
                 raise NotLeader
-            if self._election is not None and not self._election.holds():
+            if self._election is not None and not self._election.is_current():
                 # Silent for longer than the session: somebody else may lead by now.
                 self._step_down()
                 raise NotLeader

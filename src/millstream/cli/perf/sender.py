@@ -9,14 +9,15 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millstream.cli.errors import CommandFailed
 from millstream.cli.perf.payloads import BatchMaker, Wrapped
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
-from millstream.client.errors import check, describe
+from millstream.client.errors import describe
 from millstream.client.messages import NO_ID, exchange
+from millstream.client.producer import init_producer_id
 from millstream.wire.batch import next_sequence
 from millstream.wire.client_messages import (
     PRODUCE,
@@ -97,21 +98,7 @@ class Sender:
         return {place: node for node, group in self._cluster.by_leader(places).items() for place in group}
 
     def _producer_id(self) -> tuple[int, int]:
-        def ask() -> Any:
-            answer = self.brokers[0].connection.request(
-                "init_producer_id",
-                transactional_id=None,
-                transaction_timeout=60_000,
-                producer_id=-1,
-                producer_epoch=-1,
-                enable2_pc=False,
-                keep_prepared_txn=False,
-            )
-            check(answer.error_code, subject="a new producer id")
-            return answer
-
-        answer = self._cluster.persistently(ask)
-        return int(answer.producer_id), int(answer.producer_epoch)
+        return self._cluster.persistently(lambda: init_producer_id(self.brokers[0].connection, None))
 
     # --- sending --------------------------------------------------------------------------------------------
 

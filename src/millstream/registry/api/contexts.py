@@ -41,7 +41,7 @@ async def server_id(request: Request) -> Response:
     service = service_of(request)
     clusters = {
         "kafka-cluster": service.cluster_id or "",
-        "schema-registry-cluster": service.settings.election.group,
+        "schema-registry-cluster": service.settings.election.group_id,
     }
     return answer({"scope": {"path": [], "clusters": clusters}})
 
