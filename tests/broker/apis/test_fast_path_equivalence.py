@@ -1,10 +1,11 @@
 """The fast paths of Produce and Fetch change nothing but speed: twins prove it.
 
-Two brokers in miniature (real dispatcher, handlers, partitions and logs; connections and clock of our own) get the same
-random requests, right and hostile, and the same events: another leader epoch, a smaller ISR, changed settings, open and
-aborted transactions, fsyncs, timers, cold files. One twin may take its fast paths, the other never does; in half of the
-examples its log has no fast append either. After every step both must agree in everything that anybody can see:
-responses, files, indexes, producers, counters, watermarks, and who waits for what.
+Two brokers in miniature (real dispatcher, handlers, partitions and logs; connections and clock of our own) get
+the same random requests, right and hostile, and the same events: another leader epoch, a smaller ISR, changed
+settings, open and aborted transactions, fsyncs, timers, cold files. One twin may take its fast paths, the other
+never does; in half of the examples its log has no fast append either. After every step both must agree in
+everything that anybody can see: responses, files, indexes, producers, counters, watermarks, and who waits for
+what. Two more tests change every single bit of a request that the fast path knows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import asyncio
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from millstream.settings.log_config import LogConfig
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import TRANSACTIONAL
 from millstream.wire.errors import KafkaError
+from millstream.wire.produce import BEHIND_RECORDS
 
 from ...storage.batches import NOW, batch, real, sealed
 from ..raw_frames import request
@@ -241,7 +243,7 @@ RecordSet = Callable[[int], bytes | None]
 
 @st.composite
 def record_sets(draw: st.DrawFn) -> RecordSet:
-    """What the n-th of some requests carries: mostly one good batch, with the next sequence number if it has any."""
+    """What the n-th of some requests carries: mostly one good batch, with the next sequence number if any."""
     size = draw(st.sampled_from([68, 125, 126, 127, 128, 200, 5000, 16_383, 16_384, 20_000]))
     shape = draw(
         st.sampled_from([*["good"] * 8, *["idempotent"] * 4, "in a transaction", "real", "odd", "bad"])
@@ -498,6 +500,20 @@ def _client_leaves(number: int) -> Step:
     return step
 
 
+def _park_fetch(twin: Twin) -> None:
+    """A consumer that keeps up waits for the next record."""
+    partition = {
+        "partition": 0,
+        "fetch_offset": twin.partitions[0].log.end_offset,
+        "current_leader_epoch": -1,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1000,
+    }
+    topics = [{"topic_id": TOPIC_ID, "partitions": [partition]}]
+    twin.dispatch(2, request("fetch", 16, 5, **CONSUMER, topics=topics)[4:])
+
+
 def _pass_time(milliseconds: int) -> Step:
     """Called once for each twin: the clock they share moves when the first of them is asked."""
 
@@ -512,7 +528,20 @@ def _cool(cold: bool) -> Step:
     return lambda twin: setattr(twin.clock, "cold", cold)
 
 
+CONSUMER: dict[str, Any] = {
+    "max_wait": 500,
+    "min_bytes": 1,
+    "max_bytes": 1 << 20,
+    "isolation_level": 0,
+    "session_id": 0,
+    "session_epoch": -1,
+    "forgotten_topics_data": [],
+    "rack_id": "",
+}
+
 EVENTS: list[Step] = [
+    _park_fetch,
+    _park_fetch,
     _lead(EPOCH),
     _lead(EPOCH + 1),
     _resign,
@@ -543,17 +572,19 @@ SCRIPT = st.lists(
         st.builds(_dispatch, st.sampled_from([0, 0, 1]), produce_frames()),
         st.builds(_dispatch, st.sampled_from([0, 0, 1]), produce_frames()),
         st.builds(_dispatch, st.sampled_from([2, 2, 2, 1]), fetch_frames()),
+        st.builds(_dispatch, st.sampled_from([2, 2, 2, 1]), fetch_frames()),
+        st.sampled_from(EVENTS).map(lambda event: [event]),
         st.sampled_from(EVENTS).map(lambda event: [event]),
         st.just([None]),  # let fsyncs end
     ),
-    min_size=1,
-    max_size=12,
+    min_size=4,
+    max_size=14,
 )
 
 
-async def play(
-    script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool
-) -> None:
+@contextmanager
+def twins(*, batches: int = 0, fast_append: bool = True) -> Iterator[tuple[Twin, Twin]]:
+    """Two of them in the same state, the fast one first; in the end what is left on their disks is the same."""
     clock = Clock()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -563,29 +594,42 @@ async def play(
             stack.enter_context(patch.object(module, "not_in_memory", clock.not_in_memory))
         fast = Twin(folder / "fast", clock, fast=True, fast_append=True)
         full = Twin(folder / "full", clock, fast=False, fast_append=fast_append)
-        twins = (fast, full)
-        for twin in twins:
+        for twin in (fast, full):
             for _ in range(batches):
                 twin.partitions[0].log.append_leader(batch(size=20_000), EPOCH, NOW)
             twin.partitions[0].appended(0, 0, NOW)
-            if open_transaction:
-                _transaction(9, 0, "")(twin)
+        try:
+            yield fast, full
+        finally:
+            fast.close()
+            full.close()
+        assert fast.files() == full.files()
+
+
+def agree(fast: Twin, full: Twin, when: str) -> None:
+    seen, expected = fast.observe(), full.observe()
+    for what in expected:
+        assert seen[what] == expected[what], f"{what} differ {when}"
+
+
+async def play(
+    script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool
+) -> None:
+    with twins(batches=batches, fast_append=fast_append) as (fast, full):
+        if open_transaction:
+            script = [[_transaction(9, 0, "")], *script]
         for number, step in enumerate(step for steps in script for step in steps):
-            for twin in twins:
+            for twin in (fast, full):
                 if step is None:
                     await twin.settle()
                 else:
                     step(twin)
-            expected, seen = full.observe(), fast.observe()
-            for what in expected:
-                assert seen[what] == expected[what], f"{what} differ after step {number}"
-        for twin in twins:
+            agree(fast, full, f"after step {number}")
+        for twin in (fast, full):
             for connection in twin.connections:
                 if connection.pending is not None:
                     connection.pending.cancel()
             await twin.settle()
-            twin.close()
-        assert fast.files() == full.files()
 
 
 def _count_fast_paths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,12 +651,83 @@ def test_twins_with_and_without_fast_paths_agree(monkeypatch: pytest.MonkeyPatch
 
     @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
     @given(SCRIPT, st.integers(0, 8), st.booleans(), st.booleans())
-    def agree(
-        script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool
-    ) -> None:
+    def run(script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool) -> None:
         asyncio.run(play(script, batches, open_transaction, fast_append))
 
-    agree()
+    run()
     for name in ("ProduceFastPath", "FetchFastPath"):
         for handled in (True, False):
-            assert taken[name, handled] > 10, f"{name} was hardly tried: {taken}"
+            assert taken[name, handled], f"{name} was never tried: {taken}"
+
+
+def _with_each_bit_changed(frame: bytes) -> Iterator[bytes]:
+    for position in range(len(frame)):
+        for bit in range(8):
+            changed = bytearray(frame)
+            changed[position] ^= 1 << bit
+            yield bytes(changed)
+
+
+def _resealed(frame: bytes, start: int, size: int) -> bytes:
+    """With the checksum that the batch should have."""
+    return frame[:start] + bytes(sealed(bytearray(frame[start : start + size]))) + frame[start + size :]
+
+
+async def _compare_one_by_one(fast: Twin, full: Twin, good: bytes, frames: Iterable[bytes]) -> None:
+    """Each frame after one that teaches the fast path its template."""
+    for number, frame in enumerate(frames):
+        for each in (good, frame):
+            for twin in (fast, full):
+                twin.dispatch(0, each)
+                if twin.connections[0].parked:
+                    twin.loop.fire()
+            seen, expected = fast.connections[0], full.connections[0]
+            assert (seen.sent, seen.closed) == (expected.sent, expected.closed), f"frame {number}: {frame!r}"
+            seen.sent.clear()
+            expected.sent.clear()
+    agree(fast, full, "in the end")
+
+
+@pytest.mark.parametrize("reseal", [False, True], ids=["as it is", "with a right checksum"])
+@pytest.mark.parametrize("version", [9, 13])
+async def test_a_repeated_produce_request_with_any_bit_changed(version: int, reseal: bool) -> None:
+    size = 68
+    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"name": TOPIC}
+    good = request(
+        "produce",
+        version,
+        7,
+        transactional_id=None,
+        acks=-1,
+        timeout=1500,
+        topic_data=[{**topic, "partition_data": [{"index": 0, "records": bytes(batch(size=size))}]}],
+    )[4:]
+    frames = _with_each_bit_changed(good)
+    if reseal:
+        start = len(good) - BEHIND_RECORDS - size
+        frames = (_resealed(frame, start, size) for frame in frames)
+    with twins() as (fast, full):
+        await _compare_one_by_one(fast, full, good, frames)
+
+
+@pytest.mark.parametrize("version", [12, 16])
+async def test_a_repeated_fetch_with_any_bit_changed(version: int) -> None:
+    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": TOPIC}
+    partition = {
+        "partition": 0,
+        "fetch_offset": 1,
+        "current_leader_epoch": EPOCH,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 30_000,
+    }
+    good = request(
+        "fetch",
+        version,
+        7,
+        topics=[{**topic, "partitions": [partition]}],
+        **{**CONSUMER, "max_wait": 0, "max_bytes": 30_000, "isolation_level": 1},
+        **({"replica_id": -1} if version < 15 else {}),
+    )[4:]
+    with twins(batches=5) as (fast, full):
+        await _compare_one_by_one(fast, full, good, _with_each_bit_changed(good))
