@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from millstream.settings.config_def import BROKER, DIFFERENT, TOPIC, base_config_key, kafka_only
 from millstream.settings.properties import read_properties
 from millstream.settings.resolve import BrokerSettings, ConfigEntry
-from millstream.settings.table import BROKER, DIFFERENT, TOPIC, base_setting, kafka_only
 from millstream.settings.validate import validate_broker_config, validate_topic_config
 from millstream.settings.values import InvalidSetting
 
@@ -155,7 +155,8 @@ def test_describe_broker(when: str, at_start: BrokerSettings, changed: BrokerSet
     settings = at_start if when == "static" else changed
     not_ours = {name for name in BROKER_FACTS if name not in BROKER}
     leave_out = not_ours | set(DIFFERENT) | {name for name in BROKER if name not in BROKER_FACTS}
-    # Kafka forgets the minutes when the milliseconds are set dynamically, and shows null for them. We show them.
+    # Kafka forgets the minutes when the milliseconds are set dynamically, and shows null for them. We show
+    # them.
     if when == "dynamic":
         leave_out.add("log.retention.minutes")
         assert settings.text("log.retention.minutes") == "60"
@@ -205,8 +206,8 @@ def test_refusal(kind: str, resource: str, name: str, value: str, refusal: str |
 
 
 def test_types_of_prefixed_names() -> None:
-    prefixed = base_setting("listener.name.sasl_ssl.plain.sasl.jaas.config")
+    prefixed = base_config_key("listener.name.sasl_ssl.plain.sasl.jaas.config")
     assert prefixed is BROKER["sasl.jaas.config"]
-    assert base_setting("listener.name.a.ssl.keystore.location") is BROKER["ssl.keystore.location"]
-    assert base_setting("listener.name.a.b.ssl.keystore.location") is None
-    assert base_setting("listener.name.a") is None
+    assert base_config_key("listener.name.a.ssl.keystore.location") is BROKER["ssl.keystore.location"]
+    assert base_config_key("listener.name.a.b.ssl.keystore.location") is None
+    assert base_config_key("listener.name.a") is None

@@ -1,9 +1,9 @@
 from pathlib import Path
 
+from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.properties import parse_properties
 from millstream.settings.render import main, reference_page, server_properties
 from millstream.settings.resolve import BrokerSettings
-from millstream.settings.table import BROKER, TOPIC
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

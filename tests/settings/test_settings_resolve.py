@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import millstream
+from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.log_config import LogConfig
 from millstream.settings.resolve import BrokerSettings, ConfigEntry, ConfigSource
-from millstream.settings.table import BROKER, TOPIC
 from millstream.settings.values import InvalidSetting, Password
 
 
@@ -218,8 +218,10 @@ def test_hidden_settings_show_only_when_set() -> None:
 def test_import_stays_light() -> None:
     """The broker imports this before anything else; it must not pull in what the broker may never need."""
     code = (
-        "import sys, millstream.settings.resolve, millstream.settings.listeners, millstream.settings.properties;"
-        "print([m for m in ('asyncio','socket','json','yaml','pydantic','attr','kio','pathlib','textwrap') if m in sys.modules])"
+        "import sys, millstream.settings.resolve, millstream.settings.listeners, "
+        "millstream.settings.properties;print([m for m in "
+        "('asyncio','socket','json','yaml','pydantic','attr','kio','pathlib','textwrap') if m in "
+        "sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=_path()
@@ -241,7 +243,8 @@ def test_settings_of_parts_that_are_not_built_yet_say_so() -> None:
 
 
 def test_every_setting_works_or_says_that_it_does_not() -> None:
-    """A setting is named somewhere in the code, gives a topic setting its default, or has a reason for doing nothing."""
+    """A setting is named somewhere in the code, gives a topic setting its default, or has a reason for doing
+    nothing."""
     source = Path(millstream.__file__).parent
     code = "".join(
         path.read_text()

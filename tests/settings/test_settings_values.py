@@ -1,6 +1,6 @@
 import pytest
 
-from millstream.settings.table import BROKER, TOPIC
+from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.values import InvalidSetting, Password, Type, Value, host_limits, parse, to_text
 
 

@@ -49,10 +49,10 @@ from millstream.cluster.local_store import LocalStore
 from millstream.cluster.metadata_records import Endpoint, UnknownMetadata
 from millstream.cluster.registration import Registration
 from millstream.cluster.store import StoreError
+from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.listeners import parse_address, parse_listeners
 from millstream.settings.log_config import LogConfig
 from millstream.settings.resolve import BrokerSettings
-from millstream.settings.table import BROKER, TOPIC
 from millstream.settings.validate import validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, host_limits
 from millstream.storage.checkpoints import FormatError

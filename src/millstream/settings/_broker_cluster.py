@@ -1,6 +1,6 @@
 """Broker settings about other brokers: replication, the controller, quotas on what flows between them."""
 
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     CLASS,
     CLUSTER_WIDE,
@@ -10,7 +10,7 @@ from millstream.settings.setting import (
     LOW,
     MAX_LONG,
     STRING,
-    Setting,
+    ConfigKey,
 )
 from millstream.settings.values import Range
 
@@ -18,77 +18,78 @@ _NO_JAVA = "Java classes cannot be loaded here."
 _NO_HEARTBEAT = "A broker's life is that of its session with the metadata store."
 
 REPLICATION = (
-    Setting(
+    ConfigKey(
         "replica.lag.time.max.ms",
         LONG,
         "30000",
         "A follower that has not caught up with its leader for so long leaves the in-sync replicas.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.fetch.max.bytes",
         INT,
         "1048576",
         "How much a follower asks for of one partition. A first batch larger than this is still sent.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "replica.fetch.response.max.bytes",
         INT,
         "10485760",
         "How much a follower asks for in all at a time.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "replica.fetch.min.bytes",
         INT,
         "1",
         "A follower's fetch waits until there is this much, or replica.fetch.wait.max.ms is over.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.fetch.wait.max.ms",
         INT,
         "500",
-        "How long a follower's fetch waits for data. Less than replica.lag.time.max.ms and replica.socket.timeout.ms.",
+        "How long a follower's fetch waits for data. Less than replica.lag.time.max.ms and "
+        "replica.socket.timeout.ms.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.fetch.backoff.ms",
         INT,
         "1000",
         "How long a follower rests after a failed fetch.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms",
         LONG,
         "5000",
         "How often the high watermark of each log is written down.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.socket.receive.buffer.bytes",
         INT,
         "65536",
         "Receive buffer in the operating system of a follower's connection to its leader.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.socket.timeout.ms",
         INT,
         "30000",
         "How long a follower waits for an answer.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "replica.selector.class",
         STRING,
         None,
-        "How the replica that a consumer reads from is chosen. Kafka's RackAwareReplicaSelector, by name, selects the "
-        "one in the consumer's rack; without it consumers read from the leader.",
+        "How the replica that a consumer reads from is chosen. Kafka's RackAwareReplicaSelector, by name, "
+        "selects the one in the consumer's rack; without it consumers read from the leader.",
     ),
-    Setting(
+    ConfigKey(
         "num.replica.fetchers",
         INT,
         "1",
@@ -97,7 +98,7 @@ REPLICATION = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "num.replica.alter.log.dirs.threads",
         INT,
         None,
@@ -105,14 +106,14 @@ REPLICATION = (
         importance=HIGH,
         no_effect="One process with one loop does this work; there is no pool to size.",
     ),
-    Setting(
+    ConfigKey(
         "auto.leader.rebalance.enable",
         BOOLEAN,
         "true",
         "Whether leadership goes back to the preferred replica of a partition by itself.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "leader.imbalance.check.interval.seconds",
         LONG,
         "300",
@@ -120,27 +121,27 @@ REPLICATION = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "controller.socket.timeout.ms",
         INT,
         "30000",
         "How long a broker waits for an answer of the controller.",
     ),
-    Setting(
+    ConfigKey(
         "broker.heartbeat.interval.ms",
         INT,
         "2000",
         "How often a broker reports to Kafka's controller.",
         no_effect=_NO_HEARTBEAT,
     ),
-    Setting(
+    ConfigKey(
         "broker.session.timeout.ms",
         INT,
         "9000",
         "How long Kafka's controller waits for such a report before it fences the broker.",
         no_effect=_NO_HEARTBEAT,
     ),
-    Setting(
+    ConfigKey(
         "initial.broker.registration.timeout.ms",
         INT,
         "60000",
@@ -149,7 +150,7 @@ REPLICATION = (
 )
 
 QUOTAS = (
-    Setting(
+    ConfigKey(
         "quota.window.num",
         INT,
         "11",
@@ -157,8 +158,8 @@ QUOTAS = (
         Range(1),
         LOW,
     ),
-    Setting("quota.window.size.seconds", INT, "1", "Length of each of these windows.", Range(1), LOW),
-    Setting(
+    ConfigKey("quota.window.size.seconds", INT, "1", "Length of each of these windows.", Range(1), LOW),
+    ConfigKey(
         "replication.quota.window.num",
         INT,
         "11",
@@ -166,10 +167,10 @@ QUOTAS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "replication.quota.window.size.seconds", INT, "1", "Length of each of these windows.", Range(1), LOW
     ),
-    Setting(
+    ConfigKey(
         "alter.log.dirs.replication.quota.window.num",
         INT,
         "11",
@@ -177,7 +178,7 @@ QUOTAS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "alter.log.dirs.replication.quota.window.size.seconds",
         INT,
         "1",
@@ -185,7 +186,7 @@ QUOTAS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "controller.quota.window.num",
         INT,
         "11",
@@ -193,10 +194,10 @@ QUOTAS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "controller.quota.window.size.seconds", INT, "1", "Length of each of these windows.", Range(1), LOW
     ),
-    Setting(
+    ConfigKey(
         "client.quota.callback.class",
         CLASS,
         None,
@@ -205,25 +206,27 @@ QUOTAS = (
         no_effect=_NO_JAVA,
     ),
     # These three exist only as dynamic settings; nobody puts them into a file.
-    Setting(
+    ConfigKey(
         "leader.replication.throttled.rate",
         LONG,
         MAX_LONG,
-        "Bytes a second that this broker sends to the followers named in leader.replication.throttled.replicas.",
+        "Bytes a second that this broker sends to the followers named in "
+        "leader.replication.throttled.replicas.",
         Range(0),
         mode=CLUSTER_WIDE,
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "follower.replication.throttled.rate",
         LONG,
         MAX_LONG,
-        "Bytes a second that this broker fetches for the replicas named in follower.replication.throttled.replicas.",
+        "Bytes a second that this broker fetches for the replicas named in "
+        "follower.replication.throttled.replicas.",
         Range(0),
         mode=CLUSTER_WIDE,
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         LONG,
         MAX_LONG,

@@ -1,6 +1,6 @@
 """Broker settings about consumer groups and transactions."""
 
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     CLUSTER_WIDE,
     HIGH,
@@ -11,54 +11,56 @@ from millstream.settings.setting import (
     MAX_INT,
     SHORT,
     STRING,
-    Setting,
+    ConfigKey,
 )
 from millstream.settings.values import Items, OneOf, Range
 
 _ONE_LOOP = "Coordinators run in the broker's one loop."
 
 GROUPS = (
-    Setting(
+    ConfigKey(
         "group.initial.rebalance.delay.ms",
         INT,
         "3000",
         "How long a new, empty group waits for more members before its first assignment, so that a starting "
         "application rebalances once.",
     ),
-    Setting(
+    ConfigKey(
         "group.min.session.timeout.ms",
         INT,
         "6000",
         "The shortest session timeout that a member of a classic group may ask for.",
     ),
-    Setting(
+    ConfigKey(
         "group.max.session.timeout.ms",
         INT,
         "1800000",
         "The longest session timeout that a member of a classic group may ask for.",
     ),
-    Setting(
+    ConfigKey(
         "group.max.size",
         INT,
         MAX_INT,
         "How many members a classic group may have; further ones are refused.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.coordinator.rebalance.protocols",
         LIST,
         "classic,consumer",
-        "Which group protocols clients may use. Kafka's default also names streams, which is not served here.",
+        "Which group protocols clients may use. Kafka's default also names streams, which is not served "
+        "here.",
         Items(("consumer", "classic", "share", "streams"), may_be_empty=False),
     ),
-    Setting(
+    ConfigKey(
         "group.coordinator.append.linger.ms",
         INT,
         "-1",
-        "How long changes of groups are gathered into one write. -1 writes what has gathered as soon as it can.",
+        "How long changes of groups are gathered into one write. -1 writes what has gathered as soon as it "
+        "can.",
         Range(-1),
     ),
-    Setting(
+    ConfigKey(
         "group.coordinator.threads",
         INT,
         "4",
@@ -67,93 +69,94 @@ GROUPS = (
         HIGH,
         no_effect=_ONE_LOOP,
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.assignors",
         LIST,
         "uniform,range",
         "Server-side assignors that members may name; the first is the default.",
         Items(may_be_empty=False),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.assignment.interval.ms",
         INT,
         "1000",
-        "The least time between two assignments of a consumer-protocol group: members that come meanwhile wait for the next. "
-        "0 assigns at once; a group so large that this takes long pauses by itself.",
+        "The least time between two assignments of a consumer-protocol group: members that come meanwhile "
+        "wait for the next. 0 assigns at once; a group so large that this takes long pauses by itself.",
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.min.assignment.interval.ms",
         INT,
         "0",
         "The least that a group's own assignment interval may be.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.max.assignment.interval.ms",
         INT,
         "15000",
         "The most that a group's own assignment interval may be.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.heartbeat.interval.ms",
         INT,
         "5000",
         "How often a member of a consumer-protocol group is told to send a heartbeat.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.min.heartbeat.interval.ms",
         INT,
         "5000",
         "The least that a group's own heartbeat interval may be.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.max.heartbeat.interval.ms",
         INT,
         "15000",
         "The most that a group's own heartbeat interval may be.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.session.timeout.ms",
         INT,
         "45000",
         "A member of a consumer-protocol group that is silent for so long is removed.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.min.session.timeout.ms",
         INT,
         "45000",
         "The least that a group's own session timeout may be.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.max.session.timeout.ms",
         INT,
         "60000",
         "The most that a group's own session timeout may be.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.max.size",
         INT,
         MAX_INT,
         "How many members a consumer-protocol group may have.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.migration.policy",
         STRING,
         "bidirectional",
-        "Whether a group may move between the classic and the consumer protocol while it runs, and in which direction.",
+        "Whether a group may move between the classic and the consumer protocol while it runs, and in which "
+        "direction.",
         OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), any_case=True),
     ),
-    Setting(
+    ConfigKey(
         "group.consumer.regex.refresh.interval.ms",
         INT,
         "600000",
@@ -164,7 +167,7 @@ GROUPS = (
 )
 
 OFFSETS = (
-    Setting(
+    ConfigKey(
         "offsets.topic.num.partitions",
         INT,
         "50",
@@ -172,15 +175,16 @@ OFFSETS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.topic.replication.factor",
         SHORT,
         "3",
-        "Replicas of __consumer_offsets. A broker that is alone, with its metadata in the local store, gives it one.",
+        "Replicas of __consumer_offsets. A broker that is alone, with its metadata in the local store, "
+        "gives it one.",
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.topic.segment.bytes",
         INT,
         "104857600",
@@ -188,7 +192,7 @@ OFFSETS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.topic.compression.codec",
         INT,
         "0",
@@ -196,16 +200,16 @@ OFFSETS = (
         Range(0, 4),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.retention.minutes",
         INT,
         "10080",
-        "A committed offset is forgotten this long after its group became empty, or after the commit where there is no "
-        "group.",
+        "A committed offset is forgotten this long after its group became empty, or after the commit where "
+        "there is no group.",
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.retention.check.interval.ms",
         LONG,
         "600000",
@@ -213,7 +217,7 @@ OFFSETS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.commit.timeout.ms",
         INT,
         "5000",
@@ -221,7 +225,7 @@ OFFSETS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offsets.load.buffer.size",
         INT,
         "5242880",
@@ -229,7 +233,7 @@ OFFSETS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "offset.metadata.max.bytes",
         INT,
         "4096",
@@ -239,7 +243,7 @@ OFFSETS = (
 )
 
 TRANSACTIONS = (
-    Setting(
+    ConfigKey(
         "transaction.max.timeout.ms",
         INT,
         "900000",
@@ -247,7 +251,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transactional.id.expiration.ms",
         INT,
         "604800000",
@@ -255,7 +259,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         INT,
         "10000",
@@ -263,7 +267,7 @@ TRANSACTIONS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         "3600000",
@@ -271,16 +275,16 @@ TRANSACTIONS = (
         Range(1),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "transaction.partition.verification.enable",
         BOOLEAN,
         "true",
-        "Whether a transactional write is checked against its coordinator, so that no write hangs on after its "
-        "transaction has ended.",
+        "Whether a transactional write is checked against its coordinator, so that no write hangs on after "
+        "its transaction has ended.",
         importance=LOW,
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "transaction.two.phase.commit.enable",
         BOOLEAN,
         "false",
@@ -288,7 +292,7 @@ TRANSACTIONS = (
         importance=LOW,
         no_effect="Two-phase commit is not offered.",
     ),
-    Setting(
+    ConfigKey(
         "transaction.state.log.num.partitions",
         INT,
         "50",
@@ -296,15 +300,16 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transaction.state.log.replication.factor",
         SHORT,
         "3",
-        "Replicas of __transaction_state. A broker that is alone, with its metadata in the local store, gives it one.",
+        "Replicas of __transaction_state. A broker that is alone, with its metadata in the local store, "
+        "gives it one.",
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transaction.state.log.min.isr",
         INT,
         "2",
@@ -312,7 +317,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transaction.state.log.segment.bytes",
         INT,
         "104857600",
@@ -320,7 +325,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "transaction.state.log.load.buffer.size",
         INT,
         "5242880",
@@ -328,7 +333,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "add.partitions.to.txn.retry.backoff.ms",
         INT,
         "20",
@@ -336,7 +341,7 @@ TRANSACTIONS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "add.partitions.to.txn.retry.backoff.max.ms",
         INT,
         "100",

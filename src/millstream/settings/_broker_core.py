@@ -1,6 +1,6 @@
 """Broker settings about the process itself: who it is, where it listens, what a client may ask of it."""
 
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     CLASS,
     CLUSTER_WIDE,
@@ -12,9 +12,9 @@ from millstream.settings.setting import (
     MAX_INT,
     MEDIUM,
     STRING,
-    Setting,
+    ConfigKey,
 )
-from millstream.settings.values import Items, Limits, OneOf, Range
+from millstream.settings.values import HostLimits, Items, OneOf, Range
 
 _ONE_LOOP = "One process serves everything in one loop; more cores are used by running more brokers."
 _NO_PURGATORY = "Waiting requests are dropped from memory as soon as they are answered."
@@ -23,16 +23,16 @@ _NO_JAVA = "Java classes cannot be loaded here."
 _NO_KRAFT = "There is no KRaft quorum; this broker keeps its metadata in its own store."
 
 IDENTITY = (
-    Setting(
+    ConfigKey(
         "node.id",
         INT,
         "1",
-        "The number of this broker, unique in its cluster. Written into the data folder at the first start and not to "
-        "be changed afterwards.",
+        "The number of this broker, unique in its cluster. Written into the data folder at the first start "
+        "and not to be changed afterwards.",
         Range(0),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "broker.id",
         INT,
         "1",
@@ -40,20 +40,20 @@ IDENTITY = (
         Range(0),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "broker.rack",
         STRING,
         None,
-        "Where this broker stands. Replicas are spread over racks, and a consumer with a client.rack may read from a "
-        "replica in its own.",
+        "Where this broker stands. Replicas are spread over racks, and a consumer with a client.rack may "
+        "read from a replica in its own.",
     ),
-    Setting(
+    ConfigKey(
         "controlled.shutdown.enable",
         BOOLEAN,
         "true",
         "Whether a stopping broker first hands its leaderships to others.",
     ),
-    Setting(
+    ConfigKey(
         "process.roles",
         LIST,
         None,
@@ -62,7 +62,7 @@ IDENTITY = (
         HIGH,
         no_effect=_NO_KRAFT,
     ),
-    Setting(
+    ConfigKey(
         "controller.listener.names",
         LIST,
         None,
@@ -70,7 +70,7 @@ IDENTITY = (
         Items(may_be_empty=False),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "controller.quorum.voters",
         LIST,
         "",
@@ -79,7 +79,7 @@ IDENTITY = (
         HIGH,
         no_effect=_NO_KRAFT,
     ),
-    Setting(
+    ConfigKey(
         "controller.quorum.bootstrap.servers",
         LIST,
         "",
@@ -91,46 +91,49 @@ IDENTITY = (
 )
 
 LISTENERS = (
-    Setting(
+    ConfigKey(
         "listeners",
         LIST,
         "PLAINTEXT://127.0.0.1:9092",
-        "Where the broker listens, comma separated, each as NAME://host:port. An empty host or 0.0.0.0 means every "
-        "interface, port 0 a free port. The name is a security protocol or one that listener.security.protocol.map "
-        "explains. Kafka's default listens on every interface; this one only on the loopback.",
+        "Where the broker listens, comma separated, each as NAME://host:port. An empty host or 0.0.0.0 "
+        "means every interface, port 0 a free port. The name is a security protocol or one that "
+        "listener.security.protocol.map explains. Kafka's default listens on every interface; this one only "
+        "on the loopback.",
         Items(may_be_empty=False),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "advertised.listeners",
         LIST,
         None,
-        "The addresses that clients are told to connect to, when they differ from listeners: behind a proxy, in a "
-        "container, or when listeners says every interface.",
+        "The addresses that clients are told to connect to, when they differ from listeners: behind a "
+        "proxy, in a container, or when listeners says every interface.",
         Items(may_be_empty=False),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "listener.security.protocol.map",
         STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Needed only for names of your own.",
+        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Needed only for names of your "
+        "own.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "inter.broker.listener.name",
         STRING,
         None,
-        "The listener that other brokers use. Without it, the one whose name is security.inter.broker.protocol.",
+        "The listener that other brokers use. Without it, the one whose name is "
+        "security.inter.broker.protocol.",
     ),
-    Setting(
+    ConfigKey(
         "security.inter.broker.protocol",
         STRING,
         "PLAINTEXT",
         "The protocol between brokers; set this or inter.broker.listener.name, not both.",
         OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     ),
-    Setting(
+    ConfigKey(
         "early.start.listeners",
         LIST,
         None,
@@ -142,35 +145,36 @@ LISTENERS = (
 )
 
 NETWORK = (
-    Setting(
+    ConfigKey(
         "max.connections",
         INT,
         MAX_INT,
-        "How many connections the broker holds at once, all listeners together; 0 cannot be set while the broker runs. "
-        "One listener may have a limit of its own: listener.name.<name>.max.connections.",
+        "How many connections the broker holds at once, all listeners together; 0 cannot be set while the "
+        "broker runs. One listener may have a limit of its own: listener.name.<name>.max.connections.",
         Range(0),
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "max.connections.per.ip",
         INT,
         MAX_INT,
-        "How many connections one address may hold at once. 0 only together with max.connections.per.ip.overrides.",
+        "How many connections one address may hold at once. 0 only together with "
+        "max.connections.per.ip.overrides.",
         Range(0),
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "max.connections.per.ip.overrides",
         STRING,
         "",
         "Other limits for some addresses, as address:number pairs.",
-        Limits(),
+        HostLimits(),
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "max.connection.creation.rate",
         INT,
         MAX_INT,
@@ -179,13 +183,13 @@ NETWORK = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "connections.max.idle.ms",
         LONG,
         "600000",
         "A connection that has sent nothing for so long is closed. Negative: never.",
     ),
-    Setting(
+    ConfigKey(
         "connection.failed.authentication.delay.ms",
         INT,
         "100",
@@ -193,35 +197,35 @@ NETWORK = (
         Range(0),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "connections.max.reauth.ms",
         LONG,
         "0",
         "A SASL client must authenticate again within this time or is disconnected. 0: never.",
     ),
-    Setting(
+    ConfigKey(
         "socket.listen.backlog.size",
         INT,
         "50",
-        "How many connections may wait to be accepted; the operating system has a limit of its own. Where nobody sets "
-        "it, 1024 may.",
+        "How many connections may wait to be accepted; the operating system has a limit of its own. Where "
+        "nobody sets it, 1024 may.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "socket.receive.buffer.bytes",
         INT,
         "102400",
         "Receive buffer of each connection in the operating system (SO_RCVBUF). -1 leaves it to the system.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "socket.send.buffer.bytes",
         INT,
         "102400",
         "Send buffer of each connection in the operating system (SO_SNDBUF). -1 leaves it to the system.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "socket.request.max.bytes",
         INT,
         "104857600",
@@ -229,26 +233,26 @@ NETWORK = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "socket.connection.setup.timeout.ms",
         LONG,
         "10000",
         "How long a connection to another broker may take; doubled after each failure.",
     ),
-    Setting(
+    ConfigKey(
         "socket.connection.setup.timeout.max.ms",
         LONG,
         "30000",
         "The longest that socket.connection.setup.timeout.ms may grow to.",
     ),
-    Setting(
+    ConfigKey(
         "queued.max.request.bytes",
         LONG,
         "-1",
         "Bytes of requests that may wait to be handled before no more is read from the network. -1: "
         "millstream.broker.memory.budget.bytes alone decides.",
     ),
-    Setting(
+    ConfigKey(
         "queued.max.requests",
         INT,
         "500",
@@ -257,7 +261,7 @@ NETWORK = (
         HIGH,
         no_effect="A request is handled as soon as it is complete; there is no queue.",
     ),
-    Setting(
+    ConfigKey(
         "num.network.threads",
         INT,
         "3",
@@ -267,7 +271,7 @@ NETWORK = (
         CLUSTER_WIDE,
         no_effect=_ONE_LOOP,
     ),
-    Setting(
+    ConfigKey(
         "num.io.threads",
         INT,
         "8",
@@ -277,7 +281,7 @@ NETWORK = (
         CLUSTER_WIDE,
         no_effect=_ONE_LOOP,
     ),
-    Setting(
+    ConfigKey(
         "background.threads",
         INT,
         "10",
@@ -289,7 +293,7 @@ NETWORK = (
 )
 
 REQUESTS = (
-    Setting(
+    ConfigKey(
         "auto.create.topics.enable",
         BOOLEAN,
         "true",
@@ -297,59 +301,63 @@ REQUESTS = (
         "default.replication.factor.",
         importance=HIGH,
     ),
-    Setting("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all.", importance=HIGH),
-    Setting(
+    ConfigKey(
+        "delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all.", importance=HIGH
+    ),
+    ConfigKey(
         "num.partitions",
         INT,
         "1",
         "Partitions of a topic that is created without saying how many.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "default.replication.factor",
         INT,
         "1",
         "Replicas of a topic that is created without saying how many.",
     ),
-    Setting(
+    ConfigKey(
         "fetch.max.bytes",
         INT,
         "57671680",
-        "The most that one fetch answers, whatever the client asks for. A first batch larger than this is still sent.",
+        "The most that one fetch answers, whatever the client asks for. A first batch larger than this is "
+        "still sent.",
         Range(1024),
     ),
-    Setting(
+    ConfigKey(
         "max.incremental.fetch.session.cache.slots",
         INT,
         "1000",
-        "How many incremental fetch sessions are remembered. Clients beyond that send their whole list each time.",
+        "How many incremental fetch sessions are remembered. Clients beyond that send their whole list each "
+        "time.",
         Range(0),
     ),
-    Setting(
+    ConfigKey(
         "max.request.partition.size.limit",
         INT,
         "2000",
         "How many partitions one DescribeTopicPartitions answer holds; the client asks on for the rest.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "request.timeout.ms",
         INT,
         "30000",
         "How long this broker waits for an answer of another one.",
         importance=HIGH,
     ),
-    Setting(
+    ConfigKey(
         "producer.id.expiration.ms",
         INT,
         "86400000",
-        "A partition forgets an idempotent producer that has sent it nothing for so long. A later retry of that "
-        "producer is then no longer recognised.",
+        "A partition forgets an idempotent producer that has sent it nothing for so long. A later retry of "
+        "that producer is then no longer recognised.",
         Range(1),
         LOW,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "producer.id.expiration.check.interval.ms",
         INT,
         "600000",
@@ -358,7 +366,7 @@ REQUESTS = (
         LOW,
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "create.topic.policy.class.name",
         CLASS,
         None,
@@ -366,7 +374,7 @@ REQUESTS = (
         importance=LOW,
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "alter.config.policy.class.name",
         CLASS,
         None,
@@ -374,21 +382,21 @@ REQUESTS = (
         importance=LOW,
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "producer.purgatory.purge.interval.requests",
         INT,
         "1000",
         "How often Kafka clears answered produce requests out of its waiting room.",
         no_effect=_NO_PURGATORY,
     ),
-    Setting(
+    ConfigKey(
         "fetch.purgatory.purge.interval.requests",
         INT,
         "1000",
         "How often Kafka clears answered fetch requests out of its waiting room.",
         no_effect=_NO_PURGATORY,
     ),
-    Setting(
+    ConfigKey(
         "delete.records.purgatory.purge.interval.requests",
         INT,
         "1",
@@ -398,7 +406,7 @@ REQUESTS = (
 )
 
 METRICS = (
-    Setting(
+    ConfigKey(
         "metric.reporters",
         LIST,
         "org.apache.kafka.common.metrics.JmxReporter",
@@ -408,7 +416,7 @@ METRICS = (
         CLUSTER_WIDE,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "kafka.metrics.reporters",
         LIST,
         "",
@@ -417,7 +425,7 @@ METRICS = (
         LOW,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "kafka.metrics.polling.interval.secs",
         INT,
         "10",
@@ -426,7 +434,7 @@ METRICS = (
         LOW,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "metrics.num.samples",
         INT,
         "2",
@@ -435,7 +443,7 @@ METRICS = (
         LOW,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "metrics.sample.window.ms",
         LONG,
         "30000",
@@ -444,7 +452,7 @@ METRICS = (
         LOW,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "metrics.recording.level",
         STRING,
         "INFO",
@@ -452,7 +460,7 @@ METRICS = (
         importance=LOW,
         no_effect=_PROMETHEUS,
     ),
-    Setting(
+    ConfigKey(
         "telemetry.max.bytes",
         INT,
         "1048576",
@@ -461,7 +469,7 @@ METRICS = (
         LOW,
         no_effect="Clients are not asked for telemetry.",
     ),
-    Setting(
+    ConfigKey(
         "config.providers",
         LIST,
         "",

@@ -1,7 +1,7 @@
 """Broker settings about logs: where they lie, and the defaults of all topics."""
 
 from millstream.settings._topic import COMPRESSION, GZIP_LEVEL, LZ4_LEVEL, TIMESTAMP_TYPE, ZSTD_LEVEL
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     CLUSTER_WIDE,
     DOUBLE,
@@ -13,12 +13,12 @@ from millstream.settings.setting import (
     MAX_LONG,
     MEDIUM,
     STRING,
-    Setting,
+    ConfigKey,
 )
 from millstream.settings.values import Items, NotZero, Range
 
 FOLDERS = (
-    Setting(
+    ConfigKey(
         "log.dir",
         LIST,
         "millstream-data",
@@ -26,25 +26,27 @@ FOLDERS = (
         Items(may_be_empty=False),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.dirs",
         LIST,
         None,
-        "The data folders, comma separated. New partitions go to the folder with the fewest. One broker at a time may "
-        "use a folder. Without this setting log.dir counts.",
+        "The data folders, comma separated. New partitions go to the folder with the fewest. One broker at "
+        "a time may use a folder. Without this setting log.dir counts.",
         Items(may_be_empty=False, may_repeat=True),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.dir.failure.timeout.ms",
         LONG,
         "30000",
         "How long a broker waits to tell the controller of a failed folder before it stops.",
         Range(1),
         LOW,
-        no_effect="A disk error fails the write it hits and is reported; there is no separate failure protocol.",
+        no_effect=(
+            "A disk error fails the write it hits and is reported; there is no separate failure protocol."
+        ),
     ),
-    Setting(
+    ConfigKey(
         "num.recovery.threads.per.data.dir",
         INT,
         "2",
@@ -53,15 +55,16 @@ FOLDERS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.flush.offset.checkpoint.interval.ms",
         INT,
         "60000",
-        "How often the recovery point of each log is written down: the offset below which a restart need not check.",
+        "How often the recovery point of each log is written down: the offset below which a restart need "
+        "not check.",
         Range(0),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.flush.start.offset.checkpoint.interval.ms",
         INT,
         "60000",
@@ -69,7 +72,7 @@ FOLDERS = (
         Range(0),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.flush.scheduler.interval.ms",
         LONG,
         MAX_LONG,
@@ -78,14 +81,14 @@ FOLDERS = (
         None,
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.retention.check.interval.ms",
         LONG,
         "300000",
         "How often to look for segments that retention may drop.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "log.initial.task.delay.ms",
         LONG,
         "30000",
@@ -98,7 +101,7 @@ FOLDERS = (
 
 
 TOPIC_DEFAULTS = (
-    Setting(
+    ConfigKey(
         "compression.type",
         STRING,
         "producer",
@@ -107,7 +110,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "compression.gzip.level",
         INT,
         "-1",
@@ -116,7 +119,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "compression.lz4.level",
         INT,
         "9",
@@ -125,7 +128,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "compression.zstd.level",
         INT,
         "3",
@@ -134,7 +137,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleanup.policy",
         LIST,
         "delete",
@@ -143,7 +146,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.flush.interval.messages",
         LONG,
         MAX_LONG,
@@ -152,7 +155,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.flush.interval.ms",
         LONG,
         None,
@@ -162,7 +165,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.index.interval.bytes",
         INT,
         "4096",
@@ -171,7 +174,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.index.size.max.bytes",
         INT,
         "10485760",
@@ -180,7 +183,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.message.timestamp.after.max.ms",
         LONG,
         "3600000",
@@ -189,7 +192,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.message.timestamp.before.max.ms",
         LONG,
         MAX_LONG,
@@ -198,7 +201,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.message.timestamp.type",
         STRING,
         "CreateTime",
@@ -207,7 +210,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.preallocate",
         BOOLEAN,
         "false",
@@ -216,7 +219,7 @@ TOPIC_DEFAULTS = (
         MEDIUM,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.retention.bytes",
         LONG,
         "-1",
@@ -225,15 +228,16 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.retention.hours",
         INT,
         "168",
-        "Default of retention.ms, in hours; counts when neither log.retention.ms nor log.retention.minutes is set.",
+        "Default of retention.ms, in hours; counts when neither log.retention.ms nor log.retention.minutes "
+        "is set.",
         NotZero(),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.retention.minutes",
         INT,
         None,
@@ -241,7 +245,7 @@ TOPIC_DEFAULTS = (
         NotZero(),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.retention.ms",
         LONG,
         None,
@@ -251,7 +255,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.roll.hours",
         INT,
         "168",
@@ -259,7 +263,7 @@ TOPIC_DEFAULTS = (
         Range(1),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.roll.ms",
         LONG,
         None,
@@ -268,7 +272,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.roll.jitter.hours",
         INT,
         "0",
@@ -276,7 +280,7 @@ TOPIC_DEFAULTS = (
         Range(0),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "log.roll.jitter.ms",
         LONG,
         None,
@@ -285,7 +289,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.segment.bytes",
         INT,
         "1073741824",
@@ -294,7 +298,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.segment.delete.delay.ms",
         LONG,
         "60000",
@@ -303,7 +307,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "message.max.bytes",
         INT,
         "1048588",
@@ -312,7 +316,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "min.insync.replicas",
         INT,
         "1",
@@ -321,7 +325,7 @@ TOPIC_DEFAULTS = (
         HIGH,
         CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "unclean.leader.election.enable",
         BOOLEAN,
         "false",
@@ -334,14 +338,14 @@ TOPIC_DEFAULTS = (
 
 
 CLEANER = (
-    Setting(
+    ConfigKey(
         "log.cleaner.enable",
         BOOLEAN,
         "true",
-        "Whether compaction runs at all. Without it topics with cleanup.policy=compact, __consumer_offsets among "
-        "them, grow forever.",
+        "Whether compaction runs at all. Without it topics with cleanup.policy=compact, __consumer_offsets "
+        "among them, grow forever.",
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.threads",
         INT,
         "1",
@@ -349,22 +353,22 @@ CLEANER = (
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
         "1.7976931348623157E308",
         "Compaction reads and writes together at most this many bytes a second.",
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.dedupe.buffer.size",
         LONG,
         "134217728",
-        "Memory for the map from key to last offset while compacting, over all cleaners. A log with more keys is "
-        "compacted in several rounds.",
+        "Memory for the map from key to last offset while compacting, over all cleaners. A log with more "
+        "keys is compacted in several rounds.",
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.io.buffer.size",
         INT,
         "524288",
@@ -372,14 +376,14 @@ CLEANER = (
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.io.buffer.load.factor",
         DOUBLE,
         "0.9",
         "How full the map from key to offset may get.",
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.backoff.ms",
         LONG,
         "15000",
@@ -387,7 +391,7 @@ CLEANER = (
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.min.cleanable.ratio",
         DOUBLE,
         "0.5",
@@ -395,7 +399,7 @@ CLEANER = (
         Range(0, 1),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.delete.retention.ms",
         LONG,
         "86400000",
@@ -403,7 +407,7 @@ CLEANER = (
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.min.compaction.lag.ms",
         LONG,
         "0",
@@ -411,7 +415,7 @@ CLEANER = (
         Range(0),
         mode=CLUSTER_WIDE,
     ),
-    Setting(
+    ConfigKey(
         "log.cleaner.max.compaction.lag.ms",
         LONG,
         MAX_LONG,

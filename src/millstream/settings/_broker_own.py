@@ -1,16 +1,16 @@
 """Settings that Kafka does not have. All begin with `millstream.`."""
 
-from millstream.settings.setting import HIGH, INT, LONG, LOW, STRING, Setting
+from millstream.settings.config_key import HIGH, INT, LONG, LOW, STRING, ConfigKey
 from millstream.settings.values import OneOf, Range
 
 OWN = (
-    Setting(
+    ConfigKey(
         "millstream.metrics.listener",
         STRING,
         "",
         "host:port that serves /metrics (Prometheus) and /health, for example 127.0.0.1:9404. Empty: off.",
     ),
-    Setting(
+    ConfigKey(
         "millstream.log.format",
         STRING,
         "text",
@@ -18,16 +18,16 @@ OWN = (
         OneOf(("text", "json")),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "millstream.log.level",
         STRING,
         "info",
-        "The least important messages that are written. For one part of the broker, and while it runs: `millstream configs "
-        "--alter --entity-type broker-loggers`.",
+        "The least important messages that are written. For one part of the broker, and while it runs: "
+        "`millstream configs --alter --entity-type broker-loggers`.",
         OneOf(("debug", "info", "warning", "error")),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "millstream.loop.slow.callback.ms",
         INT,
         "0",
@@ -35,34 +35,36 @@ OWN = (
         Range(0),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "millstream.broker.memory.budget.bytes",
         LONG,
         "268435456",
-        "Memory for requests that are still arriving and answers that are still leaving, over all connections. At the "
-        "limit the broker reads no further until some of it is free.",
+        "Memory for requests that are still arriving and answers that are still leaving, over all "
+        "connections. At the limit the broker reads no further until some of it is free.",
         Range(1048576),
         HIGH,
     ),
-    Setting(
+    ConfigKey(
         "millstream.max.parked.fetches",
         INT,
         "100000",
-        "How many fetches may wait for data at once; beyond that a fetch is answered at once with what there is.",
+        "How many fetches may wait for data at once; beyond that a fetch is answered at once with what "
+        "there is.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "millstream.max.partitions",
         INT,
         "200000",
         "How many partitions the cluster may have; creating more is refused.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "millstream.max.open.files",
         INT,
         "0",
-        "How many segment files are held open at once. 0: most of what the operating system allows the process.",
+        "How many segment files are held open at once. 0: most of what the operating system allows the "
+        "process.",
         Range(0),
     ),
 )

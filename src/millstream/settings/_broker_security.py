@@ -1,10 +1,10 @@
 """Broker settings about security: TLS, SASL, delegation tokens, who may do what.
 
-Most of them may carry a listener's prefix, `listener.name.<listener>.`, and then count for that listener only; SASL
-settings also a mechanism's, `listener.name.<listener>.<mechanism>.`.
+Most of them may carry a listener's prefix, `listener.name.<listener>.`, and then count for that listener
+only; SASL settings also a mechanism's, `listener.name.<listener>.<mechanism>.`.
 """
 
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     CLASS,
     DOUBLE,
@@ -18,7 +18,7 @@ from millstream.settings.setting import (
     PER_BROKER,
     SHORT,
     STRING,
-    Setting,
+    ConfigKey,
 )
 from millstream.settings.values import Items, OneOf, Range
 
@@ -27,7 +27,7 @@ _PYTHON_TLS = "Belongs to Java's TLS library; Python's decides this itself."
 _NO_CLIENT_OAUTH = "The broker does not fetch tokens for itself."
 
 TLS = (
-    Setting(
+    ConfigKey(
         "ssl.keystore.location",
         STRING,
         None,
@@ -36,7 +36,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.keystore.type",
         STRING,
         "JKS",
@@ -45,11 +45,11 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting("ssl.keystore.password", PASSWORD, None, "Password of that file.", None, MEDIUM, PER_BROKER),
-    Setting(
+    ConfigKey("ssl.keystore.password", PASSWORD, None, "Password of that file.", None, MEDIUM, PER_BROKER),
+    ConfigKey(
         "ssl.key.password", PASSWORD, None, "Password of the private key in it.", None, MEDIUM, PER_BROKER
     ),
-    Setting(
+    ConfigKey(
         "ssl.keystore.key",
         PASSWORD,
         None,
@@ -58,7 +58,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.keystore.certificate.chain",
         PASSWORD,
         None,
@@ -67,7 +67,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.truststore.location",
         STRING,
         None,
@@ -76,7 +76,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.truststore.type",
         STRING,
         "JKS",
@@ -85,8 +85,8 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting("ssl.truststore.password", PASSWORD, None, "Password of that file.", None, MEDIUM, PER_BROKER),
-    Setting(
+    ConfigKey("ssl.truststore.password", PASSWORD, None, "Password of that file.", None, MEDIUM, PER_BROKER),
+    ConfigKey(
         "ssl.truststore.certificates",
         PASSWORD,
         None,
@@ -95,7 +95,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.client.auth",
         STRING,
         "none",
@@ -104,7 +104,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.enabled.protocols",
         LIST,
         "TLSv1.2,TLSv1.3",
@@ -113,7 +113,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.protocol",
         STRING,
         "TLSv1.3",
@@ -122,7 +122,7 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.cipher.suites",
         LIST,
         "",
@@ -131,37 +131,38 @@ TLS = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.endpoint.identification.algorithm",
         STRING,
         "https",
-        "How a server's certificate is compared with its name on connections between brokers; empty switches it off.",
+        "How a server's certificate is compared with its name on connections between brokers; empty "
+        "switches it off.",
         None,
         LOW,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "ssl.principal.mapping.rules",
         STRING,
         "DEFAULT",
         "Rules that turn a certificate's distinguished name into a user name; the first that matches counts.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "ssl.allow.dn.changes",
         BOOLEAN,
         "false",
         "Whether a new keystore at run time may have another distinguished name.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "ssl.allow.san.changes",
         BOOLEAN,
         "false",
         "Whether a new keystore at run time may lack some of the old alternative names.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "ssl.provider",
         STRING,
         None,
@@ -171,7 +172,7 @@ TLS = (
         PER_BROKER,
         no_effect=_PYTHON_TLS,
     ),
-    Setting(
+    ConfigKey(
         "ssl.keymanager.algorithm",
         STRING,
         "SunX509",
@@ -181,7 +182,7 @@ TLS = (
         PER_BROKER,
         no_effect=_PYTHON_TLS,
     ),
-    Setting(
+    ConfigKey(
         "ssl.trustmanager.algorithm",
         STRING,
         "PKIX",
@@ -191,7 +192,7 @@ TLS = (
         PER_BROKER,
         no_effect=_PYTHON_TLS,
     ),
-    Setting(
+    ConfigKey(
         "ssl.secure.random.implementation",
         STRING,
         None,
@@ -201,7 +202,7 @@ TLS = (
         PER_BROKER,
         no_effect=_PYTHON_TLS,
     ),
-    Setting(
+    ConfigKey(
         "ssl.engine.factory.class",
         CLASS,
         None,
@@ -211,7 +212,7 @@ TLS = (
         PER_BROKER,
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "security.providers",
         STRING,
         None,
@@ -222,7 +223,7 @@ TLS = (
 )
 
 SASL = (
-    Setting(
+    ConfigKey(
         "sasl.enabled.mechanisms",
         LIST,
         "GSSAPI",
@@ -231,17 +232,17 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.jaas.config",
         PASSWORD,
         None,
-        "Users, passwords and options of a mechanism, in Java's JAAS notation. Carries a listener's and a mechanism's "
-        "prefix: listener.name.sasl_ssl.plain.sasl.jaas.config.",
+        "Users, passwords and options of a mechanism, in Java's JAAS notation. Carries a listener's and a "
+        "mechanism's prefix: listener.name.sasl_ssl.plain.sasl.jaas.config.",
         None,
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.mechanism.inter.broker.protocol",
         STRING,
         "GSSAPI",
@@ -250,7 +251,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.mechanism.controller.protocol",
         STRING,
         "GSSAPI",
@@ -258,13 +259,13 @@ SASL = (
         importance=HIGH,
         no_effect="Brokers reach the controller over the listener between brokers.",
     ),
-    Setting(
+    ConfigKey(
         "sasl.server.max.receive.size",
         INT,
         "524288",
         "The largest SASL message before a client has authenticated.",
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.service.name",
         STRING,
         None,
@@ -273,7 +274,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.principal.to.local.rules",
         LIST,
         "DEFAULT",
@@ -282,7 +283,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.kinit.cmd",
         STRING,
         "/usr/bin/kinit",
@@ -291,7 +292,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.min.time.before.relogin",
         LONG,
         "60000",
@@ -300,7 +301,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.ticket.renew.jitter",
         DOUBLE,
         "0.05",
@@ -309,7 +310,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.kerberos.ticket.renew.window.factor",
         DOUBLE,
         "0.8",
@@ -318,7 +319,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.login.refresh.window.factor",
         DOUBLE,
         "0.8",
@@ -327,7 +328,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.login.refresh.window.jitter",
         DOUBLE,
         "0.05",
@@ -336,7 +337,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.login.refresh.min.period.seconds",
         SHORT,
         "60",
@@ -345,7 +346,7 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.login.refresh.buffer.seconds",
         SHORT,
         "300",
@@ -354,28 +355,30 @@ SASL = (
         MEDIUM,
         PER_BROKER,
     ),
-    Setting(
+    ConfigKey(
         "sasl.login.connect.timeout.ms", INT, None, "Connect timeout to the token server.", importance=LOW
     ),
-    Setting("sasl.login.read.timeout.ms", INT, None, "Read timeout from the token server.", importance=LOW),
-    Setting("sasl.login.retry.backoff.ms", LONG, "100", "First pause between tries at it.", importance=LOW),
-    Setting("sasl.login.retry.backoff.max.ms", LONG, "10000", "Longest pause between tries.", importance=LOW),
-    Setting("sasl.login.class", CLASS, None, "A Java class that logs in.", no_effect=_NO_JAVA),
-    Setting(
+    ConfigKey("sasl.login.read.timeout.ms", INT, None, "Read timeout from the token server.", importance=LOW),
+    ConfigKey("sasl.login.retry.backoff.ms", LONG, "100", "First pause between tries at it.", importance=LOW),
+    ConfigKey(
+        "sasl.login.retry.backoff.max.ms", LONG, "10000", "Longest pause between tries.", importance=LOW
+    ),
+    ConfigKey("sasl.login.class", CLASS, None, "A Java class that logs in.", no_effect=_NO_JAVA),
+    ConfigKey(
         "sasl.login.callback.handler.class",
         CLASS,
         None,
         "A Java class that answers questions of a login.",
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "sasl.client.callback.handler.class",
         CLASS,
         None,
         "A Java class that answers questions of a SASL client.",
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
@@ -385,31 +388,31 @@ SASL = (
 )
 
 OAUTH = (
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url", STRING, None, "Where the keys that sign tokens are published."
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         LONG,
         "3600000",
         "How long these keys are kept before they are read again.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         LONG,
         "100",
         "First pause between tries at reading them.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         LONG,
         "10000",
         "Longest pause between tries.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.expected.audience",
         LIST,
         "",
@@ -417,60 +420,60 @@ OAUTH = (
         Items(),
         LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.expected.issuer", STRING, None, "The issuer a token must name.", importance=LOW
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.clock.skew.seconds",
         INT,
         "30",
         "How far the clocks of token server and broker may differ.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.scope.claim.name",
         STRING,
         "scope",
         "The claim of a token that lists its scopes.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.sub.claim.name",
         STRING,
         "sub",
         "The claim of a token that names the user.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.token.endpoint.url",
         STRING,
         None,
         "Where tokens are issued.",
         no_effect=_NO_CLIENT_OAUTH,
     ),
-    Setting("sasl.oauthbearer.scope", STRING, None, "The scope to ask for.", no_effect=_NO_CLIENT_OAUTH),
-    Setting(
+    ConfigKey("sasl.oauthbearer.scope", STRING, None, "The scope to ask for.", no_effect=_NO_CLIENT_OAUTH),
+    ConfigKey(
         "sasl.oauthbearer.client.credentials.client.id",
         STRING,
         None,
         "The client to ask as.",
         no_effect=_NO_CLIENT_OAUTH,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.client.credentials.client.secret",
         PASSWORD,
         None,
         "Its secret.",
         no_effect=_NO_CLIENT_OAUTH,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwt.validator.class",
         CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         "A Java class that checks tokens.",
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "sasl.oauthbearer.jwt.retriever.class",
         CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
@@ -480,28 +483,29 @@ OAUTH = (
 )
 
 RIGHTS = (
-    Setting(
+    ConfigKey(
         "authorizer.class.name",
         STRING,
         "",
-        "Empty: everybody may do everything. Kafka's StandardAuthorizer, by name: access control lists count.",
+        "Empty: everybody may do everything. Kafka's StandardAuthorizer, by name: access control lists "
+        "count.",
         importance=LOW,
     ),
-    Setting(
+    ConfigKey(
         "super.users",
         STRING,
         "",
         "Principals that may do everything, separated by semicolons: User:admin;User:CN=ops.",
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "allow.everyone.if.no.acl.found",
         BOOLEAN,
         "false",
         "Whether a resource without any access control list is open to everybody.",
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "principal.builder.class",
         CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -511,27 +515,27 @@ RIGHTS = (
         PER_BROKER,
         no_effect=_NO_JAVA,
     ),
-    Setting(
+    ConfigKey(
         "delegation.token.secret.key",
         PASSWORD,
         None,
         "The secret that signs delegation tokens, the same on all brokers. Without it there are none.",
     ),
-    Setting(
+    ConfigKey(
         "delegation.token.expiry.time.ms",
         LONG,
         "86400000",
         "How long a token is good for before it must be renewed.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "delegation.token.max.lifetime.ms",
         LONG,
         "604800000",
         "How long a token can be renewed.",
         Range(1),
     ),
-    Setting(
+    ConfigKey(
         "delegation.token.expiry.check.interval.ms",
         LONG,
         "3600000",

@@ -1,10 +1,11 @@
 """The settings of a topic.
 
-All of Kafka 4.2 except those of tiered storage (`remote.storage.enable`, `remote.log.*`, `local.retention.*`), which
-Millstream does not have: a topic created with one of them is refused, as an unknown name is.
+All of Kafka 4.2 except those of tiered storage (`remote.storage.enable`, `remote.log.*`,
+`local.retention.*`), which Millstream does not have: a topic created with one of them is refused, as an
+unknown name is.
 """
 
-from millstream.settings.setting import (
+from millstream.settings.config_key import (
     BOOLEAN,
     DOUBLE,
     INT,
@@ -12,7 +13,7 @@ from millstream.settings.setting import (
     LONG,
     MAX_LONG,
     STRING,
-    Setting,
+    ConfigKey,
     Synonym,
 )
 from millstream.settings.values import Items, OneOf, Range, ThrottledReplicas
@@ -34,103 +35,106 @@ def _from(*names: str) -> tuple[Synonym, ...]:
 
 
 TOPIC_SETTINGS = (
-    Setting(
+    ConfigKey(
         "cleanup.policy",
         LIST,
         "delete",
-        "What happens to old segments. delete drops whole segments by age and size; compact keeps the last record of "
-        "every key; both together compact and also drop what is too old; an empty list keeps everything.",
+        "What happens to old segments. delete drops whole segments by age and size; compact keeps the last "
+        "record of every key; both together compact and also drop what is too old; an empty list keeps "
+        "everything.",
         CLEANUP_POLICY,
         synonyms=_from("log.cleanup.policy"),
     ),
-    Setting(
+    ConfigKey(
         "compression.gzip.level",
         INT,
         "-1",
-        "How hard gzip works when the broker compresses: 1 is fast, 9 is small, -1 leaves it to the library. Only for "
-        "compression.type=gzip.",
+        "How hard gzip works when the broker compresses: 1 is fast, 9 is small, -1 leaves it to the "
+        "library. Only for compression.type=gzip.",
         GZIP_LEVEL,
         synonyms=_from("compression.gzip.level"),
     ),
-    Setting(
+    ConfigKey(
         "compression.lz4.level",
         INT,
         "9",
-        "How hard lz4 works when the broker compresses; higher is smaller and slower. Only for compression.type=lz4.",
+        "How hard lz4 works when the broker compresses; higher is smaller and slower. Only for "
+        "compression.type=lz4.",
         LZ4_LEVEL,
         synonyms=_from("compression.lz4.level"),
     ),
-    Setting(
+    ConfigKey(
         "compression.type",
         STRING,
         "producer",
-        "How batches are stored. producer keeps them exactly as they came, which costs the broker nothing; any other "
-        "choice makes it unpack and pack again every batch that differs.",
+        "How batches are stored. producer keeps them exactly as they came, which costs the broker nothing; "
+        "any other choice makes it unpack and pack again every batch that differs.",
         COMPRESSION,
         synonyms=_from("compression.type"),
     ),
-    Setting(
+    ConfigKey(
         "compression.zstd.level",
         INT,
         "3",
-        "How hard zstd works when the broker compresses; higher is smaller and slower, negative is fastest. Only for "
-        "compression.type=zstd.",
+        "How hard zstd works when the broker compresses; higher is smaller and slower, negative is fastest. "
+        "Only for compression.type=zstd.",
         ZSTD_LEVEL,
         synonyms=_from("compression.zstd.level"),
     ),
-    Setting(
+    ConfigKey(
         "delete.retention.ms",
         LONG,
         "86400000",
-        "How long compaction keeps a tombstone (a record without value), so that a consumer that started earlier "
-        "still learns of the deletion.",
+        "How long compaction keeps a tombstone (a record without value), so that a consumer that started "
+        "earlier still learns of the deletion.",
         Range(0),
         synonyms=_from("log.cleaner.delete.retention.ms"),
     ),
-    Setting(
+    ConfigKey(
         "file.delete.delay.ms",
         LONG,
         "60000",
-        "How long the files of a dropped segment stay on disk under the suffix .deleted before they are removed.",
+        "How long the files of a dropped segment stay on disk under the suffix .deleted before they are "
+        "removed.",
         Range(0),
         synonyms=_from("log.segment.delete.delay.ms"),
     ),
-    Setting(
+    ConfigKey(
         "flush.messages",
         LONG,
         MAX_LONG,
-        "Force the log to disk after this many records; 1 does so for each produce request. By default only the "
-        "operating system decides, and replication protects the data.",
+        "Force the log to disk after this many records; 1 does so for each produce request. By default only "
+        "the operating system decides, and replication protects the data.",
         Range(1),
         synonyms=_from("log.flush.interval.messages"),
     ),
-    Setting(
+    ConfigKey(
         "flush.ms",
         LONG,
         MAX_LONG,
-        "Force the log to disk when its oldest unforced record is this old. By default only the operating system "
-        "decides.",
+        "Force the log to disk when its oldest unforced record is this old. By default only the operating "
+        "system decides.",
         Range(0),
         synonyms=_from("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ),
-    Setting(
+    ConfigKey(
         "follower.replication.throttled.replicas",
         LIST,
         "",
-        "Replicas whose catching up is slowed to follower.replication.throttled.rate, on the side that receives; "
-        "pairs of partition and broker, or * for all of the topic.",
+        "Replicas whose catching up is slowed to follower.replication.throttled.rate, on the side that "
+        "receives; pairs of partition and broker, or * for all of the topic.",
         ThrottledReplicas(),
     ),
-    Setting(
+    ConfigKey(
         "index.interval.bytes",
         INT,
         "4096",
-        "One entry in the offset index for about this many bytes of log. Smaller means a bigger index and a shorter "
-        "walk after a seek.",
+        "One entry in the offset index for about this many bytes of log. Smaller means a bigger index and a "
+        "shorter walk after a seek.",
         Range(0),
         synonyms=_from("log.index.interval.bytes"),
     ),
-    Setting(
+    ConfigKey(
         "internal.segment.bytes",
         INT,
         None,
@@ -138,24 +142,24 @@ TOPIC_SETTINGS = (
         Range(1),
         hidden=True,
     ),
-    Setting(
+    ConfigKey(
         "leader.replication.throttled.replicas",
         LIST,
         "",
-        "Replicas whose catching up is slowed to leader.replication.throttled.rate, on the side that sends; pairs of "
-        "partition and broker, or * for all of the topic.",
+        "Replicas whose catching up is slowed to leader.replication.throttled.rate, on the side that sends; "
+        "pairs of partition and broker, or * for all of the topic.",
         ThrottledReplicas(),
     ),
-    Setting(
+    ConfigKey(
         "max.compaction.lag.ms",
         LONG,
         MAX_LONG,
-        "A record of a compacted topic that has waited this long makes its log due for compaction, however clean the "
-        "log is otherwise.",
+        "A record of a compacted topic that has waited this long makes its log due for compaction, however "
+        "clean the log is otherwise.",
         Range(1),
         synonyms=_from("log.cleaner.max.compaction.lag.ms"),
     ),
-    Setting(
+    ConfigKey(
         "max.message.bytes",
         INT,
         "1048588",
@@ -164,7 +168,7 @@ TOPIC_SETTINGS = (
         Range(0),
         synonyms=_from("message.max.bytes"),
     ),
-    Setting(
+    ConfigKey(
         "message.timestamp.after.max.ms",
         LONG,
         "3600000",
@@ -173,33 +177,34 @@ TOPIC_SETTINGS = (
         Range(0),
         synonyms=_from("log.message.timestamp.after.max.ms"),
     ),
-    Setting(
+    ConfigKey(
         "message.timestamp.before.max.ms",
         LONG,
         MAX_LONG,
-        "How far a record's timestamp may lie behind the broker's clock. Older is refused with INVALID_TIMESTAMP. Not "
-        "checked with LogAppendTime.",
+        "How far a record's timestamp may lie behind the broker's clock. Older is refused with "
+        "INVALID_TIMESTAMP. Not checked with LogAppendTime.",
         Range(0),
         synonyms=_from("log.message.timestamp.before.max.ms"),
     ),
-    Setting(
+    ConfigKey(
         "message.timestamp.type",
         STRING,
         "CreateTime",
-        "Whose clock stamps a record: the producer's (CreateTime) or the broker's on arrival (LogAppendTime).",
+        "Whose clock stamps a record: the producer's (CreateTime) or the broker's on arrival "
+        "(LogAppendTime).",
         TIMESTAMP_TYPE,
         synonyms=_from("log.message.timestamp.type"),
     ),
-    Setting(
+    ConfigKey(
         "min.cleanable.dirty.ratio",
         DOUBLE,
         "0.5",
-        "Compact a log when at least this share of it has not been compacted yet. Lower wastes less disk and works "
-        "more often.",
+        "Compact a log when at least this share of it has not been compacted yet. Lower wastes less disk "
+        "and works more often.",
         Range(0, 1),
         synonyms=_from("log.cleaner.min.cleanable.ratio"),
     ),
-    Setting(
+    ConfigKey(
         "min.compaction.lag.ms",
         LONG,
         "0",
@@ -207,36 +212,36 @@ TOPIC_SETTINGS = (
         Range(0),
         synonyms=_from("log.cleaner.min.compaction.lag.ms"),
     ),
-    Setting(
+    ConfigKey(
         "min.insync.replicas",
         INT,
         "1",
-        "With acks=all, how many replicas must be in sync for a write to be accepted; with fewer it fails with "
-        "NOT_ENOUGH_REPLICAS. Never more than the topic has replicas.",
+        "With acks=all, how many replicas must be in sync for a write to be accepted; with fewer it fails "
+        "with NOT_ENOUGH_REPLICAS. Never more than the topic has replicas.",
         Range(1),
         synonyms=_from("min.insync.replicas"),
     ),
-    Setting(
+    ConfigKey(
         "preallocate",
         BOOLEAN,
         "false",
         "Reserve the disk space of a new segment at once instead of letting the file grow.",
         synonyms=_from("log.preallocate"),
     ),
-    Setting(
+    ConfigKey(
         "retention.bytes",
         LONG,
         "-1",
-        "How much of each partition is kept: oldest segments are dropped while the rest is still this big. -1 sets no "
-        "limit. Applies where cleanup.policy has delete.",
+        "How much of each partition is kept: oldest segments are dropped while the rest is still this big. "
+        "-1 sets no limit. Applies where cleanup.policy has delete.",
         synonyms=_from("log.retention.bytes"),
     ),
-    Setting(
+    ConfigKey(
         "retention.ms",
         LONG,
         "604800000",
-        "How long a record is kept: a segment is dropped when its newest record is older. -1 sets no limit. Applies "
-        "where cleanup.policy has delete.",
+        "How long a record is kept: a segment is dropped when its newest record is older. -1 sets no limit. "
+        "Applies where cleanup.policy has delete.",
         Range(-1),
         synonyms=(
             Synonym("log.retention.ms"),
@@ -244,45 +249,48 @@ TOPIC_SETTINGS = (
             Synonym("log.retention.hours", _HOUR),
         ),
     ),
-    Setting(
+    ConfigKey(
         "segment.bytes",
         INT,
         "1073741824",
-        "The size at which a new segment file begins. Retention and compaction work on whole, closed segments.",
+        "The size at which a new segment file begins. Retention and compaction work on whole, closed "
+        "segments.",
         Range(1048576),
         synonyms=_from("log.segment.bytes"),
     ),
-    Setting(
+    ConfigKey(
         "segment.index.bytes",
         INT,
         "10485760",
-        "The size that the offset index of a segment may reach; a full index also begins a new segment. Index files "
-        "are not reserved in advance.",
+        "The size that the offset index of a segment may reach; a full index also begins a new segment. "
+        "Index files are not reserved in advance.",
         Range(4),
         synonyms=_from("log.index.size.max.bytes"),
     ),
-    Setting(
+    ConfigKey(
         "segment.jitter.ms",
         LONG,
         "0",
-        "A random time up to this is taken off segment.ms, so that many partitions do not roll at the same moment.",
+        "A random time up to this is taken off segment.ms, so that many partitions do not roll at the same "
+        "moment.",
         Range(0),
         synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR)),
     ),
-    Setting(
+    ConfigKey(
         "segment.ms",
         LONG,
         "604800000",
-        "The age at which a new segment begins even if the current one is small, so that retention can drop it.",
+        "The age at which a new segment begins even if the current one is small, so that retention can drop "
+        "it.",
         Range(1),
         synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR)),
     ),
-    Setting(
+    ConfigKey(
         "unclean.leader.election.enable",
         BOOLEAN,
         "false",
-        "Whether a replica that is not in sync may become leader when no other is left. True prefers to be available "
-        "and can lose acknowledged records.",
+        "Whether a replica that is not in sync may become leader when no other is left. True prefers to be "
+        "available and can lose acknowledged records.",
         synonyms=_from("unclean.leader.election.enable"),
     ),
 )

@@ -1,13 +1,13 @@
-"""Where the broker listens, and what it tells clients about that.
+"""Where the broker listens, and which addresses it advertises.
 
 `listeners` is a list of NAME://host:port. A name is a security protocol, or any word that
-`listener.security.protocol.map` maps to one; case does not matter. The broker binds these and tells clients the
-addresses in `advertised.listeners`, or the same ones where that is not set. A client that came in through one listener
-is told the addresses of that listener only, so each address must be reachable from where its clients are: every
-interface (0.0.0.0, or an empty host) can be bound but not advertised.
+`listener.security.protocol.map` maps to one; case does not matter. The broker binds these and advertises the
+addresses in `advertised.listeners`, or the same ones where that is not set. A client that came in through one
+listener gets the addresses of that listener only, so each address must be reachable from where its clients
+are: every interface (0.0.0.0, or an empty host) can be bound but not advertised.
 
-Listeners that belong to Kafka's controller (`controller.listener.names`) are left out, so that a file written for a
-KRaft node works.
+Listeners that belong to Kafka's controller (`controller.listener.names`) are left out, so that a file written
+for a KRaft node works.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Listeners(NamedTuple):
     inter_broker: str  # name of the listener that other brokers use
 
     def advertised_on(self, ports: Mapping[str, int]) -> dict[str, Listener]:
-        """What clients are told, by listener name, once the ports that were really bound are known."""
+        """The advertised listeners by name, once the ports that were really bound are known."""
         return {
             each.name: each if each.port else each._replace(port=ports[each.name]) for each in self.advertised
         }
@@ -62,7 +62,8 @@ def parse_listeners(settings: BrokerSettings) -> Listeners:
             raise InvalidSetting(
                 "advertised.listeners",
                 str(each),
-                f"Clients cannot connect to {each.host or 'an empty address'}; name an address that they can reach",
+                f"Clients cannot connect to {each.host or 'an empty address'}; "
+                "name an address that they can reach",
             )
     return Listeners(bound, advertised, _inter_broker(settings, advertised))
 
@@ -73,7 +74,7 @@ def protocol_map(text: str) -> dict[str, str]:
     protocols = {protocol: protocol for protocol in PROTOCOLS}
     seen = set()
     for pair in split(text):
-        name, colon, protocol = (part.strip().upper() for part in pair.rpartition(":"))
+        name, colon, protocol = (item.strip().upper() for item in pair.rpartition(":"))
         if not colon or not name:
             raise InvalidSetting(setting, pair, "Expected NAME:PROTOCOL")
         if protocol not in PROTOCOLS:
@@ -106,8 +107,12 @@ def _parse(
         if name in left_out:
             continue
         if name not in protocols:
-            reason = f"No security protocol for listener {name}; add {name}:PROTOCOL to listener.security.protocol.map"
-            raise InvalidSetting(setting, text, reason)
+            raise InvalidSetting(
+                setting,
+                text,
+                f"No security protocol for listener {name}; "
+                f"add {name}:PROTOCOL to listener.security.protocol.map",
+            )
         if name in found:
             raise InvalidSetting(
                 setting, ",".join(texts), f"Each listener must have a different name; {name} has not"
@@ -127,7 +132,8 @@ def _port(setting: str, text: str, port: str) -> int:
 
 
 def _refuse_same_port(bound: tuple[Listener, ...]) -> None:
-    """One port for two listeners only where one is IPv4 and the other IPv6; port 0 is a different one each time."""
+    """One port for two listeners only where one is IPv4 and the other IPv6; port 0 is a different one each
+    time."""
     seen: dict[tuple[int, bool], Listener] = {}
     for each in bound:
         if not each.port:
@@ -140,8 +146,12 @@ def _refuse_same_port(bound: tuple[Listener, ...]) -> None:
             other = seen.setdefault((each.port, family), each)
             if other is not each:
                 text = ",".join(str(listener) for listener in bound)
-                reason = f"Each listener must have a different port; {other.name} and {each.name} share {each.port}"
-                raise InvalidSetting("listeners", text, reason)
+                raise InvalidSetting(
+                    "listeners",
+                    text,
+                    "Each listener must have a different port; "
+                    f"{other.name} and {each.name} share {each.port}",
+                )
 
 
 def _refuse_unknown_names(bound: tuple[Listener, ...], advertised: tuple[Listener, ...]) -> None:

@@ -1,7 +1,7 @@
 """The typed settings of one topic, in the shape that the log wants them.
 
-The names of Kafka's topic settings with dots turned into underscores, already parsed and checked.
-The defaults here are those of Apache Kafka 4.2; `settings.resolve` builds instances from the broker's settings
+The names of Kafka's topic settings with dots turned into underscores, already parsed and checked. The
+defaults here are those of Apache Kafka 4.2; `settings.resolve` builds instances from the broker's settings
 and a topic's overrides. Frozen, so that one instance can be shared by every partition of every topic that
 overrides nothing; a changed setting is a new instance.
 """
@@ -41,7 +41,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
 
-    # What may be appended. The compression type is "producer" (keep what came), "uncompressed" or a codec's name.
+    # What may be appended. The compression type is "producer" (keep what came), "uncompressed" or a codec's
+    # name.
     max_message_bytes: int = 1_048_588
     compression_type: str = "producer"
     compression_gzip_level: int = -1

@@ -1,9 +1,9 @@
 """Java's .properties format, in which server.properties is written.
 
-A line is `key=value`; a colon or blanks may stand for the equals sign. Lines that begin with # or ! are comments. A
-backslash at the end joins the next line, whose leading blanks go. A backslash before anything else takes it
-literally, but for t, n, r, f, and u with four hex digits. A key that comes twice has its last value. Blanks after a
-value belong to it; every setting's value is trimmed later anyway.
+A line is `key=value`; a colon or blanks may stand for the equals sign. Lines that begin with # or ! are
+comments. A backslash at the end joins the next line, whose leading blanks go. A backslash before anything
+else takes it literally, but for t, n, r, f, and u with four hex digits. A key that comes twice has its last
+value. Blanks after a value belong to it; every setting's value is trimmed later anyway.
 
 Files are read as UTF-8, or as Latin-1 (Java's rule) where they are not valid UTF-8.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _BLANKS = " \t\f"
-_LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class BadProperties(ValueError):
@@ -98,6 +98,6 @@ def _unescape(text: str, number: int) -> str:
                     raise BadProperties(f"line {number}: \\u needs four hex digits")
                 character = chr(int(digits, 16))
             else:
-                character = _LETTERS.get(character, character)
+                character = _ESCAPES.get(character, character)
         out.append(character)
     return "".join(out)

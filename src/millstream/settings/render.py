@@ -10,41 +10,41 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from millstream.settings.setting import Setting, Synonym
-from millstream.settings.table import DIFFERENT, SECTIONS, TOPIC
+from millstream.settings.config_def import DIFFERENT, SECTIONS, TOPIC
+from millstream.settings.config_key import ConfigKey, Synonym
 from millstream.settings.values import Type
 
 _PROPERTIES_HEAD = """\
 # Settings of a Millstream broker, with their defaults.
 #
-# Names and meanings are Apache Kafka's unless they begin with millstream. To change one, remove the # before it. The
-# format is Java's: key=value, a backslash at the end of a line continues it. Start the broker with
+# Names and meanings are Apache Kafka's unless they begin with millstream. To change one, remove its #.
+# The format is Java's: key=value, a backslash at the end of a line continues it. Start the broker with
 #
 #     millstream broker --config server.properties [--set key=value ...]
 #
-# where --set comes before this file. See docs/reference/settings.md for types, ranges and what can change at run time.
+# where --set wins over this file. Types, ranges and what can change at run time: docs/reference/settings.md
 """
 
 _PAGE_HEAD = """\
 # Settings
 
-<!-- Made from the table in src/millstream/settings by `python -m millstream.settings.render docs/reference`. -->
+<!-- Made from src/millstream/settings by `python -m millstream.settings.render docs/reference`. -->
 
-Names, types and defaults are Apache Kafka's (4.2), so a `server.properties` written for Kafka works. A value comes from
-the first of these places that has it:
+Names, types and defaults are Apache Kafka's (4.2), so a `server.properties` written for Kafka works. The
+first of these that gives a value wins:
 
-1. the topic itself (topic settings only): `millstream topics --create --config`, `millstream configs --entity-type topics`
+1. the topic itself (topic settings only): `millstream topics --create --config`,
+   `millstream configs --entity-type topics`
 2. this broker's dynamic settings: `millstream configs --entity-type brokers --entity-name 1`
 3. the dynamic defaults of all brokers: `millstream configs --entity-type brokers --entity-default`
 4. the broker's command line (`--set key=value`), then its file (`--config server.properties`)
 5. the default
 
-`millstream configs --describe --all` shows which one it was. Every setting here is read, checked and shown; whether the
-part of the system that it belongs to is there yet is told by the feature table in the README. A name that is not here
-is ignored with a message, as in Kafka.
+`millstream configs --describe --all` shows which one it was. Every setting here is read, checked and shown.
+A name that is not here is ignored with a message, as in Kafka.
 
-**Change** says how a broker setting can change: *restart* only, *broker* (while it runs, for one broker) or *cluster*
-(while it runs, for one broker or all). A topic setting can change at any time and counts at once.
+**Change** says how a broker setting can change: *restart* only, *broker* (while it runs, for one broker) or
+*cluster* (while it runs, for one broker or all). A topic setting can change at any time and counts at once.
 
 Most broker settings about connections and security can be given for one listener with the prefix
 `listener.name.<name in lower case>.`; that value then comes before the general one.
@@ -102,25 +102,26 @@ def reference_page() -> str:
     lines += ["- A `min.cleanable.dirty.ratio` that is not a number is refused."]
     lines += ["", "## Not here", ""]
     lines += textwrap.wrap(
-        "Settings of parts that Millstream does not have: tiered storage (`remote.*`, `local.retention.*`), KRaft "
-        "(`controller.quorum.*`, `metadata.*`), share groups (`group.share.*`, `share.*`), the streams group protocol "
-        "(`group.streams.*`). A broker ignores them with a message; a topic with one is refused.",
+        "Settings of parts that Millstream does not have: tiered storage (`remote.*`, `local.retention.*`), "
+        "KRaft (`controller.quorum.*`, `metadata.*`), share groups (`group.share.*`, `share.*`), the "
+        "streams group protocol (`group.streams.*`). A broker ignores them with a message; a topic with one "
+        "is refused.",
         118,
     )
     return "\n".join(lines) + "\n"
 
 
-def _sentence(setting: Setting) -> str:
+def _sentence(setting: ConfigKey) -> str:
     return f"{setting.doc} ({values})" if (values := _values(setting)) else setting.doc
 
 
-def _values(setting: Setting) -> str:
+def _values(setting: ConfigKey) -> str:
     if setting.type is Type.BOOLEAN:
         return "true, false"
     return "" if setting.check is None else str(setting.check)
 
 
-def _columns(setting: Setting) -> tuple[str, str, str, str]:
+def _columns(setting: ConfigKey) -> tuple[str, str, str, str]:
     default = "" if setting.default is None else f"`{setting.default}`" if setting.default else "empty"
     return f"`{setting.name}`", setting.type.name.lower(), default, _values(setting)
 

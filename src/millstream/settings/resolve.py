@@ -1,18 +1,18 @@
 """From settings as people wrote them to the values that count.
 
-A broker setting may be given in four places. The first that has it wins:
+A broker setting may be given at four levels. The first that has it wins:
 
     this broker's dynamic settings     `configs --alter --entity-type brokers --entity-name 1`
     the dynamic default of all brokers `... --entity-default`
     the broker's file and command line (static)
     the table's default
 
-A topic setting may be overridden by the topic; otherwise it comes from its broker synonyms, by the same rule. Some
-topic settings have several synonyms in different units, of which the first that has a value counts.
+A topic setting may be overridden by the topic; otherwise it comes from its broker synonyms, by the same rule.
+Some topic settings have several synonyms in different units, of which the first that has a value counts.
 
-`BrokerSettings` is immutable: a dynamic change makes a new one with `with_dynamic`. What a static file gets wrong is an
-error; what the metadata log holds and this version cannot use is left out and listed in `problems`, because a broker
-that knows better must not refuse to start for it.
+`BrokerSettings` is immutable: a dynamic change makes a new one with `with_dynamic`. What a static file gets
+wrong is an error; what the metadata log holds and this version cannot use is left out and listed in
+`problems`, because a broker must be able to start with a metadata log that a newer version wrote.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from millstream.settings.config_def import BROKER, TOPIC, base_config_key, has_listener_prefix, kafka_only
+from millstream.settings.config_key import ConfigKey, Mode
 from millstream.settings.log_config import LogConfig
-from millstream.settings.setting import Mode, Setting
-from millstream.settings.table import BROKER, TOPIC, base_setting, has_listener_prefix, kafka_only
 from millstream.settings.validate import check_topic_values, topic_value, validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, Value, to_text
 
@@ -61,7 +61,7 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[ConfigSynonym, ...]
 
 
-# Broker settings that say the same in different units, first the one that counts most.
+# Broker settings that say the same in different units, by precedence.
 _FAMILIES = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     ("log.roll.ms", "log.roll.hours"),
@@ -87,7 +87,7 @@ class BrokerSettings:
         self._default_log_config: LogConfig | None = None
         self._unite_ids()
         for name, text in self.static.items():
-            setting = base_setting(name)
+            setting = base_config_key(name)
             if setting is not None:
                 setting.parse(text, name)
         check_together(self)
@@ -117,7 +117,8 @@ class BrokerSettings:
         return changed
 
     def validate_dynamic(self, cluster_default: Mapping[str, str], this_broker: Mapping[str, str]) -> None:
-        """Raise InvalidSetting unless all these dynamic settings can count together, and with the static ones."""
+        """Raise InvalidSetting unless all these dynamic settings can count together, and with the static
+        ones."""
         candidate = self.with_dynamic(cluster_default, this_broker)
         if candidate.problems:
             raise candidate.problems[0]
@@ -134,11 +135,11 @@ class BrokerSettings:
         return None if setting is None else setting.default
 
     def value(self, name: str) -> Value:
-        """The typed value of a broker setting. The typed getters below are the same for a type checker's eyes."""
+        """The typed value of a broker setting. The getters below are the same, each with its own type."""
         try:
             return self._values[name]
         except KeyError:
-            setting = base_setting(name)
+            setting = base_config_key(name)
             if setting is None:
                 raise KeyError(f"no such broker setting: {name}") from None
             text = self.text(name)
@@ -189,7 +190,7 @@ class BrokerSettings:
         """What a starting broker should say about its static settings: names it ignores, and why."""
         lines = []
         for name in sorted(self.static):
-            setting = base_setting(name)
+            setting = base_config_key(name)
             if setting is None:
                 why = kafka_only(name) or "no such setting"
                 lines.append(f"setting {name} is ignored: {why}")
@@ -208,7 +209,7 @@ class BrokerSettings:
     def topic(self, overrides: Mapping[str, str]) -> LogConfig:
         """The settings of a topic's logs. Raises InvalidSetting for an override that cannot be.
 
-        Rules between settings are not asked here: a log must open whatever a default became after the topic was made.
+        Rules between settings are not checked here: a log must open whatever the defaults have become.
         """
         return self._log_config(overrides) if overrides else self.default_log_config
 
@@ -223,7 +224,7 @@ class BrokerSettings:
             values[name] = topic_value(name, text)
         return values
 
-    def _topic_default(self, setting: Setting) -> Value:
+    def _topic_default(self, setting: ConfigKey) -> Value:
         for synonym in setting.synonyms:
             value = self.value(synonym.name)
             if value is not None:
@@ -261,7 +262,7 @@ class BrokerSettings:
             text = to_text(_without_doubles(values[name]))
             synonyms: tuple[ConfigSynonym, ...] = ()
             if setting.synonyms:
-                synonyms = self.chain(setting.synonyms[0].name, setting.sensitive)
+                synonyms = self.synonyms_of(setting.synonyms[0].name, setting.sensitive)
             if name in overrides:
                 synonyms = (ConfigSynonym(name, text, ConfigSource.TOPIC), *synonyms)
             source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -271,7 +272,8 @@ class BrokerSettings:
         return entries
 
     def describe_broker(self, names: Collection[str] | None = None) -> list[ConfigEntry]:
-        """Every setting of this broker, or those named, by name. Of unknown ones only the name is told."""
+        """Every setting of this broker, or those named, by name. An unknown one is described by its name
+        alone."""
         shown = {name for name, setting in BROKER.items() if not setting.hidden}
         shown.update(self.static, self.cluster_default, self.this_broker)
         return [self._describe(name) for name in sorted(shown) if names is None or name in names]
@@ -282,7 +284,7 @@ class BrokerSettings:
         for name, given in sorted(self.cluster_default.items()):
             if names is not None and name not in names:
                 continue
-            setting = base_setting(name)
+            setting = base_config_key(name)
             sensitive = setting is None or setting.sensitive
             text = None if sensitive else given
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER
@@ -293,9 +295,9 @@ class BrokerSettings:
         return entries
 
     def _describe(self, name: str) -> ConfigEntry:
-        setting = base_setting(name)
+        setting = base_config_key(name)
         sensitive = setting is None or setting.sensitive
-        synonyms = self.chain(name, sensitive)
+        synonyms = self.synonyms_of(name, sensitive)
         return ConfigEntry(
             name,
             None if sensitive else to_text(_without_doubles(self.value(name))),
@@ -307,26 +309,26 @@ class BrokerSettings:
             synonyms,
         )
 
-    def chain(self, name: str, sensitive: bool = False) -> tuple[ConfigSynonym, ...]:
-        """Everything that has a say in a broker setting, strongest first.
+    def synonyms_of(self, name: str, sensitive: bool = False) -> tuple[ConfigSynonym, ...]:
+        """Every value given for a broker setting or a synonym of it, by precedence.
 
-        Begins where the setting itself does: a default in hours is not listed for a setting in milliseconds that
-        nobody set. That is what Kafka answers.
+        Begins with the setting itself, as in Kafka: a default in hours is not listed for a setting in
+        milliseconds that is not set.
         """
         names = _SYNONYMS.get(name, (name,))
         if has_listener_prefix(name):
-            base = base_setting(name)
+            base = base_config_key(name)
             names = (name, base.name) if base is not None else (name,)
-        chain: list[ConfigSynonym] = []
-        for given, source in self._places(names):
+        synonyms: list[ConfigSynonym] = []
+        for given, source in self._levels(names):
             for each in names:
                 if each in given:
                     text = None if sensitive else given[each]
-                    if chain or each == name:
-                        chain.append(ConfigSynonym(each, text, source))
-        return tuple(chain)
+                    if synonyms or each == name:
+                        synonyms.append(ConfigSynonym(each, text, source))
+        return tuple(synonyms)
 
-    def _places(self, names: Iterable[str]) -> Iterable[tuple[Mapping[str, str], ConfigSource]]:
+    def _levels(self, names: Iterable[str]) -> Iterable[tuple[Mapping[str, str], ConfigSource]]:
         yield self.this_broker, ConfigSource.DYNAMIC_BROKER
         yield self.cluster_default, ConfigSource.DYNAMIC_DEFAULT_BROKER
         yield self.static, ConfigSource.STATIC_BROKER
@@ -381,9 +383,9 @@ def check_together(settings: BrokerSettings) -> None:
     _in_order(settings, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
     _in_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     for what in ("assignment.interval", "heartbeat.interval", "session.timeout"):
-        least, usual, most = (f"group.consumer.{how}{what}.ms" for how in ("min.", "", "max."))
-        _in_order(settings, least, usual)
-        _in_order(settings, usual, most)
+        minimum, default, maximum = (f"group.consumer.{prefix}{what}.ms" for prefix in ("min.", "", "max."))
+        _in_order(settings, minimum, default)
+        _in_order(settings, default, maximum)
     _in_order(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
 

@@ -1,15 +1,16 @@
 """Whether a setting may be given a value: for a topic, or for a running broker.
 
-Used by the controller before it writes a change down. Refusals are worded as Kafka words them. Kafka answers a refused
-topic setting with INVALID_CONFIG and a refused broker setting with INVALID_REQUEST; the caller picks the code.
+Used by the controller before it writes a change down. Refusals are worded as Kafka words them. Kafka answers
+a refused topic setting with INVALID_CONFIG and a refused broker setting with INVALID_REQUEST; the caller
+picks the code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.settings.setting import Mode
-from millstream.settings.table import TOPIC, base_setting, has_listener_prefix
+from millstream.settings.config_def import TOPIC, base_config_key, has_listener_prefix
+from millstream.settings.config_key import Mode
 from millstream.settings.values import InvalidSetting, Value
 
 # These change at run time only for a named listener, so that a mistake cannot lock out all clients at once.
@@ -52,7 +53,7 @@ def validate_broker_config(name: str, value: str, per_broker: bool) -> None:
 
     A name that nobody knows is fine, as it is in Kafka, where a plug-in might know it.
     """
-    setting = base_setting(name)
+    setting = base_config_key(name)
     if setting is None:
         return
     prefixed = has_listener_prefix(name)
@@ -80,7 +81,10 @@ def check_topic_values(values: Mapping[str, Value]) -> None:
     shortest, longest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     assert isinstance(shortest, int) and isinstance(longest, int)
     if shortest > longest:
-        message = f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        message = (
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) "
+            f"> max.compaction.lag.ms ({longest})"
+        )
         raise InvalidSetting(
             "max.compaction.lag.ms", str(longest), "less than min.compaction.lag.ms", message
         )

@@ -67,7 +67,8 @@ class InvalidSetting(ValueError):
 
 
 class Check(Protocol):
-    """A rule for a typed value. Called, it raises InvalidSetting; `str()` of it is one phrase for the documentation."""
+    """A rule for a typed value. Called, it raises InvalidSetting; `str()` of it is one phrase for the
+    documentation."""
 
     def __call__(self, name: str, value: Value) -> None: ...
 
@@ -119,26 +120,27 @@ class NotZero:
 
 
 class OneOf(NamedTuple):
-    """One of a few words."""
+    """One of a few strings."""
 
-    words: tuple[str, ...]
+    allowed: tuple[str, ...]
     any_case: bool = False
 
     def __call__(self, name: str, value: Value) -> None:
         assert isinstance(value, str)
-        if value in self.words or (self.any_case and value.upper() in self.words):
+        if value in self.allowed or (self.any_case and value.upper() in self.allowed):
             return
         how = " (case insensitive)" if self.any_case else ""
-        raise InvalidSetting(name, value, f"String must be one of{how}: {', '.join(self.words)}")
+        raise InvalidSetting(name, value, f"String must be one of{how}: {', '.join(self.allowed)}")
 
     def __str__(self) -> str:
-        return ", ".join(self.words)
+        return ", ".join(self.allowed)
 
 
 class Items(NamedTuple):
-    """A list without empty items, without doubles unless allowed, of `words` only where these are given."""
+    """A list without empty items, without doubles unless allowed, of `allowed` ones only where these are
+    given."""
 
-    words: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
     may_be_empty: bool = True
     may_repeat: bool = False
 
@@ -148,15 +150,15 @@ class Items(NamedTuple):
         if not value and not self.may_be_empty:
             raise InvalidSetting(name, text, "The list must not be empty")
         for item in value:
-            if self.words and item not in self.words:
-                raise InvalidSetting(name, item, f"String must be one of: {', '.join(self.words)}")
+            if self.allowed and item not in self.allowed:
+                raise InvalidSetting(name, item, f"String must be one of: {', '.join(self.allowed)}")
             if not item:
                 raise InvalidSetting(name, text, "The list must not have empty items")
         if not self.may_repeat and len(set(value)) != len(value):
             raise InvalidSetting(name, text, "The list must not name anything twice")
 
     def __str__(self) -> str:
-        what = "any of " + ", ".join(self.words) if self.words else ""
+        what = "any of " + ", ".join(self.allowed) if self.allowed else ""
         return what if self.may_be_empty else f"{what}, not empty".removeprefix(", ")
 
 
@@ -175,7 +177,7 @@ class ThrottledReplicas:
         return "* or partition:broker pairs"
 
 
-class Limits:
+class HostLimits:
     """A text of host:number pairs, comma separated."""
 
     def __call__(self, name: str, value: Value) -> None:
@@ -215,31 +217,31 @@ def split(text: str) -> tuple[str, ...]:
 _BITS = {Type.SHORT: 15, Type.INT: 31, Type.LONG: 63}
 
 
-def parse(name: str, kind: Type, text: str) -> Value:
+def parse(name: str, config_type: Type, text: str) -> Value:
     """The typed value of a text. The type decides what is possible, a `Check` what is allowed."""
     trimmed = text.strip()
-    bits = _BITS.get(kind)
+    bits = _BITS.get(config_type)
     if bits is not None:
         digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
-        # 20 characters hold any 64-bit number; leading zeros beyond that are nobody's intention.
+        # 20 characters hold any 64-bit number.
         if not _is_digits(digits) or len(digits) > 20 or not -(1 << bits) <= int(trimmed) < (1 << bits):
-            raise InvalidSetting(name, text, f"Not a number of type {kind.name}")
+            raise InvalidSetting(name, text, f"Not a number of type {config_type.name}")
         return int(trimmed)
-    if kind is Type.BOOLEAN:
+    if config_type is Type.BOOLEAN:
         lower = trimmed.lower()
         if lower not in ("true", "false"):
             raise InvalidSetting(name, text, "Expected value to be either true or false")
         return lower == "true"
-    if kind is Type.LIST:
+    if config_type is Type.LIST:
         return split(trimmed)
-    if kind is Type.DOUBLE:
+    if config_type is Type.DOUBLE:
         if not trimmed or not set(trimmed) <= set("0123456789+-.eE"):
             raise InvalidSetting(name, text, "Not a number of type DOUBLE")
         try:
             return float(trimmed)
         except ValueError:
             raise InvalidSetting(name, text, "Not a number of type DOUBLE") from None
-    if kind is Type.PASSWORD:
+    if config_type is Type.PASSWORD:
         return Password(trimmed)
     return trimmed
 

@@ -77,7 +77,7 @@ def within_bounds(settings: BrokerSettings, name: str, value: int) -> int:
 def describe(settings: BrokerSettings, own: Mapping[str, str]) -> list[ConfigEntry]:
     entries = []
     for name, known in GROUP_SETTINGS.items():
-        chain = settings.chain(known.default)
+        chain = settings.synonyms_of(known.default)
         if name in own:
             chain = (ConfigSynonym(name, own[name], ConfigSource.GROUP), *chain)
         value = own.get(name, str(settings.integer(known.default)))

@@ -1,8 +1,9 @@
-"""What is known about one setting: a row of the table.
+"""What is known about one setting: a row of the table, Kafka's `ConfigDef.ConfigKey`.
 
-Defaults are kept as text, exactly what DescribeConfigs shows, and parsed like anything a user writes. `synonyms`
-belong to topic settings: the broker settings that give the default, in order of precedence, each with the factor that
-turns its unit into the topic setting's (`log.retention.hours` x 3,600,000 = `retention.ms`).
+Defaults are kept as text, exactly what DescribeConfigs shows, and parsed like anything a user writes.
+`synonyms` belong to topic settings: the broker settings that give the default, in order of precedence, each
+with the factor that turns its unit into the topic setting's (`log.retention.hours` x 3,600,000 =
+`retention.ms`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Synonym(NamedTuple):
     factor: int = 1
 
 
-class Setting(NamedTuple):
+class ConfigKey(NamedTuple):
     name: str
     type: Type
     default: str | None
@@ -41,7 +42,8 @@ class Setting(NamedTuple):
     importance: Importance = Importance.MEDIUM
     mode: Mode = Mode.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
-    no_effect: str = ""  # why the setting is accepted but does nothing; empty when it does something
+    # Why the setting is accepted but does nothing; empty when it does something.
+    no_effect: str = ""
     hidden: bool = False  # described only where somebody has set it
 
     @property
@@ -49,7 +51,7 @@ class Setting(NamedTuple):
         return self.type is Type.PASSWORD
 
     def parse(self, text: str, name: str | None = None) -> Value:
-        """The typed and checked value. `name` is given where the setting goes by a longer one (listener prefix)."""
+        """The typed and checked value. `name` is the name as given, which may have a listener's prefix."""
         name = name or self.name
         value = parse(name, self.type, text)
         if self.check is not None:

@@ -1,10 +1,10 @@
-"""The one table of settings: BROKER and TOPIC, by name.
+"""The one table of settings, Kafka's `ConfigDef`: BROKER and TOPIC, by name.
 
-Everything else is made from it: parsing and checking (`values`, `resolve`), what DescribeConfigs answers, a commented
-server.properties and the reference page (`render`). Names, types, defaults and dynamic modes are those of Apache
-Kafka 4.2; where one differs on purpose, its text says so and DIFFERENT says why. What Kafka has and Millstream has not
-(tiered storage, KRaft, share groups) is not in the table; `_kafka_only` knows those names so that a broker given one
-can say what it is.
+Everything else is made from it: parsing and checking (`values`, `resolve`), what DescribeConfigs answers, a
+commented server.properties and the reference page (`render`). Names, types, defaults and dynamic modes are
+those of Apache Kafka 4.2; where one differs on purpose, its text says so and DIFFERENT says why. What Kafka
+has and Millstream has not (tiered storage, KRaft, share groups) is not in the table; `_unsupported` knows
+those names so that a broker given one can say what it is.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from millstream.settings import _broker_core as core
 from millstream.settings import _broker_log as log
 from millstream.settings import _broker_security as security
 from millstream.settings._broker_own import OWN
-from millstream.settings._kafka_only import reason as kafka_only
-from millstream.settings._not_yet import reason as not_yet
 from millstream.settings._topic import TOPIC_SETTINGS
-from millstream.settings.setting import Importance, Mode, Setting, Synonym
+from millstream.settings._unsupported import kafka_only, not_yet
+from millstream.settings.config_key import ConfigKey, Importance, Mode, Synonym
 from millstream.settings.values import Type
 
 __all__ = [
@@ -26,23 +25,23 @@ __all__ = [
     "DIFFERENT",
     "SECTIONS",
     "TOPIC",
+    "ConfigKey",
     "Importance",
     "Mode",
-    "Setting",
     "Synonym",
     "Type",
-    "base_setting",
+    "base_config_key",
     "kafka_only",
 ]
 
 
-def _honest(rows: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """The rows, those of parts that are still to be built marked as such."""
+def _with_no_effect(rows: tuple[ConfigKey, ...]) -> tuple[ConfigKey, ...]:
+    """The rows, with the reason for those that do nothing yet."""
     return tuple(row if row.no_effect else row._replace(no_effect=not_yet(row.name)) for row in rows)
 
 
 # Headings in the order of the reference page.
-_PARTS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
+_SECTIONS: tuple[tuple[str, tuple[ConfigKey, ...]], ...] = (
     ("Identity", core.IDENTITY),
     ("Listeners", core.LISTENERS),
     ("Network", core.NETWORK),
@@ -63,9 +62,9 @@ _PARTS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     ("Millstream's own", OWN),
 )
 
-SECTIONS = tuple((heading, _honest(rows)) for heading, rows in _PARTS)
-BROKER: dict[str, Setting] = {setting.name: setting for _, rows in SECTIONS for setting in rows}
-TOPIC: dict[str, Setting] = {setting.name: setting for setting in _honest(TOPIC_SETTINGS)}
+SECTIONS = tuple((heading, _with_no_effect(rows)) for heading, rows in _SECTIONS)
+BROKER: dict[str, ConfigKey] = {setting.name: setting for _, rows in SECTIONS for setting in rows}
+TOPIC: dict[str, ConfigKey] = {setting.name: setting for setting in _with_no_effect(TOPIC_SETTINGS)}
 
 # Where the table departs from Kafka's on purpose.
 DIFFERENT: dict[str, str] = {
@@ -90,7 +89,7 @@ _BY_MECHANISM = (
 )
 
 
-def base_setting(name: str) -> Setting | None:
+def base_config_key(name: str) -> ConfigKey | None:
     """The broker setting behind a name, which may have the prefix of a listener and of a SASL mechanism."""
     setting = BROKER.get(name)
     if setting is None and name.startswith(_LISTENER):

@@ -1,0 +1,128 @@
+"""Settings that do nothing here, each with the reason.
+
+Some have a row in the table (`not_yet`): they are read, checked and described, so that a server.properties
+made for Kafka is read without a complaint about every line, and lose their reason when their feature is
+built. Others are no part of the table (`kafka_only`) and are shown like any unknown name. The broker starts
+with either and says so once.
+"""
+
+_NO_TLS = "TLS and SASL are not served yet; a listener that asks for them is refused at start."
+_NO_RIGHTS = "There are no ACLs and no delegation tokens yet."
+_NO_REPLICAS = "There is one broker: nothing is replicated yet."
+_NO_QUOTAS = "There are no quotas yet."
+_AT_ONCE = "Written at once, in the loop; there is nothing to wait for."
+_ONE_THREAD = "The broker has one loop and a few helper threads; there is no pool to size."
+
+_NOT_YET_BY_REASON: dict[str, tuple[str, ...]] = {
+    _NO_TLS: ("ssl.", "sasl.", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms"),
+    _NO_RIGHTS: ("super.users", "allow.everyone.if.no.acl.found", "delegation.token."),
+    _NO_REPLICAS: (
+        "auto.leader.rebalance.enable",
+        "controlled.shutdown.enable",
+        "controller.socket.timeout.ms",
+        "follower.replication.throttled.",
+        "initial.broker.registration.timeout.ms",
+        "leader.imbalance.",
+        "leader.replication.throttled.",
+        "num.replica.fetchers",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "replica.fetch.",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "replica.selector.class",
+        "replica.socket.receive.buffer.bytes",
+        "request.timeout.ms",
+        "socket.connection.setup.timeout.",
+    ),
+    _NO_QUOTAS: (
+        "alter.log.dirs.replication.quota.",
+        "controller.quota.window.",
+        "max.connection.creation.rate",
+        "quota.window.",
+        "replication.quota.window.",
+    ),
+    _AT_ONCE: (
+        "group.coordinator.append.linger.ms",
+        "offsets.commit.timeout.ms",
+    ),
+    _ONE_THREAD: ("background.threads", "num.recovery.threads.per.data.dir"),
+    "Records of the coordinators are written without compression.": ("offsets.topic.compression.codec",),
+    "State is read in slices of a fixed time, so that other requests are served meanwhile.": (
+        "offsets.load.buffer.size",
+        "transaction.state.log.load.buffer.size",
+    ),
+    "A regular expression is resolved again whenever topics change.": (
+        "group.consumer.regex.refresh.interval.ms",
+    ),
+    "The start offset is written with the recovery point.": (
+        "log.flush.start.offset.checkpoint.interval.ms",
+    ),
+    "The first round of housekeeping comes after its own interval.": ("log.initial.task.delay.ms",),
+    "Segments grow as they are written.": ("preallocate", "log.preallocate"),
+}
+_NOT_YET = tuple((name, reason) for reason, names in _NOT_YET_BY_REASON.items() for name in names)
+
+
+def not_yet(setting: str) -> str:
+    """Why a setting does nothing; empty for one that works."""
+    for name, why in _NOT_YET:
+        if setting == name or (name.endswith(".") and setting.startswith(name)):
+            return why
+    return ""
+
+
+_TIERED = "tiered storage is not offered"
+_KRAFT = "there is no KRaft quorum; metadata lies in this broker's own store"
+_ZOOKEEPER = "metadata lies in this broker's own store, not in ZooKeeper"
+_SHARE = "share groups are not offered"
+_STREAMS = "the streams group protocol is not offered"
+_GONE = "Apache Kafka 4 removed it"
+
+_KAFKA_ONLY_PREFIXES = {
+    "remote.": _TIERED,
+    "rlmm.config.": _TIERED,
+    "rsm.config.": _TIERED,
+    "log.local.retention.": _TIERED,
+    "controller.quorum.": _KRAFT,
+    "metadata.": _KRAFT,
+    "internal.metadata.": _KRAFT,
+    "controller.performance.": _KRAFT,
+    "group.share.": _SHARE,
+    "share.": _SHARE,
+    "group.streams.": _STREAMS,
+    "zookeeper.": _ZOOKEEPER,
+    "sasl.oauthbearer.assertion.": "the broker does not fetch tokens for itself",
+    "unstable.": "unfinished parts of Kafka are not offered",
+}
+
+_KAFKA_ONLY = {
+    "server.max.startup.time.ms": "there is no limit on starting",
+    "unclean.leader.election.interval.ms": "unclean elections follow at once where they are allowed",
+    "advertised.host.name": f"{_GONE}; use advertised.listeners",
+    "advertised.port": f"{_GONE}; use advertised.listeners",
+    "host.name": f"{_GONE}; use listeners",
+    "port": f"{_GONE}; use listeners",
+    "broker.id.generation.enable": f"{_GONE}; set node.id",
+    "reserved.broker.max.id": f"{_GONE}; set node.id",
+    "controlled.shutdown.max.retries": _GONE,
+    "controlled.shutdown.retry.backoff.ms": _GONE,
+    "control.plane.listener.name": _GONE,
+    "delegation.token.master.key": f"{_GONE}; use delegation.token.secret.key",
+    "group.coordinator.new.enable": _GONE,
+    "inter.broker.protocol.version": _GONE,
+    "leader.imbalance.per.broker.percentage": _GONE,
+    "log.message.downconversion.enable": _GONE,
+    "log.message.format.version": _GONE,
+    "log.message.timestamp.difference.max.ms": f"{_GONE}; use log.message.timestamp.before.max.ms",
+    "offsets.commit.required.acks": _GONE,
+    "password.encoder.secret": _GONE,
+    "auto.include.jmx.reporter": _GONE,
+}
+
+
+def kafka_only(name: str) -> str | None:
+    """Why a name that Kafka knows, or once knew, does nothing here; None for a name that Kafka does not
+    know."""
+    found = _KAFKA_ONLY.get(name)
+    if found is None:
+        found = next((why for prefix, why in _KAFKA_ONLY_PREFIXES.items() if name.startswith(prefix)), None)
+    return found
