@@ -80,10 +80,12 @@ class Millstream:
         pairs = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         return [sys.executable, "-m", "millstream", "broker", *pairs]
 
+    def environment(self) -> dict[str, str]:
+        """As installed: pip compiles a package, so the byte code of a source tree may be kept too."""
+        return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
     def launch(self) -> None:
         """Start the process without waiting."""
-        # As installed: pip compiles a package, so the byte code of a source tree may be kept too.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.output_file.open("ab") as output:
             self._output_start = output.tell()
@@ -92,7 +94,7 @@ class Millstream:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env=self.environment(),
                 preexec_fn=end_with_parent,
             )
 
