@@ -1,5 +1,5 @@
 """A broker and a registry of the tests of the registry."""
 
-from ..registry.conftest import broker, registry
+from ..registry.conftest import api, broker, registry, subject
 
-__all__ = ["broker", "registry"]
+__all__ = ["api", "broker", "registry", "subject"]

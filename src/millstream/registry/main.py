@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     if argv[:1] == ["codegen"]:
-        from millstream.registry.codegen.command import main as generate
+        from millstream.serdes.codegen.command import main as generate
 
         return generate(argv[1:])
     from millstream.http.service_main import run_service

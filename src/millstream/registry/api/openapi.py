@@ -72,7 +72,7 @@ BODIES: dict[str, Schema] = {
 }
 API = ApiDescription(
     summary="Confluent's Schema Registry API.",
-    tags=("Subjects", "Schemas", "Compatibility", "Config", "Modes", "Contexts"),
+    tags=("Subjects", "Schemas", "Compatibility", "Config", "Modes", "Contexts", "Server Metadata"),
     queries=QUERIES,
     bodies=BODIES,
     media_type=lambda path: MEDIA_TYPE,

@@ -6,9 +6,9 @@ writer     from the model to a module's text
 command    `millstream registry codegen`
 """
 
-from millstream.registry.codegen.readers import read
-from millstream.registry.codegen.writer import write
 from millstream.schemas import ParsedSchema
+from millstream.serdes.codegen.readers import read
+from millstream.serdes.codegen.writer import write
 
 __all__ = ["generate"]
 

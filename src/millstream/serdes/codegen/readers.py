@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-from millstream.registry.codegen.model import NO_DEFAULT, EnumClass, FieldClass, Module, RecordClass, optional
 from millstream.schemas import ParsedSchema
 from millstream.schemas.avro import AvroSchema
 from millstream.schemas.avro_model import AvroField, AvroType
@@ -11,6 +10,7 @@ from millstream.schemas.json_references import Documents
 from millstream.schemas.json_schema import JsonSchema
 from millstream.schemas.proto_model import SCALARS, Enum, Field, Message, map_types
 from millstream.schemas.protobuf import ProtobufSchema
+from millstream.serdes.codegen.model import NO_DEFAULT, EnumClass, FieldClass, Module, RecordClass, optional
 
 AVRO_TYPES = {
     "null": "None",

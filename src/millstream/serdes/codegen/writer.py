@@ -6,7 +6,8 @@ import keyword
 import re
 
 from millstream import __version__
-from millstream.registry.codegen.model import (
+from millstream.schemas import ParsedSchema
+from millstream.serdes.codegen.model import (
     NO_DEFAULT,
     EnumClass,
     FieldClass,
@@ -14,7 +15,6 @@ from millstream.registry.codegen.model import (
     RecordClass,
     identifier,
 )
-from millstream.schemas import ParsedSchema
 
 LINE = 100
 

@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from millstream.registry.codegen import generate
 from millstream.schemas import InvalidSchema, ParsedSchema, Reference, parse
+from millstream.serdes.codegen import generate
 
 SUFFIXES = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from millstream.registry.codegen import generate
 from millstream.registry.main import main
 from millstream.schemas import parse
 from millstream.serdes import Decoder, Encoder, SchemaRegistry
+from millstream.serdes.codegen import generate
+from tests.registry.client import Api, record
 from tests.support.running import RunningRegistry
-
-from .client import Api, record
 
 AVRO = json.dumps(
     {
