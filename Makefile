@@ -5,6 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 AGAINST ?= millstream
 KILLS   ?= 100
+POINTS  ?= 2000
 SEED    ?=
 ONLY    ?=
 BEFORE  ?=
@@ -12,7 +13,7 @@ JOBS    ?= 4
 CODE    := src tests benchmarks examples
 QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 
-.PHONY: demo demo-broker dev check test lint format bench bench-before interop kafka-suite faults faults-pipeline faults-streams examples wheel docs clean help
+.PHONY: demo demo-broker dev check test lint format bench bench-before interop kafka-suite faults faults-pipeline faults-streams power-loss examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make kafka-suite  Apache Kafka's own integration tests against this broker: ONLY=ProduceRequestTest (default: all that fit one broker)"
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
 	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
+	@echo "make power-loss  crash points of the disk under two models: POINTS=10000 (default: 2000; counts add up)"
 	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
 	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
@@ -104,6 +106,9 @@ faults: $(VENV)/.dev
 
 faults-pipeline: $(VENV)/.dev
 	@$(BIN)/python tests/faults/pipeline/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+power-loss: $(VENV)/.dev
+	@$(BIN)/python tests/faults/power_loss/run.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
 faults-streams: $(VENV)/.dev
 	@$(BIN)/python tests/faults/streams/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -353,3 +353,21 @@ def test_how_long_producers_are_remembered_can_change(tmp_path: Path) -> None:
     second = folders.create("t", 1, uuid4(), LogConfig())
     assert (first.producers.expiration_ms, second.producers.expiration_ms) == (5000, 5000)
     folders.close()
+
+
+def test_a_folder_that_lost_its_topic_id_is_given_it_back(tmp_path: Path) -> None:
+    """`partition.metadata` is durable with the first flush; a power failure before that may leave it empty."""
+    folders = start(tmp_path)
+    folders.create("orders", 0, uuid4(), LogConfig())
+    folders.close(clean=False)
+    (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"")
+    folders = start(tmp_path)
+    log = folders.logs["orders", 0]
+    assert log.topic_id is None
+    topic_id = uuid4()
+    log.adopt(topic_id)
+    log.flush_now()
+    folders.close(clean=False)
+    folders = start(tmp_path)
+    assert folders.logs["orders", 0].topic_id == topic_id
+    folders.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.storage import flush
 from millstream.storage.log import PartitionLog
 from millstream.storage.producers import encode_marker, parse_marker
 from millstream.wire.batch import CONTROL, TRANSACTIONAL, read_header
@@ -49,6 +50,26 @@ def test_last_stable_offset_follows_the_oldest_open_transaction(open_log: OpenLo
     assert clients.end(2, False) == 9
     assert log.last_stable_offset == log.end_offset == 10
     assert headers(log, "lso") == headers(log, "end")
+
+
+async def test_the_first_abort_makes_a_file_whose_name_is_synced(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the transaction index, aborted data would look committed after a power failure."""
+    log = open_log()
+    clients = Clients(log)
+    clients.write(1)
+    await log.flush()
+    synced: list[str] = []
+    monkeypatch.setattr(flush, "sync_path", synced.append)
+    clients.end(1, commit=False)
+    await log.flush()
+    assert log.folder in synced
+    synced.clear()
+    clients.write(1)
+    clients.end(1, commit=False)
+    await log.flush()
+    assert log.folder not in synced, "the name is durable by now"
 
 
 def test_read_committed_stops_at_the_last_stable_offset(open_log: OpenLog) -> None:

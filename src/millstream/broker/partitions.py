@@ -256,7 +256,9 @@ class Partitions:
         """The log found on disk at the start, or a new one. A folder of an earlier topic of this name is set aside."""
         log = self.folders.logs.get(TopicPartition(name, index))
         if log is not None:
-            if log.topic_id in (None, topic_id):
+            if log.topic_id is None:
+                log.adopt(topic_id)
+            if log.topic_id == topic_id:
                 return log
             self.folders.set_aside_stray(log)
         return self.folders.create(name, index, topic_id, self.config_of(topic_id))

@@ -471,6 +471,8 @@ class WritableLog:
             elif parts is not None:
                 aborted = producers.replay(header, parts[number])
                 if aborted is not None:
+                    # The first one makes the file. Without its name, what was aborted would look committed.
+                    self.name_changes += not active.txn_index.entries()
                     active.txn_index.append(aborted)
             if header.attributes & TRANSACTIONAL:
                 self._first_unstable = producers.first_unstable()

@@ -24,6 +24,7 @@ from uuid import UUID
 from millstream.settings.log_config import LogConfig
 from millstream.storage import lookup, retention, truncation
 from millstream.storage.append import Appended, WritableLog
+from millstream.storage.checkpoints import write_topic_id
 from millstream.storage.files import FilePool, Reaper, remove_quietly, storage_error
 from millstream.storage.flush import Flush
 from millstream.storage.lookup import ProducerState, TimedOffset
@@ -402,6 +403,13 @@ class PartitionLog(WritableLog):
         finally:
             for segment in self.segments:
                 segment.close_files()
+
+    def adopt(self, topic_id: UUID) -> None:
+        """The folder has lost its topic id, to a power failure before its first flush: it is this one's."""
+        write_topic_id(self.folder, topic_id, sync=False)
+        self.topic_id = topic_id
+        self.folder_synced = False
+        self.name_changes += 1
 
     def moved_to(self, folder: str) -> None:
         """The folder was renamed: files that are still to be opened are found there."""
