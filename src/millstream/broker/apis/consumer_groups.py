@@ -1,7 +1,12 @@
-"""Groups of the server-side protocol: ConsumerGroupHeartbeat 0 to 1, ConsumerGroupDescribe 0 to 1.
+"""Groups of the consumer protocol (KIP-848).
 
-The rules are in `groups.consumer_group`. UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` names
-`consumer`. Left out: assignors of one's own, and racks, which members may name but no assignor looks at.
+ConsumerGroupHeartbeat 0-1
+    0  KIP-848    1  subscription by a regular expression; the client chooses the member id (KIP-1082)
+ConsumerGroupDescribe 0-1
+    0  KIP-848    1  whether a member speaks the classic protocol (KIP-1099)
+
+UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` names `consumer`. Left out: client-side assignors, and
+racks, which members may name but no assignor looks at.
 """
 
 from __future__ import annotations
@@ -11,19 +16,24 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from millstream.broker.apis.groups import ALL_GROUP_OPERATIONS, NOT_ASKED, client_host, milliseconds
+from millstream.broker.apis.groups import (
+    ALL_GROUP_OPERATIONS,
+    OPERATIONS_NOT_REQUESTED,
+    client_host,
+    milliseconds,
+)
 from millstream.broker.coordinators.groups import responses
 from millstream.broker.coordinators.groups.assignors import ASSIGNORS
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
+from millstream.broker.coordinators.groups.consumer_group_manager import new_member_id
 from millstream.broker.coordinators.groups.consumer_types import (
     JOIN,
     LEAVE,
     LEAVE_STATIC,
-    HeartbeatAnswer,
+    ConsumerMember,
     HeartbeatRequest,
-    Member,
+    HeartbeatResponse,
 )
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -33,16 +43,16 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+# Seconds before a member learns of its new partitions, about what Kafka takes to write them. librdkafka (2.16) loses a
+# subscription that is changed and changed back while an earlier answer is on its way into its rebalance callback.
 ASSIGNMENT_PAUSE = 0.005
-"""Seconds before a member learns of its new partitions, about what Kafka takes to write them. librdkafka (2.16) loses a subscription that
-is changed and taken back while an earlier answer is on its way into its rebalance callback; no real program is that quick."""
 FEATURE = "group.version"  # from level 1 on this protocol is served
 
 
 class ConsumerGroupsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.groups: GroupCoordinator = broker.groups
+        self.groups = broker.groups
         self._served = "consumer" in broker.settings.items("group.coordinator.rebalance.protocols")
 
     def apis(self) -> list[Api]:
@@ -58,16 +68,16 @@ class ConsumerGroupsApi:
         request = call.request
         try:
             self._check_enabled()
-            asked = self._request(call)
-            shard = self.groups.runtime.shard(request.group_id)
-            answer, waiting = self.groups.consumers.heartbeat(shard, request.group_id, asked)
+            answer, waiting = self.groups.consumer_heartbeat(request.group_id, self._request(call))
         except KafkaError as error:
             return self._refuse(call, error)
         if waiting is not None or answer.assignment is not None:
             return self._later(call, waiting, answer)
         return self._answer(call, answer)
 
-    async def _later(self, call: Call, waiting: asyncio.Future[None] | None, answer: HeartbeatAnswer) -> Any:
+    async def _later(
+        self, call: Call, waiting: asyncio.Future[None] | None, answer: HeartbeatResponse
+    ) -> Any:
         try:
             if waiting is not None:
                 await waiting
@@ -77,7 +87,7 @@ class ConsumerGroupsApi:
             await asyncio.sleep(ASSIGNMENT_PAUSE)
         return self._answer(call, answer)
 
-    def _answer(self, call: Call, answer: HeartbeatAnswer) -> bytes:
+    def _answer(self, call: Call, answer: HeartbeatResponse) -> bytes:
         leaves = answer.epoch < 0
         return responses.consumer_heartbeat(
             call.correlation_id,
@@ -121,7 +131,7 @@ class ConsumerGroupsApi:
         if request.topic_partitions is not None:
             owned = {each.topic_id or NO_TOPIC_ID: each.partitions for each in request.topic_partitions}
         return HeartbeatRequest(
-            request.member_id or self.groups.consumers.new_member_id(),
+            request.member_id or new_member_id(),
             epoch,
             request.instance_id,
             request.rack_id,
@@ -154,17 +164,12 @@ class ConsumerGroupsApi:
         return call.answer(groups=tuple(self._described(call, name) for name in call.request.group_ids))
 
     def _described(self, call: Call, group_id: str) -> Any:
-        operations = ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+        operations = (
+            ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
+        )
         try:
             self._check_enabled()
-            if not group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            shard = self.groups.runtime.shard(group_id)
-            group = shard.groups.get(group_id)
-            if not isinstance(group, ConsumerGroup):
-                known = shard.knows(group_id)
-                text = f"Group {group_id} {'is not a consumer group' if known else 'not found'}."
-                raise KafkaError(ErrorCode.group_id_not_found, text)
+            group = self.groups.consumer_group(group_id)
         except KafkaError as error:
             return call.make(
                 "DescribedGroup",
@@ -176,7 +181,7 @@ class ConsumerGroupsApi:
                 assignment_epoch=0,
                 assignor_name="",
                 members=(),
-                authorized_operations=NOT_ASKED,
+                authorized_operations=OPERATIONS_NOT_REQUESTED,
             )
         return call.make(
             "DescribedGroup",
@@ -191,7 +196,7 @@ class ConsumerGroupsApi:
             authorized_operations=operations,
         )
 
-    def _member(self, call: Call, group: ConsumerGroup, member: Member) -> Any:
+    def _member(self, call: Call, group: ConsumerGroup, member: ConsumerMember) -> Any:
         value = member.value
         return call.make(
             "Member",
@@ -216,7 +221,7 @@ class ConsumerGroupsApi:
                 by_topic.setdefault(topic_id, set()).update(indexes)
         found = []
         for topic_id, numbers in by_topic.items():
-            name = self.groups.consumers.topics.name_of(topic_id)
+            name = self.groups.consumer_groups.topics.name_of(topic_id)
             if name is not None:
                 found.append(
                     call.make(

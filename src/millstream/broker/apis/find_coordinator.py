@@ -1,8 +1,12 @@
-"""Who coordinates what: FindCoordinator 0 to 6.
+"""FindCoordinator 0-6: which broker coordinates a group or a transactional id.
 
-A coordinator lives with the leader of the shard that its key falls into (see `shards`), so the answer comes from the
-image. The internal topic is created when somebody first asks for a key of its kind. Several keys at once from version 4
-on. Left out: share groups (key type 2), refused as INVALID_REQUEST.
+    1  the key's type (KIP-98), an error message       4  several keys at once (KIP-699)
+    2  throttling is up to the client (KIP-219)        5  TRANSACTION_ABORTABLE (KIP-890)
+    3  flexible (KIP-482)                              6  share groups (KIP-932)
+
+A coordinator lives with the leader of the partition that its key falls into (`coordinators.runtime`), so the answer comes
+from the metadata image. The internal topic is created with the first request for a key of its type. Left out: share
+groups (key type 2), refused as INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -21,54 +25,53 @@ FIRST_BATCHED = 4  # several keys in one request
 
 
 class FindCoordinatorApi:
-    """Knows the internal topic of each kind of key; coordinators `add` theirs when the broker is put together."""
+    """Knows the coordinator runtime of each key type; the broker adds them when it starts."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.topics: dict[int, CoordinatorRuntime[Any]] = {}
+        self.runtimes: dict[int, CoordinatorRuntime[Any]] = {}
 
-    def add(self, kind: int, topic: CoordinatorRuntime[Any]) -> None:
-        """From now on this topic's partitions tell the topic's coordinator when their role changes."""
-        self.topics[kind] = topic
-        self.broker.partitions.coordinated[topic.topic] = topic
+    def add(self, key_type: int, runtime: CoordinatorRuntime[Any]) -> None:
+        """From now on the runtime hears when this broker leads a partition of its topic, or resigns."""
+        self.runtimes[key_type] = runtime
+        self.broker.partitions.coordinated[runtime.topic] = runtime
 
     def apis(self) -> list[Api]:
         return [Api(10, "FindCoordinator", 0, 6, self.find_coordinator)]
 
     def find_coordinator(self, call: Call) -> Any:
         """Answers at once unless the internal topic has to be created first."""
-        kind = call.request.key_type if call.version >= 1 else GROUP
-        topic = self.topics.get(kind)
-        if topic is not None and not topic.exists:
-            return self._create_and_answer(call, topic)
-        return self._answer(call, topic, None)
+        runtime = self.runtimes.get(call.request.key_type if call.version >= 1 else GROUP)
+        if runtime is not None and not runtime.exists:
+            return self._create_and_answer(call, runtime)
+        return self._answer(call, runtime, None)
 
-    async def _create_and_answer(self, call: Call, topic: CoordinatorRuntime[Any]) -> Any:
+    async def _create_and_answer(self, call: Call, runtime: CoordinatorRuntime[Any]) -> Any:
         problem = None
         try:
-            await topic.ensure_exists()
+            await runtime.ensure_exists()
         except KafkaError as error:
             problem = KafkaError(ErrorCode.coordinator_not_available, error.message)
-        return self._answer(call, topic, problem)
+        return self._answer(call, runtime, problem)
 
-    def _answer(self, call: Call, topic: CoordinatorRuntime[Any] | None, problem: KafkaError | None) -> Any:
-        if topic is None:
+    def _answer(self, call: Call, runtime: CoordinatorRuntime[Any] | None, problem: KafkaError | None) -> Any:
+        if runtime is None:
             problem = KafkaError(ErrorCode.invalid_request, "This coordinator type is not served here.")
         request = call.request
         if call.version >= FIRST_BATCHED:
             return call.answer(
                 coordinators=tuple(
-                    call.make("Coordinator", key=key, **self._coordinator(call, topic, key, problem))
+                    call.make("Coordinator", key=key, **self._coordinator(call, runtime, key, problem))
                     for key in request.coordinator_keys
                 )
             )
-        return call.answer(**self._coordinator(call, topic, request.key, problem))
+        return call.answer(**self._coordinator(call, runtime, request.key, problem))
 
     def _coordinator(
-        self, call: Call, topic: CoordinatorRuntime[Any] | None, key: str, problem: KafkaError | None
+        self, call: Call, runtime: CoordinatorRuntime[Any] | None, key: str, problem: KafkaError | None
     ) -> dict[str, Any]:
-        if topic is not None and problem is None:
-            node = self.broker.image.brokers.get(self._leader(topic, key))
+        if runtime is not None and problem is None:
+            node = self.broker.image.brokers.get(self._leader(runtime, key))
             endpoint = None if node is None else node.endpoint(call.listener)
             if node is not None and endpoint is not None:
                 return {
@@ -76,7 +79,8 @@ class FindCoordinatorApi:
                     "host": endpoint.host,
                     "port": endpoint.port,
                     "error_code": ErrorCode.none,
-                    "error_message": "" if call.version >= FIRST_BATCHED else "NONE",  # Kafka's own words
+                    # As Kafka words it.
+                    "error_message": "" if call.version >= FIRST_BATCHED else "NONE",
                 }
         return {
             "node_id": -1,
@@ -86,10 +90,10 @@ class FindCoordinatorApi:
             "error_message": "" if problem is None else problem.message,
         }
 
-    def _leader(self, topic: CoordinatorRuntime[Any], key: str) -> int:
+    def _leader(self, runtime: CoordinatorRuntime[Any], key: str) -> int:
         image = self.broker.image
-        known = image.topic(topic.topic)
+        known = image.topic(runtime.topic)
         if known is None:
             return -1
-        partition = image.partition(known.topic_id, topic.partition_for(key))
+        partition = image.partition(known.topic_id, runtime.partition_for(key))
         return -1 if partition is None else partition.leader

@@ -1,30 +1,40 @@
-"""How far groups have read: OffsetCommit 2 to 10, OffsetFetch 1 to 10, OffsetDelete 0, TxnOffsetCommit 0 to 5.
+"""How far groups have read.
 
-Commits are checked against the group's membership (`groups.classic`, `groups.consumer_group`), written to the group's
-shard, and stand once the log has them. Version 10 names topics by their ids. Left out: versions 0 and 1 of OffsetCommit
-and 0 of OffsetFetch, which Kafka 4 has dropped as well.
+OffsetCommit 2-10
+    2  a retention of its own    3  throttle time           4  throttling is up to the client (KIP-219)
+    5  no retention (KIP-211)    6  leader epoch (KIP-320)  7  static members (KIP-345)
+    8  flexible (KIP-482)        9  members of the consumer protocol (KIP-848)
+    10 topics by their ids (KIP-848)
+OffsetFetch 1-10
+    2  all topics; an error of the group    3  throttle time                        4  KIP-219
+    5  leader epoch (KIP-320)               6  flexible                             7  require stable (KIP-447)
+    8  several groups (KIP-709)             9  member id and epoch (KIP-848)        10 topics by their ids (KIP-848)
+OffsetDelete 0 (KIP-496)
+TxnOffsetCommit 0-5 (KIP-98)
+    1  KIP-219    2  leader epoch (KIP-320)    3  flexible; member id, generation, static members (KIP-447)
+    4  TRANSACTION_ABORTABLE    5  adds the group to the transaction by itself (KIP-890)
+
+Left out: versions 0 and 1 of OffsetCommit and 0 of OffsetFetch (offsets in ZooKeeper), which Kafka 4 dropped as well.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.coordinators.groups import offset_records, responses
-from millstream.broker.coordinators.groups.classic_types import State
-from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-from millstream.broker.coordinators.groups.group_shard import GroupShard, Row
+from millstream.broker.coordinators.groups.group import Committer, Row
+from millstream.broker.coordinators.groups.group_shard import Commit
+from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.groups.responses import (
     FetchedGroup,
     FetchedOffset,
     FetchedTopic,
     TopicErrors,
 )
-from millstream.broker.coordinators.groups.subscription import CONSUMER
 from millstream.broker.coordinators.runtime import coordinator_error, wall_ms
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -36,17 +46,15 @@ if TYPE_CHECKING:
 
 TOPIC_IDS = responses.TOPIC_IDS
 UNKNOWN = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
-LOADING_IS_KNOWN = (
-    2  # before this version of TxnOffsetCommit, COORDINATOR_LOAD_IN_PROGRESS would end a producer
-)
+# Before this version of TxnOffsetCommit, COORDINATOR_LOAD_IN_PROGRESS is fatal to a producer.
+FIRST_WITH_LOAD_IN_PROGRESS = 2
 DEFAULT_RETENTION = timedelta(milliseconds=-1)  # up to version 4 a client may choose its own
-Commits = list[tuple[str, int, bytes]]  # topic, partition, the record's value
 
 
 class GroupOffsetsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.groups: GroupCoordinator = broker.groups
+        self.groups = broker.groups
 
     def apis(self) -> list[Api]:
         return [
@@ -71,25 +79,24 @@ class GroupOffsetsApi:
             expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
         with_epoch = call.version >= 6
-        commits: Commits = []
+        commits: list[Commit] = []
         rows: list[Row] = []
         answers: list[TopicErrors] = []
         any_known = False
         for topic in request.topics:
-            partitions = topic.partitions
             name, topic_id, count, error = self._topic(call.version, topic)
-            errors: list[int] = [error] * len(partitions)
+            errors: list[int] = [error] * len(topic.partitions)
             answers.append(
                 TopicErrors(
                     topic_id if call.version >= TOPIC_IDS else topic.name,
-                    [each.partition_index for each in partitions],
+                    [each.partition_index for each in topic.partitions],
                     errors,
                 )
             )
             if error is not ErrorCode.none:
                 continue
             prefix = offset_records.offset_key_prefix(group_id, name)
-            for at, each in enumerate(partitions):
+            for at, each in enumerate(topic.partitions):
                 metadata = each.committed_metadata or ""
                 index = each.partition_index
                 if not 0 <= index < count:
@@ -106,38 +113,20 @@ class GroupOffsetsApi:
                 commits.append((name, index, value))
                 rows.append((prefix + INT32.pack(index), value))
         if any_known:
+            committer = Committer(
+                request.member_id,
+                request.group_instance_id if call.version >= 7 else None,
+                request.generation_id_or_member_epoch,
+                call.version,
+            )
+            partitions = self._partitions(call.version, request.topics)
             try:
-                shard = self.groups.runtime.shard(group_id)
-                self._check_commit(shard, call)
-            except KafkaError as problem:
-                return self._commit_refused(call, answers, problem.code)
-        if rows:
-            try:
-                waiting = self._write(shard, group_id, rows, commits)
+                waiting = self.groups.commit_offsets(group_id, committer, partitions, rows, commits)
             except KafkaError as problem:
                 return self._commit_refused(call, answers, coordinator_error(problem))
             if waiting is not None:
                 return self._committed_later(call, waiting, answers)
         return responses.offset_commit(call.version, call.correlation_id, answers)
-
-    def _check_commit(self, shard: GroupShard, call: Call) -> None:
-        request = call.request
-        generation = request.generation_id_or_member_epoch
-        group = shard.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup):
-            partitions = self._partitions(call.version, request.topics)
-            error = group.check_commit(request.member_id, generation, partitions, False, call.version)
-        elif group is not None:
-            instance_id = request.group_instance_id if call.version >= 7 else None
-            error = group.check_commit(request.member_id, instance_id, generation, False, self.groups.now())
-        elif generation < 0:
-            error = ErrorCode.none  # a consumer that needs no group, or an administrator
-        elif shard.knows(request.group_id):
-            error = ErrorCode.unknown_member_id
-        else:
-            error = ErrorCode.group_id_not_found if call.version >= 9 else ErrorCode.illegal_generation
-        if error is not ErrorCode.none:
-            raise KafkaError(error)
 
     def _partitions(self, version: int, topics: Any) -> Iterator[tuple[UUID | None, int]]:
         """What a request would commit: the partitions that there are, unless their metadata is too large."""
@@ -164,16 +153,6 @@ class GroupOffsetsApi:
     def _partition_count(self, topic: str) -> int:
         known = self.broker.image.topic(topic)
         return 0 if known is None else len(self.broker.image.partitions[known.topic_id])
-
-    def _write(
-        self, shard: GroupShard, group_id: str, rows: list[Row], commits: Commits
-    ) -> asyncio.Future[None] | None:
-        def apply(position: int) -> None:
-            put = shard.offsets.put
-            for topic, partition, value in commits:
-                put(group_id, topic, partition, value, position)
-
-        return shard.write(rows, apply)
 
     def _commit_refused(self, call: Call, answers: list[TopicErrors], error: ErrorCode) -> bytes:
         """Every partition that exists gets this error."""
@@ -207,16 +186,13 @@ class GroupOffsetsApi:
         """`asked` names the group; no topics means all of them."""
         group_id = asked.group_id
         try:
-            shard = self.groups.runtime.shard(group_id)
+            offsets = self.groups.offsets(group_id)
+            if version >= 9:
+                self.groups.check_fetch(group_id, asked.member_id, asked.member_epoch)
         except KafkaError as error:
             return self._fetch_refused(version, group_id, topics, error.code)
-        group = shard.groups.get(group_id)
-        if version >= 9 and isinstance(group, ConsumerGroup):
-            refused = group.check_fetch(asked.member_id, asked.member_epoch)
-            if refused is not ErrorCode.none:
-                return self._fetch_refused(version, group_id, topics, refused)
         if topics is None:
-            return FetchedGroup(group_id, self._fetch_all(version, shard, group_id, stable))
+            return FetchedGroup(group_id, self._fetch_all(version, offsets, group_id, stable))
         answers, missing = [], []  # Kafka names what it does not know last
         for topic in topics:
             partitions: Iterable[int] = topic.partition_indexes
@@ -229,13 +205,18 @@ class GroupOffsetsApi:
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
-            committed = shard.offsets.get
             answers.append(
                 FetchedTopic(
                     label,
                     [
                         self._fetched(
-                            shard, group_id, name, index, committed(group_id, name, index), stable, topic_id
+                            offsets,
+                            group_id,
+                            name,
+                            index,
+                            offsets.get(group_id, name, index),
+                            stable,
+                            topic_id,
                         )
                         for index in partitions
                     ],
@@ -243,10 +224,12 @@ class GroupOffsetsApi:
             )
         return FetchedGroup(group_id, answers + missing)
 
-    def _fetch_all(self, version: int, shard: GroupShard, group_id: str, stable: bool) -> list[FetchedTopic]:
+    def _fetch_all(
+        self, version: int, offsets: OffsetTable, group_id: str, stable: bool
+    ) -> list[FetchedTopic]:
         answers = []
         by_topic: dict[str, list[tuple[int, bytes]]] = {}
-        for name, index, value in shard.offsets.items(group_id):
+        for name, index, value in offsets.items(group_id):
             by_topic.setdefault(name, []).append((index, value))
         for name, values in by_topic.items():
             label: str | UUID = name
@@ -259,7 +242,7 @@ class GroupOffsetsApi:
                 FetchedTopic(
                     label,
                     [
-                        self._fetched(shard, group_id, name, index, value, stable, None)
+                        self._fetched(offsets, group_id, name, index, value, stable, None)
                         for index, value in values
                     ],
                 )
@@ -268,7 +251,7 @@ class GroupOffsetsApi:
 
     def _fetched(
         self,
-        shard: GroupShard,
+        offsets: OffsetTable,
         group_id: str,
         topic: str,
         index: int,
@@ -276,7 +259,7 @@ class GroupOffsetsApi:
         stable: bool,
         topic_id: UUID | None,
     ) -> FetchedOffset:
-        if stable and shard.offsets.is_unstable(group_id, topic, index):
+        if stable and offsets.is_unstable(group_id, topic, index):
             return FetchedOffset(index, error=ErrorCode.unstable_offset_commit)
         if value is None:
             return FetchedOffset(index)
@@ -303,66 +286,26 @@ class GroupOffsetsApi:
 
     async def offset_delete(self, call: Call) -> Any:
         request = call.request
-        group_id = request.group_id
+        errors: dict[TopicPartition, ErrorCode] = {}
+        existing = []
+        for topic in request.topics:
+            count = self._partition_count(topic.name)
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                if 0 <= partition.partition < count:
+                    existing.append(partition)
+                else:
+                    errors[partition] = ErrorCode.unknown_topic_or_partition
         try:
-            if not group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            shard = self.groups.runtime.shard(group_id)
-            if not shard.knows(group_id):
-                raise KafkaError(ErrorCode.group_id_not_found)
-            group = shard.groups.get(group_id)
-            reading: frozenset[str] | None = frozenset()
-            if isinstance(group, ConsumerGroup):
-                reading = group.subscribed()
-            elif group is not None and group.state is not State.EMPTY:
-                if group.protocol_type != CONSUMER:
-                    raise KafkaError(ErrorCode.non_empty_group)
-                reading = group.subscribed
-            rows: list[Row] = []
-            places: list[TopicPartition] = []
-            answers = []
-            for topic in request.topics:
-                count = self._partition_count(topic.name)
-                in_use = reading is None or topic.name in reading
-                errors = []
-                for each in topic.partitions:
-                    index = each.partition_index
-                    if not 0 <= index < count:
-                        errors.append(ErrorCode.unknown_topic_or_partition)
-                        continue
-                    errors.append(ErrorCode.group_subscribed_to_topic if in_use else ErrorCode.none)
-                    known = shard.offsets.get(group_id, topic.name, index) is not None
-                    if not in_use and (known or shard.offsets.is_unstable(group_id, topic.name, index)):
-                        places.append(TopicPartition(topic.name, index))
-                        rows.append((offset_records.offset_key(group_id, topic.name, index), None))
-                answers.append((topic, errors))
-
-            def apply() -> None:
-                for name, index in places:
-                    shard.offsets.remove(group_id, name, index)
-
-            waiting = self.groups.write_tombstones(shard, rows, apply)
+            found, waiting = self.groups.delete_offsets(request.group_id, existing)
             if waiting is not None:
                 await waiting
         except KafkaError as problem:
             return call.answer(error_code=coordinator_error(problem), topics=())
+        errors.update(zip(existing, found, strict=True))
         return call.answer(
             error_code=ErrorCode.none,
-            topics=tuple(
-                call.make(
-                    "OffsetDeleteResponseTopic",
-                    name=topic.name,
-                    partitions=tuple(
-                        call.make(
-                            "OffsetDeleteResponsePartition",
-                            partition_index=each.partition_index,
-                            error_code=error,
-                        )
-                        for each, error in zip(topic.partitions, errors, strict=True)
-                    ),
-                )
-                for topic, errors in answers
-            ),
+            topics=_topics_with_errors(call, "OffsetDeleteResponse", errors),
         )
 
     # ------------------------------------------------------------------ TxnOffsetCommit
@@ -370,109 +313,82 @@ class GroupOffsetsApi:
     async def txn_offset_commit(self, call: Call) -> Any:
         """Offsets that become the group's when their transaction commits."""
         request = call.request
-        group_id = request.group_id
         errors: dict[TopicPartition, ErrorCode] = {}
-        whole = ErrorCode.none
+        other_errors = ErrorCode.none
         rows, commits, any_known = self._txn_commits(request, call.version, errors)
+        names_member = call.version >= 3
         try:
             if any_known:
-                if not group_id:
-                    raise KafkaError(ErrorCode.invalid_group_id)
-                shard = self.groups.runtime.shard(group_id)
-                await self._check_txn_commit(shard, call)
-            if rows:
-                waiting = self._write_pending(shard, request, rows, commits)
-                if waiting is not None:
-                    await waiting
-        except KafkaError as problem:
-            whole = coordinator_error(problem)
-            if call.version < LOADING_IS_KNOWN and whole is ErrorCode.coordinator_load_in_progress:
-                whole = ErrorCode.coordinator_not_available
-            errors = {place: error for place, error in errors.items() if error in UNKNOWN}
-        return call.answer(
-            topics=tuple(
-                call.make(
-                    "TxnOffsetCommitResponseTopic",
-                    name=topic.name,
-                    partitions=tuple(
-                        call.make(
-                            "TxnOffsetCommitResponsePartition",
-                            partition_index=each.partition_index,
-                            error_code=errors.get(TopicPartition(topic.name, each.partition_index), whole),
-                        )
-                        for each in topic.partitions
+                await self.groups.commit_offsets_in_transaction(
+                    request.group_id,
+                    request.transactional_id,
+                    (request.producer_id, request.producer_epoch),
+                    Committer(
+                        request.member_id if names_member else "",
+                        request.group_instance_id if names_member else None,
+                        request.generation_id if names_member else -1,
+                        call.version,
+                        transactional=True,
                     ),
+                    self._partitions(0, request.topics),
+                    rows,
+                    commits,
                 )
-                for topic in request.topics
-            )
-        )
-
-    async def _check_txn_commit(self, shard: GroupShard, call: Call) -> None:
-        """The transaction is open and knows of this shard, and the member may commit."""
-        request = call.request
-        while True:
-            answer = self.broker.transactions.verify_offsets(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
-                request.group_id,
-                call.version,
-            )
-            # If it has to wait, ask again afterwards: meanwhile the transaction may have been ended.
-            error = answer if isinstance(answer, ErrorCode) else await answer
-            if error is not ErrorCode.none:
-                raise KafkaError(error)
-            if isinstance(answer, ErrorCode):
-                break
-        group = shard.groups.get(request.group_id)
-        generation = request.generation_id if call.version >= 3 else -1
-        member_id = request.member_id if call.version >= 3 else ""
-        instance_id = request.group_instance_id if call.version >= 3 else None
-        if isinstance(group, ConsumerGroup):
-            partitions = self._partitions(0, request.topics)
-            error = group.check_commit(member_id, generation, partitions, True, call.version, instance_id)
-        elif group is not None:
-            error = group.check_commit(member_id, instance_id, generation, True, self.groups.now())
-        elif generation >= 0:
-            error = (
-                ErrorCode.unknown_member_id if shard.knows(request.group_id) else ErrorCode.illegal_generation
-            )
-        if error is not ErrorCode.none:
-            raise KafkaError(error)
+        except KafkaError as problem:
+            other_errors = coordinator_error(problem)
+            loading = other_errors is ErrorCode.coordinator_load_in_progress
+            if loading and call.version < FIRST_WITH_LOAD_IN_PROGRESS:
+                other_errors = ErrorCode.coordinator_not_available
+            errors = {partition: error for partition, error in errors.items() if error in UNKNOWN}
+        return call.answer(topics=_topics_with_errors(call, "TxnOffsetCommitResponse", errors, other_errors))
 
     def _txn_commits(
         self, request: Any, version: int, errors: dict[TopicPartition, ErrorCode]
-    ) -> tuple[list[Row], Commits, bool]:
+    ) -> tuple[list[Row], list[Commit], bool]:
         """What is to be written, and whether any of the partitions exists."""
         now_ms = wall_ms()
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
         rows: list[Row] = []
-        commits: Commits = []
+        commits: list[Commit] = []
         any_known = False
         for topic in request.topics:
             count = self._partition_count(topic.name)
             for each in topic.partitions:
                 metadata = each.committed_metadata or ""
-                place = TopicPartition(topic.name, each.partition_index)
+                partition = TopicPartition(topic.name, each.partition_index)
                 if not 0 <= each.partition_index < count:
-                    errors[place] = ErrorCode.unknown_topic_or_partition
+                    errors[partition] = ErrorCode.unknown_topic_or_partition
                     continue
                 any_known = True
                 if len(metadata) > limit:
-                    errors[place] = ErrorCode.offset_metadata_too_large
+                    errors[partition] = ErrorCode.offset_metadata_too_large
                 else:
                     epoch = each.committed_leader_epoch if version >= 2 else offset_records.NO_EPOCH
                     value = offset_records.offset_value(each.committed_offset, epoch, metadata, now_ms)
-                    rows.append((offset_records.offset_key(request.group_id, *place), value))
-                    commits.append((*place, value))
+                    rows.append((offset_records.offset_key(request.group_id, *partition), value))
+                    commits.append((*partition, value))
         return rows, commits, any_known
 
-    def _write_pending(
-        self, shard: GroupShard, request: Any, rows: list[Row], commits: Commits
-    ) -> asyncio.Future[None] | None:
-        def apply(position: int) -> None:
-            put = shard.offsets.put_pending
-            for topic, partition, value in commits:
-                put(request.producer_id, request.group_id, topic, partition, value, position)
 
-        return shard.write(rows, apply, (request.producer_id, request.producer_epoch))
+def _topics_with_errors(
+    call: Call,
+    structure: str,
+    errors: Mapping[TopicPartition, ErrorCode],
+    otherwise: ErrorCode = ErrorCode.none,
+) -> tuple[Any, ...]:
+    """The topics and partitions of the request, each partition with its error."""
+    return tuple(
+        call.make(
+            f"{structure}Topic",
+            name=topic.name,
+            partitions=tuple(
+                call.make(
+                    f"{structure}Partition",
+                    partition_index=each.partition_index,
+                    error_code=errors.get(TopicPartition(topic.name, each.partition_index), otherwise),
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in call.request.topics
+    )

@@ -1,25 +1,45 @@
-"""Membership of classic groups: JoinGroup 0 to 9, SyncGroup 0 to 5, Heartbeat 0 to 4, LeaveGroup 0 to 5; and all groups
-as administrators see them: DescribeGroups 0 to 6, ListGroups 0 to 5, DeleteGroups 0 to 2.
+"""Membership of classic groups, and all groups as administrators see them.
 
-The rules are in `groups.classic`; here requests become its events, and its results the protocol's answers. JoinGroup and
-SyncGroup wait for the rest of the group; a client that goes away meanwhile is noticed by its session timeout.
+JoinGroup 0-9
+    1  rebalance timeout (KIP-62)                         6  flexible (KIP-482)
+    2  throttle time                                      7  protocol type in the answer (KIP-559)
+    3  throttling is up to the client (KIP-219)           8  a reason (KIP-800), which is ignored
+    4  a member id first, MEMBER_ID_REQUIRED (KIP-394)    9  a static leader may skip the assignment (KIP-814)
+    5  static members (KIP-345)
+SyncGroup 0-5
+    1  throttle time    2  KIP-219    3  static members    4  flexible    5  protocol type and name (KIP-559)
+Heartbeat 0-4
+    1  throttle time    2  KIP-219    3  static members    4  flexible
+LeaveGroup 0-5
+    1  throttle time    2  KIP-219    3  several members (KIP-345)    4  flexible    5  a reason, ignored (KIP-800)
+DescribeGroups 0-6
+    1  throttle time    2  KIP-219    3  authorized operations (KIP-430)    4  static members    5  flexible
+    6  GROUP_ID_NOT_FOUND and a message (KIP-1043)
+ListGroups 0-5
+    1  throttle time    2  KIP-219    3  flexible    4  states (KIP-518)    5  types (KIP-848)
+DeleteGroups 0-2
+    0  KIP-229    1  KIP-219    2  flexible
+
+The rules are in `coordinators.groups`; here requests and answers are translated. JoinGroup and SyncGroup wait for the rest
+of the group; a client that goes away meanwhile is noticed by its session timeout. Left out: quotas, so the throttle time
+is always 0, and authorization, so everybody may do everything.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.coordinators.groups import responses
-from millstream.broker.coordinators.groups.classic_group import ClassicGroup
-from millstream.broker.coordinators.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
-from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
-from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-from millstream.broker.coordinators.groups.group_shard import GroupShard
-from millstream.broker.coordinators.groups.subscription import CONSUMER
-from millstream.broker.coordinators.runtime import coordinator_error
+from millstream.broker.coordinators.groups.classic_types import (
+    ClassicGroupState,
+    Joined,
+    JoinRequest,
+    Leaving,
+    Synced,
+    SyncRequest,
+)
+from millstream.broker.coordinators.runtime import coordinator_error, respond
 from millstream.broker.network.dispatch import Api, Call
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -28,7 +48,7 @@ if TYPE_CHECKING:
 
 # Operations on a group as a bit field: read 3, delete 6, describe 8, describe configs 10, alter configs 11.
 ALL_GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))
-NOT_ASKED = -(1 << 31)
+OPERATIONS_NOT_REQUESTED = -(1 << 31)
 
 
 def milliseconds(value: timedelta) -> int:
@@ -43,7 +63,7 @@ def client_host(call: Call) -> str:
 class GroupsApi:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.groups: GroupCoordinator = broker.groups
+        self.groups = broker.groups
 
     def apis(self) -> list[Api]:
         return [
@@ -61,66 +81,22 @@ class GroupsApi:
     def join_group(self, call: Call) -> Any:
         request = call.request
         session = milliseconds(request.session_timeout)
-        number = self.broker.settings.integer
-        if not request.group_id:
-            return self._joined(call, Joined(ErrorCode.invalid_group_id, request.member_id))
-        if not number("group.min.session.timeout.ms") <= session <= number("group.max.session.timeout.ms"):
-            return self._joined(call, Joined(ErrorCode.invalid_session_timeout, request.member_id))
-        try:
-            shard = self.groups.runtime.shard(request.group_id)
-        except KafkaError as error:
-            return self._joined(call, Joined(error.code, ""))
-        join = JoinRequest(
-            request.member_id,
-            request.group_instance_id if call.version >= 5 else None,
-            call.connection.client_id,
-            client_host(call),
-            session,
-            milliseconds(request.rebalance_timeout) if call.version >= 1 else session,
-            request.protocol_type,
-            tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
-            must_know_id=call.version >= 4,
-            may_skip_assignment=call.version >= 9,
+        joined = self.groups.join(
+            request.group_id,
+            JoinRequest(
+                request.member_id,
+                request.group_instance_id if call.version >= 5 else None,
+                call.connection.client_id,
+                client_host(call),
+                session,
+                milliseconds(request.rebalance_timeout) if call.version >= 1 else session,
+                request.protocol_type,
+                tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+                must_know_id=call.version >= 4,
+                may_skip_assignment=call.version >= 9,
+            ),
         )
-        group = shard.groups.get(request.group_id)
-        if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self._join_consumers(call, shard, group, join)
-        if not isinstance(group, ClassicGroup):
-            if request.member_id and (group is not None or not shard.knows(request.group_id)):
-                return self._joined(call, Joined(ErrorCode.unknown_member_id, request.member_id))
-            try:
-                group = self.groups.new_classic(shard, request.group_id)
-            except KafkaError as error:
-                return self._joined(call, Joined(coordinator_error(error), ""))
-        waiter: asyncio.Future[Joined] = self.groups.loop.create_future()
-        self.groups.act(shard, group, group.join(join, waiter, self.groups.now()))
-        if waiter.done():
-            return self._joined(call, waiter.result())
-        return self._joined_later(call, waiter)
-
-    def _join_consumers(self, call: Call, shard: GroupShard, group: ConsumerGroup, join: JoinRequest) -> Any:
-        """A classic member joins a group of the other protocol."""
-        try:
-            joined, waiting = self.groups.consumers.join(shard, group, join)
-        except KafkaError as error:
-            return self._joined(call, Joined(coordinator_error(error), ""))
-        if waiting is None:
-            return self._joined(call, joined)
-        return self._when_written(
-            waiting, lambda error: self._joined(call, joined if error is None else Joined(error, ""))
-        )
-
-    async def _when_written(
-        self, waiting: asyncio.Future[None], answer: Callable[[ErrorCode | None], Any]
-    ) -> Any:
-        try:
-            await waiting
-        except KafkaError as error:
-            return answer(coordinator_error(error))
-        return answer(None)
-
-    async def _joined_later(self, call: Call, waiter: asyncio.Future[Joined]) -> Any:
-        return self._joined(call, await waiter)
+        return respond(joined, lambda joined: self._joined(call, joined))
 
     def _joined(self, call: Call, joined: Joined) -> Any:
         protocol = joined.protocol
@@ -149,40 +125,24 @@ class GroupsApi:
 
     def sync_group(self, call: Call) -> Any:
         request = call.request
+        names_protocol = call.version >= 5
         try:
-            if call.version >= 5 and None in (request.protocol_type, request.protocol_name):
+            if names_protocol and None in (request.protocol_type, request.protocol_name):
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)
-            if not request.group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            shard = self.groups.runtime.shard(request.group_id)
-            group = shard.groups.get(request.group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.unknown_member_id)
-            instance_id = request.group_instance_id if call.version >= 3 else None
-            who = (request.member_id, instance_id, request.generation_id)
-            protocol_type = request.protocol_type if call.version >= 5 else None
-            protocol = request.protocol_name if call.version >= 5 else None
-            if isinstance(group, ConsumerGroup):
-                synced = self.groups.consumers.sync(shard, group, *who, protocol_type, protocol)
-                return self._synced(call, synced)
+            synced = self.groups.sync(
+                request.group_id,
+                SyncRequest(
+                    request.member_id,
+                    request.group_instance_id if call.version >= 3 else None,
+                    request.generation_id,
+                    request.protocol_type if names_protocol else None,
+                    request.protocol_name if names_protocol else None,
+                    ((each.member_id, each.assignment) for each in request.assignments),
+                ),
+            )
         except KafkaError as error:
             return self._synced(call, Synced(error.code))
-        waiter: asyncio.Future[Synced] = self.groups.loop.create_future()
-        actions = group.sync(
-            *who,
-            protocol_type,
-            protocol,
-            ((each.member_id, each.assignment) for each in request.assignments),
-            waiter,
-            self.groups.now(),
-        )
-        self.groups.act(shard, group, actions)
-        if waiter.done():
-            return self._synced(call, waiter.result())
-        return self._synced_later(call, waiter)
-
-    async def _synced_later(self, call: Call, waiter: asyncio.Future[Synced]) -> Any:
-        return self._synced(call, await waiter)
+        return respond(synced, lambda synced: self._synced(call, synced))
 
     def _synced(self, call: Call, synced: Synced) -> Any:
         return call.answer(
@@ -196,24 +156,8 @@ class GroupsApi:
 
     def heartbeat(self, call: Call) -> bytes:
         request = call.request
-        error = ErrorCode.none
-        try:
-            if not request.group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            shard = self.groups.runtime.shard(request.group_id)
-            group = shard.groups.get(request.group_id)
-            if group is None:
-                raise KafkaError(ErrorCode.unknown_member_id)
-            instance_id = request.group_instance_id if call.version >= 3 else None
-            who = (request.member_id, instance_id, request.generation_id)
-            if isinstance(group, ConsumerGroup):
-                error = self.groups.consumers.classic_heartbeat(shard, group, *who)
-            else:
-                error = group.heartbeat(*who, self.groups.now())
-        except KafkaError as problem:
-            # While groups are loaded, nobody can tell whether the member lives: it does.
-            if problem.code is not ErrorCode.coordinator_load_in_progress:
-                error = problem.code
+        instance_id = request.group_instance_id if call.version >= 3 else None
+        error = self.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
         return responses.heartbeat(call.version, call.correlation_id, error)
 
     # ------------------------------------------------------------------ LeaveGroup
@@ -225,28 +169,10 @@ class GroupsApi:
         else:
             leaving = [Leaving(request.member_id, None)]
         try:
-            if not request.group_id:
-                raise KafkaError(ErrorCode.invalid_group_id)
-            shard = self.groups.runtime.shard(request.group_id)
+            errors = self.groups.leave(request.group_id, leaving)
         except KafkaError as error:
-            return call.answer(error_code=error.code, members=())
-        group = shard.groups.get(request.group_id)
-        if group is None:
-            errors = [ErrorCode.unknown_member_id] * len(leaving)
-        elif isinstance(group, ConsumerGroup):
-            try:
-                errors, waiting = self.groups.consumers.leave(shard, group, leaving)
-            except KafkaError as error:
-                return call.answer(error_code=coordinator_error(error), members=())
-            if waiting is not None:
-                return self._when_written(
-                    waiting,
-                    lambda error: self._left(call, leaving, [error] * len(leaving) if error else errors),
-                )
-        else:
-            errors, actions = group.leave(leaving, self.groups.now())
-            self.groups.act(shard, group, actions)
-        return self._left(call, leaving, errors)
+            return call.answer(error_code=coordinator_error(error), members=())
+        return respond(errors, lambda errors: self._left(call, leaving, errors))
 
     def _left(self, call: Call, leaving: list[Leaving], errors: list[ErrorCode]) -> Any:
         if call.version < 3:
@@ -270,24 +196,23 @@ class GroupsApi:
         return call.answer(groups=tuple(self._described(call, name) for name in call.request.groups))
 
     def _described(self, call: Call, group_id: str) -> Any:
-        asked = call.version >= 3 and call.request.include_authorized_operations
-        operations = ALL_GROUP_OPERATIONS if asked else NOT_ASKED
+        wanted = call.version >= 3 and call.request.include_authorized_operations
+        operations = ALL_GROUP_OPERATIONS if wanted else OPERATIONS_NOT_REQUESTED
         try:
-            shard = self.groups.runtime.shard(group_id)
+            group = self.groups.classic_group(group_id)
         except KafkaError as error:
-            return self._not_described(call, group_id, error.code, None, "", NOT_ASKED)
-        group = shard.groups.get(group_id)
-        other = isinstance(group, ConsumerGroup)
-        if other or (group is None and not shard.knows(group_id)):
-            # Only version 6 has a place for the error; before, the group is simply dead.
-            code = ErrorCode.group_id_not_found if call.version >= 6 else ErrorCode.none
-            text = f"Group {group_id} is not a classic group." if other else f"Group {group_id} not found."
-            operations = NOT_ASKED if call.version >= 6 else operations
-            return self._not_described(call, group_id, code, text, State.DEAD.value, operations)
-        if not isinstance(group, ClassicGroup):
-            return self._not_described(call, group_id, ErrorCode.none, None, State.EMPTY.value, operations)
+            if error.code is not ErrorCode.group_id_not_found:
+                return self._without_members(call, group_id, "", OPERATIONS_NOT_REQUESTED, error.code)
+            dead = ClassicGroupState.DEAD.value
+            if call.version < 6:  # there is no such error yet
+                return self._without_members(call, group_id, dead, operations)
+            return self._without_members(
+                call, group_id, dead, OPERATIONS_NOT_REQUESTED, error.code, error.message
+            )
+        if group is None:
+            return self._without_members(call, group_id, ClassicGroupState.EMPTY.value, operations)
         # What the members agreed on is known once they did.
-        agreed = group.state is State.STABLE
+        agreed = group.state is ClassicGroupState.STABLE
         return call.make(
             "DescribedGroup",
             error_code=ErrorCode.none,
@@ -311,13 +236,19 @@ class GroupsApi:
             authorized_operations=operations,
         )
 
-    def _not_described(
-        self, call: Call, group_id: str, error: ErrorCode, text: str | None, state: str, operations: int
+    def _without_members(
+        self,
+        call: Call,
+        group_id: str,
+        state: str,
+        operations: int,
+        error: ErrorCode = ErrorCode.none,
+        message: str | None = None,
     ) -> Any:
         return call.make(
             "DescribedGroup",
             error_code=error,
-            error_message=text,
+            error_message=message,
             group_id=group_id,
             group_state=state,
             protocol_type="",
@@ -332,47 +263,37 @@ class GroupsApi:
         request = call.request
         states = {text.lower().strip() for text in request.states_filter} if call.version >= 4 else set()
         types = {text.lower() for text in request.types_filter} if call.version >= 5 else set()
-        if self.groups.runtime.is_loading:
-            return call.answer(error_code=ErrorCode.coordinator_load_in_progress, groups=())
-        found = []
-        for shard in self.groups.runtime.ready_shards():
-            for group_id in shard.group_ids():
-                state, kind, protocol_type = self._listed(shard, group_id)
-                if (not states or state.lower() in states) and (not types or kind.lower() in types):
-                    found.append(
-                        call.make(
-                            "ListedGroup",
-                            group_id=group_id,
-                            protocol_type=protocol_type,
-                            group_state=state,
-                            group_type=kind,
-                        )
-                    )
-        return call.answer(error_code=ErrorCode.none, groups=tuple(found))
-
-    def _listed(self, shard: GroupShard, group_id: str) -> tuple[str, str, str]:
-        """State, type and protocol type."""
-        sleeping = shard.groups.sleeping(group_id)
-        if sleeping is not None:
-            return State.EMPTY.value, "classic", sleeping.protocol_type
-        group = shard.groups.get(group_id)
-        if group is None:
-            return State.EMPTY.value, "classic", ""
-        if isinstance(group, ConsumerGroup):
-            return group.state, "consumer", CONSUMER
-        return group.state.value, "classic", group.protocol_type or ""
+        try:
+            listed = [
+                group
+                for group in self.groups.list_groups()
+                if (not states or group.state.lower() in states)
+                and (not types or group.group_type.value in types)
+            ]
+        except KafkaError as error:
+            return call.answer(error_code=error.code, groups=())
+        return call.answer(
+            error_code=ErrorCode.none,
+            groups=tuple(
+                call.make(
+                    "ListedGroup",
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.group_type.value,
+                )
+                for group in listed
+            ),
+        )
 
     # ------------------------------------------------------------------ DeleteGroups
 
-    def delete_groups(self, call: Call) -> Any:
-        return self._delete_groups(call)
-
-    async def _delete_groups(self, call: Call) -> Any:
+    async def delete_groups(self, call: Call) -> Any:
         results = {}
         for group_id in call.request.groups_names:
             error = ErrorCode.none
             try:
-                waiting = self.groups.delete_group(self.groups.runtime.shard(group_id), group_id)
+                waiting = self.groups.delete_group(group_id)
                 if waiting is not None:
                     await waiting
             except KafkaError as problem:

@@ -1,20 +1,34 @@
-"""Transactions: InitProducerId 0 to 6, AddPartitionsToTxn 0 to 5, AddOffsetsToTxn 0 to 4, EndTxn 0 to 5, WriteTxnMarkers
-1 and 2, DescribeTransactions 0, ListTransactions 0 to 2.
+"""Transactions (KIP-98, KIP-890): producer identities, what belongs to a transaction, its end, and its markers.
 
-Requests in, the coordinator's verdict out, in the words that the client's version knows: PRODUCER_FENCED is
-INVALID_PRODUCER_EPOCH for clients that are older than it. AddPartitionsToTxn from 4 on is what brokers send each other:
-several transactions at once, to add or only to verify. TxnOffsetCommit is with the groups. Left out: taking over a
-prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4 does not serve either.
+InitProducerId 0-6
+    0  producer id and epoch              4  PRODUCER_FENCED (KIP-588)
+    2  flexible (KIP-482)                 5  TRANSACTION_ABORTABLE (KIP-890)
+    3  the known id and epoch (KIP-360)   6  two-phase commit (KIP-939)
+AddPartitionsToTxn 0-5
+    2  PRODUCER_FENCED (KIP-588)          4  between brokers: several transactions, to add or only to verify (KIP-890)
+    3  flexible                           5  TRANSACTION_ABORTABLE
+AddOffsetsToTxn 0-4
+    2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE (KIP-890)
+EndTxn 0-5
+    2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE    5  every end bumps the epoch (KIP-890)
+WriteTxnMarkers 1-2
+    1  flexible    2  the transaction version (KIP-1228)
+DescribeTransactions 0 (KIP-664)
+ListTransactions 0-2
+    0  KIP-664    1  by duration (KIP-994)    2  by a pattern of transactional ids (KIP-1152)
+
+Version 1 of each client API moves throttling to the client (KIP-219). TxnOffsetCommit is in `group_offsets`. Left out:
+taking over a prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4 does not serve either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.coordinators.runtime import wall_ms
+from millstream.broker.coordinators import regex
+from millstream.broker.coordinators.runtime import respond, wall_ms
 from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
 from millstream.broker.coordinators.transactions.transaction_records import (
     STATE_OF_LABEL,
@@ -29,7 +43,7 @@ from millstream.wire.topic_partition import TopicPartition
 from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
-    from millstream.broker.coordinators.transactions.coordinator import Answer, Verdicts
+    from millstream.broker.coordinators.transactions.coordinator import Verdicts
     from millstream.broker.network.connection import Connection
     from millstream.broker.server import Broker
 
@@ -72,7 +86,7 @@ class TransactionsApi:
         answer = self.coordinator.init_producer_id(
             request.transactional_id, timeout_ms, known, two_phase, keep_prepared
         )
-        return _when_known(answer, lambda outcome: self._identity(call, outcome))
+        return respond(answer, lambda outcome: self._identity(call, outcome))
 
     def _identity(self, call: Call, outcome: Outcome) -> Any:
         error = _fenced_for(outcome.error, call.version, 4)
@@ -103,7 +117,7 @@ class TransactionsApi:
             partitions,
             client_version=0,
         )
-        return _when_known(
+        return respond(
             answer,
             lambda outcome: self._added(
                 call, dict.fromkeys(partitions, _fenced_for(outcome.error, call.version, 2))
@@ -142,7 +156,13 @@ class TransactionsApi:
     async def _added_batched_later(
         self, call: Call, found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]]
     ) -> Any:
-        return self._added_batched(call, [(key, v if isinstance(v, dict) else await v) for key, v in found])
+        return self._added_batched(
+            call,
+            [
+                (transactional_id, verdicts if isinstance(verdicts, dict) else await verdicts)
+                for transactional_id, verdicts in found
+            ],
+        )
 
     def _added_batched(self, call: Call, found: list[tuple[str, Verdicts]]) -> Any:
         return call.answer(
@@ -182,7 +202,7 @@ class TransactionsApi:
             [partition],
             client_version=0,
         )
-        return _when_known(
+        return respond(
             answer, lambda outcome: call.answer(error_code=_fenced_for(outcome.error, call.version, 2))
         )
 
@@ -197,7 +217,7 @@ class TransactionsApi:
             request.committed,
             client_version=2 if call.version >= FIRST_THAT_BUMPS else 0,
         )
-        return _when_known(answer, lambda outcome: self._ended(call, outcome))
+        return respond(answer, lambda outcome: self._ended(call, outcome))
 
     def _ended(self, call: Call, outcome: Outcome) -> Any:
         return call.answer(
@@ -302,14 +322,15 @@ class TransactionsApi:
         states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
         duration_ms = request.duration_filter if call.version >= 1 else -1
         try:
-            matches = _pattern(request.transactional_id_pattern if call.version >= 2 else None)
+            pattern = request.transactional_id_pattern if call.version >= 2 else None
+            matches = regex.compiled(pattern).fullmatch if pattern else None
             found = [
-                t
-                for t in self.coordinator.all()
-                if (not request.state_filters or t.state in states)
-                and (not request.producer_id_filters or t.producer_id in request.producer_id_filters)
-                and (duration_ms < 0 or wall_ms() - t.started_ms > duration_ms)
-                and (matches is None or matches(t.transactional_id))
+                each
+                for each in self.coordinator.all()
+                if (not request.state_filters or each.state in states)
+                and (not request.producer_id_filters or each.producer_id in request.producer_id_filters)
+                and (duration_ms < 0 or wall_ms() - each.started_ms > duration_ms)
+                and (matches is None or matches(each.transactional_id))
             ]
         except KafkaError as error:
             return call.answer(error_code=error.code, unknown_state_filters=(), transaction_states=())
@@ -319,24 +340,13 @@ class TransactionsApi:
             transaction_states=tuple(
                 call.make(
                     "TransactionState",
-                    transactional_id=t.transactional_id,
-                    producer_id=t.producer_id,
-                    transaction_state=t.state.label,
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state.label,
                 )
-                for t in found
+                for each in found
             ),
         )
-
-
-def _when_known(answer: Answer, pack: Callable[[Outcome], Any]) -> Any:
-    """The response, or a coroutine for it if the log has not committed yet."""
-    if isinstance(answer, Outcome):
-        return pack(answer)
-    return _pack_later(answer, pack)
-
-
-async def _pack_later(answer: asyncio.Future[Outcome], pack: Callable[[Outcome], Any]) -> Any:
-    return pack(await answer)
 
 
 def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
@@ -373,15 +383,17 @@ def _results(call: Call, verdicts: Verdicts) -> tuple[Any, ...]:
     )
 
 
-def _described(transactional_id: str, t: Transaction) -> bytes:
+def _described(transactional_id: str, transaction: Transaction) -> bytes:
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(t.partitions):
+    for topic, index in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(index)
     out = [
         struct.pack(">h", 0),
         _text(transactional_id),
-        _text(t.state.label),
-        _FACTS.pack(t.timeout_ms, t.started_ms, t.producer_id, t.epoch),
+        _text(transaction.state.label),
+        _FACTS.pack(
+            transaction.timeout_ms, transaction.started_ms, transaction.producer_id, transaction.epoch
+        ),
         uvarint(len(topics) + 1),
     ]
     for topic, indexes in topics.items():
@@ -400,18 +412,3 @@ def _undescribed(transactional_id: str, error: ErrorCode) -> bytes:
 def _text(text: str) -> bytes:
     raw = text.encode()
     return uvarint(len(raw) + 1) + raw
-
-
-def _pattern(pattern: str | None) -> Callable[[str], object] | None:
-    """A test for the whole transactional id, in google-re2: a client's pattern must not be able to stop the loop."""
-    if not pattern:
-        return None
-    import re2
-
-    quiet = re2.Options()
-    quiet.log_errors = False
-    try:
-        compiled = re2.compile(pattern, quiet)
-    except re2.error as error:
-        raise KafkaError(ErrorCode.invalid_regular_expression, str(error)) from None
-    return compiled.fullmatch  # type: ignore[no-any-return]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millstream.broker.partitions import Partition
     from millstream.broker.server import Broker
 
+Result = TypeVar("Result")
+
 logger = logging.getLogger("millstream.coordinators")
 
 SLICE_SECONDS = 0.005  # how long a load may hold the loop
@@ -55,6 +57,15 @@ def coordinator_error(error: BaseException) -> ErrorCode:
     if not isinstance(error, KafkaError):
         return ErrorCode.unknown_server_error
     return _COORDINATOR_ERRORS.get(error.code, error.code)
+
+
+def respond(result: Result | asyncio.Future[Result], pack: Callable[[Result], Any]) -> Any:
+    """The response of an API handler, or a coroutine for it where the result has to wait."""
+    return _respond_later(result, pack) if isinstance(result, asyncio.Future) else pack(result)
+
+
+async def _respond_later(result: asyncio.Future[Result], pack: Callable[[Result], Any]) -> Any:
+    return pack(await result)
 
 
 def wall_ms() -> int:

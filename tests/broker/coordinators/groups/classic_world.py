@@ -7,13 +7,15 @@ from millstream.broker.coordinators.groups.classic_group import ClassicGroup
 from millstream.broker.coordinators.groups.classic_types import (
     Action,
     Answer,
+    ClassicLimits,
     Joined,
     JoinRequest,
     Leaving,
-    Limits,
     Save,
     Synced,
+    SyncRequest,
 )
+from millstream.broker.coordinators.groups.group import Committer
 from millstream.wire.errors import ErrorCode
 
 RANGE = (("range", b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"),)
@@ -24,7 +26,7 @@ class World:
 
     def __init__(self, initial_delay: int = 0, max_size: int = 1000) -> None:
         self.now = 0.0
-        self.limits = Limits(initial_delay, max_size)
+        self.limits = ClassicLimits(initial_delay, max_size)
         ids = (f"id{number}" for number in itertools.count(1))
         self.group = ClassicGroup("g", self.limits, lambda: int(self.now), lambda: next(ids))
         self.answers: dict[int, Any] = {}
@@ -57,7 +59,7 @@ class World:
         *,
         instance: str | None = None,
         protocols: Any = RANGE,
-        kind: str = "consumer",
+        protocol_type: str = "consumer",
         session: int = 10_000,
         rebalance: int = 30_000,
         known: bool = False,
@@ -65,7 +67,7 @@ class World:
     ) -> int:
         waiter = next(self._waiters)
         request = JoinRequest(
-            member_id, instance, "client", "/h", session, rebalance, kind, protocols, known, skip
+            member_id, instance, "client", "/h", session, rebalance, protocol_type, protocols, known, skip
         )
         self.act(self.group.join(request, waiter, self.now))
         return waiter
@@ -74,17 +76,21 @@ class World:
         self,
         member_id: str,
         generation: int | None = None,
-        parts: dict[str, bytes] | None = None,
+        assignments: dict[str, bytes] | None = None,
         *,
         instance: str | None = None,
-        kind: str | None = None,
+        protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> int:
         waiter = next(self._waiters)
         generation = self.group.generation if generation is None else generation
         self.act(
             self.group.sync(
-                member_id, instance, generation, kind, protocol, (parts or {}).items(), waiter, self.now
+                SyncRequest(
+                    member_id, instance, generation, protocol_type, protocol, (assignments or {}).items()
+                ),
+                waiter,
+                self.now,
             )
         )
         return waiter
@@ -113,7 +119,7 @@ class World:
     def commit(
         self, member_id: str = "", generation: int = -1, instance: str | None = None, txn: bool = False
     ) -> ErrorCode:
-        return self.group.check_commit(member_id, instance, generation, txn, self.now)
+        return self.group.check_commit(Committer(member_id, instance, generation, 9, txn), (), self.now)
 
     def pass_time(self, milliseconds: float) -> None:
         """Let the clock run, waking the group whenever it asks for it."""
@@ -135,4 +141,4 @@ class World:
     def settle(self, ids: list[str]) -> None:
         """Everybody syncs, the leader last."""
         for member_id in reversed(ids):
-            self.send_sync(member_id, parts={each: each.encode() for each in ids})
+            self.send_sync(member_id, assignments={each: each.encode() for each in ids})

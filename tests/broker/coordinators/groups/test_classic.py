@@ -2,8 +2,9 @@
 
 import pytest
 
-from millstream.broker.coordinators.groups.classic_group import NEW_MEMBER_TIMEOUT, ClassicGroup
-from millstream.broker.coordinators.groups.classic_types import Limits, Purpose, State
+from millstream.broker.coordinators.groups.classic_group import ClassicGroup
+from millstream.broker.coordinators.groups.classic_rebalance import NEW_MEMBER_TIMEOUT
+from millstream.broker.coordinators.groups.classic_types import ClassicGroupState, ClassicLimits, Purpose
 from millstream.broker.coordinators.groups.offset_records import group_value, parse_group_value
 from millstream.wire.errors import ErrorCode
 
@@ -16,7 +17,7 @@ TWO = (("range", RANGE[0][1]), ("sticky", b"s"))
 def test_one_member_joins_syncs_and_is_stable() -> None:
     world = World()
     waiter = world.send_join()
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
     world.pass_time(0)
     joined = world.joined(waiter)
     assert (joined.error, joined.generation, joined.protocol, joined.leader) == (
@@ -26,10 +27,10 @@ def test_one_member_joins_syncs_and_is_stable() -> None:
         joined.member_id,
     )
     assert joined.members == ((joined.member_id, None, RANGE[0][1]),)
-    assert world.group.state is State.COMPLETING
-    synced = world.synced(world.send_sync(joined.member_id, parts={joined.member_id: b"all"}))
+    assert world.group.state is ClassicGroupState.COMPLETING
+    synced = world.synced(world.send_sync(joined.member_id, assignments={joined.member_id: b"all"}))
     assert (synced.error, synced.assignment, synced.protocol) == (NONE, b"all", "range")
-    assert world.group.state is State.STABLE
+    assert world.group.state is ClassicGroupState.STABLE
     assert world.heartbeat(joined.member_id) is NONE
     assert [save.purpose for save in world.saves] == [Purpose.ASSIGNMENT]
 
@@ -41,7 +42,7 @@ def test_the_first_join_fetches_an_id() -> None:
     world = World()
     first = world.joined(world.send_join(known=True))
     assert (first.error, first.member_id) == (ErrorCode.member_id_required, "client-id1")
-    assert world.group.state is State.EMPTY
+    assert world.group.state is ClassicGroupState.EMPTY
     waiter = world.send_join(first.member_id, known=True)
     world.pass_time(0)
     assert world.joined(waiter).error is NONE
@@ -76,11 +77,11 @@ def test_a_member_that_is_not_known() -> None:
 def test_protocols_that_do_not_fit() -> None:
     world = World()
     for kind, protocols in (("", RANGE), ("consumer", ())):
-        error = world.joined(world.send_join(kind=kind, protocols=protocols)).error
+        error = world.joined(world.send_join(protocol_type=kind, protocols=protocols)).error
         assert error is ErrorCode.inconsistent_group_protocol
     world.stable()
     for kind, protocols in (("connect", RANGE), ("consumer", (("sticky", b""),))):
-        error = world.joined(world.send_join(kind=kind, protocols=protocols)).error
+        error = world.joined(world.send_join(protocol_type=kind, protocols=protocols)).error
         assert error is ErrorCode.inconsistent_group_protocol
 
 
@@ -124,7 +125,7 @@ def test_a_new_member_makes_the_others_join_again() -> None:
     world = World()
     leader, follower = world.stable(2)
     late = world.send_join()
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
     assert world.heartbeat(leader) is ErrorCode.rebalance_in_progress
     assert world.synced(world.send_sync(leader)).error is ErrorCode.rebalance_in_progress
     again = [world.send_join(leader), world.send_join(follower)]
@@ -152,14 +153,14 @@ def test_a_follower_that_joins_again_without_change_gets_the_same_generation() -
     leader, follower = world.stable(2)
     joined = world.joined(world.send_join(follower))
     assert (joined.error, joined.generation, joined.leader, joined.members) == (NONE, 1, leader, ())
-    assert world.group.state is State.STABLE
+    assert world.group.state is ClassicGroupState.STABLE
 
 
 def test_a_leader_that_joins_again_asks_for_a_rebalance() -> None:
     world = World()
     leader, _ = world.stable(2)
     world.send_join(leader)
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
 
 
 @pytest.mark.parametrize("completing", [True, False])
@@ -172,7 +173,7 @@ def test_changed_metadata_asks_for_a_rebalance(completing: bool) -> None:
     else:
         _, follower = world.stable(2)
     world.send_join(follower, protocols=TWO)
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
 
 
 def test_a_join_answer_that_was_lost_is_given_again() -> None:
@@ -182,7 +183,7 @@ def test_a_join_answer_that_was_lost_is_given_again() -> None:
     for joined in map(world.joined, waiters):
         again = world.joined(world.send_join(joined.member_id))
         assert again == joined
-    assert world.group.state is State.COMPLETING
+    assert world.group.state is ClassicGroupState.COMPLETING
 
 
 def test_a_second_join_of_the_same_member_takes_the_place_of_the_first() -> None:
@@ -225,7 +226,7 @@ def test_followers_wait_for_the_leader() -> None:
     )
     early = world.send_sync(follower)
     assert early not in world.answers
-    done = world.send_sync(leader, parts={leader: b"L", follower: b"F", "stranger": b"S"})
+    done = world.send_sync(leader, assignments={leader: b"L", follower: b"F", "stranger": b"S"})
     assert (world.synced(done).assignment, world.synced(early).assignment) == (b"L", b"F")
     assert world.synced(world.send_sync(follower)).assignment == b"F"  # and again, at any time
 
@@ -245,9 +246,9 @@ def test_what_sync_refuses() -> None:
     assert world.synced(world.send_sync("who")).error is ErrorCode.unknown_member_id
     wrong = world.send_sync(member, protocol="sticky")
     assert world.synced(wrong).error is ErrorCode.inconsistent_group_protocol
-    wrong = world.send_sync(member, kind="connect")
+    wrong = world.send_sync(member, protocol_type="connect")
     assert world.synced(wrong).error is ErrorCode.inconsistent_group_protocol
-    right = world.send_sync(member, kind="consumer", protocol="range")
+    right = world.send_sync(member, protocol_type="consumer", protocol="range")
     assert world.synced(right).error is NONE
 
 
@@ -258,13 +259,13 @@ def test_who_never_syncs_is_out() -> None:
     ids = {world.joined(waiter).member_id for waiter in waiters}
     leader = world.group.leader or ""
     (lazy,) = ids - {leader}
-    world.send_sync(leader, parts={})
+    world.send_sync(leader, assignments={})
     for _ in range(15):
         world.pass_time(1000)
         for each in ids:
             world.heartbeat(each)
     assert lazy not in world.group.members
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
 
 
 def test_a_rebalance_ends_the_wait_for_the_leader() -> None:
@@ -283,14 +284,14 @@ def test_nobody_gets_a_part_before_it_is_written() -> None:
     world.send_join()
     world.pass_time(0)
     leader = world.group.leader or ""
-    waiter = world.send_sync(leader, parts={leader: b"L"})
+    waiter = world.send_sync(leader, assignments={leader: b"L"})
     assert waiter not in world.answers
-    assert world.group.state is State.COMPLETING
+    assert world.group.state is ClassicGroupState.COMPLETING
     record = parse_group_value(group_value(world.saves[0].record))
     assert [(each.member_id, each.assignment) for each in record.members] == [(leader, b"L")]
     world.let_go()
     assert world.synced(waiter).assignment == b"L"
-    assert world.group.state is State.STABLE
+    assert world.group.state is ClassicGroupState.STABLE
 
 
 def test_a_write_that_fails_makes_the_members_join_again() -> None:
@@ -299,10 +300,10 @@ def test_a_write_that_fails_makes_the_members_join_again() -> None:
     world.send_join()
     world.pass_time(0)
     leader = world.group.leader or ""
-    waiter = world.send_sync(leader, parts={leader: b"L"})
+    waiter = world.send_sync(leader, assignments={leader: b"L"})
     world.let_go(ErrorCode.not_coordinator)
     assert world.synced(waiter).error is ErrorCode.not_coordinator
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
     assert world.group.members[leader].assignment == b""
 
 
@@ -312,10 +313,10 @@ def test_a_write_that_comes_too_late_does_not_matter() -> None:
     world.send_join()
     world.pass_time(0)
     leader = world.group.leader or ""
-    world.send_sync(leader, parts={leader: b"old"})
+    world.send_sync(leader, assignments={leader: b"old"})
     world.send_join()
     world.let_go()
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
     assert world.group.members[leader].assignment == b""
 
 
@@ -328,7 +329,12 @@ def test_the_last_to_leave_empties_the_group() -> None:
     world.pass_time(500)
     assert world.leave((member, None)) == [NONE]
     group = world.group
-    assert (group.state, group.generation, group.protocol, group.leader) == (State.EMPTY, 2, None, None)
+    assert (group.state, group.generation, group.protocol, group.leader) == (
+        ClassicGroupState.EMPTY,
+        2,
+        None,
+        None,
+    )
     assert (group.protocol_type, group.state_time) == ("consumer", 500)
     assert world.saves[-1].purpose is Purpose.EMPTY
     assert world.saves[-1].record.members == []
@@ -342,7 +348,7 @@ def test_leaving_in_batches() -> None:
     unknown = ErrorCode.unknown_member_id
     assert errors == [NONE, unknown, unknown, NONE, unknown]
     assert set(world.group.members) == {two, three}
-    assert world.group.state is State.PREPARING
+    assert world.group.state is ClassicGroupState.PREPARING
 
 
 def test_who_leaves_while_waiting_is_told_so() -> None:
@@ -419,7 +425,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     joined = world.joined(world.send_join(instance=instance))
     assert (joined.error, joined.generation, joined.skip_assignment) == (NONE, 1, False)
     assert joined.member_id != follower
-    assert world.group.state is State.STABLE
+    assert world.group.state is ClassicGroupState.STABLE
     assert world.synced(world.send_sync(joined.member_id, instance=instance)).assignment == follower.encode()
     for error in (
         world.heartbeat(follower, instance=instance),
@@ -483,7 +489,7 @@ def test_a_static_member_may_miss_the_join_but_not_the_sync() -> None:
     world.pass_time(5000)
     assert world.joined(waiter).generation == 2
     assert follower in world.group.members
-    world.send_sync(leader, parts={}, instance=instance)
+    world.send_sync(leader, assignments={}, instance=instance)
     world.pass_time(4999)
     assert follower in world.group.members
     world.pass_time(1)
@@ -511,7 +517,7 @@ def test_who_may_commit() -> None:
     world.send_join()
     assert world.commit(member, 1) is NONE  # before it gives partitions away
     world.joined(world.send_join(member))
-    assert world.group.state is State.COMPLETING
+    assert world.group.state is ClassicGroupState.COMPLETING
     assert world.commit(member, 2) is ErrorCode.rebalance_in_progress
     assert world.commit(member, 2, txn=True) is NONE
 
@@ -531,7 +537,12 @@ def test_a_group_lives_on_after_a_restart() -> None:
     world, leader, follower = static_pair()
     record = parse_group_value(group_value(world.saves[-1].record))
     group = ClassicGroup.load("g", record, world.limits, lambda: 0)
-    assert (group.state, group.generation, group.leader, group.protocol) == (State.STABLE, 1, leader, "range")
+    assert (group.state, group.generation, group.leader, group.protocol) == (
+        ClassicGroupState.STABLE,
+        1,
+        leader,
+        "range",
+    )
     assert group.subscribed == frozenset({"t"})
     assert group.members[follower].assignment == follower.encode()
     world.group, world.now = group, 0.0
@@ -546,9 +557,9 @@ def test_a_group_lives_on_after_a_restart() -> None:
 def test_a_restart_with_a_lower_limit_sheds_members() -> None:
     world = World()
     world.stable(3)
-    group = ClassicGroup.load("g", world.saves[-1].record, Limits(0, 2), lambda: 0)
+    group = ClassicGroup.load("g", world.saves[-1].record, ClassicLimits(0, 2), lambda: 0)
     group.loaded(0)
-    assert group.state is State.PREPARING
+    assert group.state is ClassicGroupState.PREPARING
 
 
 def test_unloading_answers_everybody() -> None:

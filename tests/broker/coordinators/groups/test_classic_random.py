@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.broker.coordinators.groups.classic_types import NEVER, Joined, State, Synced
+from millstream.broker.coordinators.groups.classic_types import ClassicGroupState, Joined, Synced
+from millstream.broker.coordinators.groups.group import NEVER
 from millstream.wire.errors import ErrorCode
 
 from .classic_world import RANGE, World
@@ -115,11 +116,11 @@ def check(world: World, clients: list[Client]) -> None:
     assert group.pending_sync <= set(members)
     if members:
         assert group.leader in members
-    if group.state in (State.COMPLETING, State.STABLE):
+    if group.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
         assert members
         assert group.protocol is not None
         assert group.awaiting_join <= 1 or world.held  # a static member whose return is being written
-    if group.state is State.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         assert not members
     deadlines = [
         group.join_deadline,
@@ -204,9 +205,9 @@ def test_random_members(seed: int, delay: int, limit: int) -> None:
     check_generations(world)
     living = [client for client in clients if client.alive]
     if not living:
-        assert world.group.state is State.EMPTY
+        assert world.group.state is ClassicGroupState.EMPTY
         return
-    assert world.group.state is State.STABLE
+    assert world.group.state is ClassicGroupState.STABLE
     assert {client.generation for client in living} == {world.group.generation}
     assert {client.member_id for client in living} == set(world.group.members)
     parts = [client.owns() for client in living]

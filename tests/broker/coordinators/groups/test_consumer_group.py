@@ -18,11 +18,12 @@ from millstream.broker.coordinators.groups.consumer_types import (
     UNRELEASED,
     UNREVOKED,
     Change,
-    HeartbeatAnswer,
     HeartbeatRequest,
+    HeartbeatResponse,
     parse_row,
     row,
 )
+from millstream.broker.coordinators.groups.group import Committer
 from millstream.wire.errors import ErrorCode, KafkaError
 
 
@@ -67,7 +68,7 @@ class World:
             self.log.append(row("g", change))
             self.group.apply(change)
 
-    def beat(self, member: str, epoch: int = JOIN, **fields: Any) -> HeartbeatAnswer:
+    def beat(self, member: str, epoch: int = JOIN, **fields: Any) -> HeartbeatResponse:
         joins = epoch == JOIN
         request = HeartbeatRequest(
             member,
@@ -114,7 +115,7 @@ def test_one_member_gets_everything() -> None:
     # A new group is in epoch 1, with nobody in it.
     assert (answer.epoch, answer.assignment) == (2, {UUID(int=1): {0: 2, 1: 2, 2: 2, 3: 2}})
     assert world.group.state == "Stable"
-    assert world.beat("a", 2) == HeartbeatAnswer("a", 2, None)
+    assert world.beat("a", 2) == HeartbeatResponse("a", 2, None)
     assert len(world.log) == 5
 
 
@@ -184,12 +185,12 @@ def test_a_member_may_join_again_at_any_time() -> None:
 
 def test_who_reads_nothing_changes_nothing() -> None:
     world = World()
-    assert world.beat("a", topics=()) == HeartbeatAnswer("a", 1, {})
-    assert world.beat("b", regex="") == HeartbeatAnswer("b", 1, {})
+    assert world.beat("a", topics=()) == HeartbeatResponse("a", 1, {})
+    assert world.beat("b", regex="") == HeartbeatResponse("b", 1, {})
     assert (world.group.epoch, world.group.state) == (1, "Stable")
     assert world.reloaded().members == world.group.members
     # An expression that nothing matches is nothing to read; it grows the epoch when a topic comes that it matches.
-    assert world.beat("c", regex="fo+") == HeartbeatAnswer("c", 1, {})
+    assert world.beat("c", regex="fo+") == HeartbeatResponse("c", 1, {})
     world.topics.set("foo", 1)
     world.group.stale = True
     assert world.beat("c", 1).epoch == 2
@@ -360,7 +361,7 @@ def test_who_may_commit() -> None:
     topic = UUID(int=1)
 
     def check(member: str, epoch: int, index: int = 0, txn: bool = False, version: int = 9) -> ErrorCode:
-        return world.group.check_commit(member, epoch, [(topic, index)], txn, version)
+        return world.group.check_commit(Committer(member, None, epoch, version, txn), [(topic, index)], 0)
 
     assert check("", -1) is ErrorCode.none
     world.beat("a")
@@ -371,7 +372,10 @@ def test_who_may_commit() -> None:
     assert check("a", 3, txn=True) is ErrorCode.illegal_generation
     assert check("", -1, txn=True) is ErrorCode.none  # a producer that does not say for which member
     assert check("q", -1, txn=True) is ErrorCode.unknown_member_id
-    assert world.group.check_commit("", -1, [(topic, 0)], True, 5, "i") is ErrorCode.unknown_member_id
+    assert (
+        world.group.check_commit(Committer("", "i", -1, 5, True), [(topic, 0)], 0)
+        is ErrorCode.unknown_member_id
+    )
     world.beat("a", 2, topics=("t", "u"))  # epoch 3, but partition 0 is its own since epoch 2
     assert check("a", 2) is ErrorCode.none
     assert check("a", 1) is ErrorCode.stale_member_epoch

@@ -266,10 +266,7 @@ async def test_the_offsets_of_a_transaction(lab: Lab) -> None:
     shard = lab.shard("g")
     value = offset_records.offset_value(9, -1, "", 0)
 
-    def apply(position: int) -> None:
-        shard.offsets.put_pending(77, "g", "t", 0, value, position)
-
-    shard.write([(offset_records.offset_key("g", "t", 0), value)], apply, (77, 0))
+    shard.commit("g", [(offset_records.offset_key("g", "t", 0), value)], [("t", 0, value)], (77, 0))
 
     async def fetch(stable: bool) -> tuple[int, int]:
         answer = await lab.ask(
@@ -391,7 +388,7 @@ async def test_many_tombstones_go_out_in_several_batches(lab: Lab) -> None:
     shard = lab.shard("g")
     for partition in range(1200):
         shard.offsets.put("g", "t", partition, offset_records.offset_value(1, -1, "", 0), partition)
-    assert lab.groups.delete_group(shard, "g") is None
+    assert lab.groups.delete_group("g") is None
     assert not shard.knows("g")
     assert len(lab.log("g")) == 1201
 

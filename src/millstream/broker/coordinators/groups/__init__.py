@@ -1,11 +1,15 @@
 """The group coordinator: who is a member of which group, who reads which partition, and how far each group has read.
 
-fields, records, consumer_records            the records of `__consumer_offsets`, byte for byte Kafka's
-classic, classic_roster, classic_types       a group whose members divide the partitions: a pure state machine
-consumer_group, consumer_state, reconcile,   a group whose partitions the coordinator divides: pure as well
-consumer_types, assignors, regex
-bridge, migration, subscription              groups that move from one protocol to the other
-offsets                                      committed offsets, and those of transactions that have not ended
-responses                                    answers that are packed by hand
-coordinator, consumer_side                   tie them to the log, the clock and the requests
+coordinator                               the service: join, sync, heartbeat, leave, commit, describe, delete
+group_shard, offsets                      groups and committed offsets of one partition of `__consumer_offsets`
+group, group_timer, group_settings        what both protocols share
+classic_group_manager                     carries out what classic groups decide
+classic_group, classic_rebalance,         a group whose members divide the partitions: a pure state machine
+  classic_members, classic_types
+consumer_group_manager                    carries out what groups of the consumer protocol (KIP-848) decide
+consumer_group, consumer_state,           a group whose partitions the coordinator divides: pure as well
+  consumer_types, reconcile, assignors
+classic_adapter, migration, subscription  groups that move from one protocol to the other
+offset_records, consumer_group_records    the records of `__consumer_offsets`, byte for byte Kafka's
+responses                                 answers that are packed by hand
 """

@@ -1,6 +1,7 @@
-"""Members that speak the classic protocol inside a group of the server-side protocol, while a group moves from one to the
-other. To such a member it looks like a classic group whose leader is always somebody else: JoinGroup takes it one step
-towards its target, SyncGroup tells it what it may read, and a heartbeat tells it when to join again.
+"""Classic members inside a group of the consumer protocol, while the group moves from one protocol to the other (KIP-848).
+
+To such a member it looks like a classic group whose leader is always somebody else: JoinGroup takes it one step towards its
+target, SyncGroup returns what it may read, and a heartbeat says when to join again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ import uuid
 from collections.abc import Iterable
 from uuid import UUID
 
-from millstream.broker.coordinators.groups.classic_types import NEVER, Joined, JoinRequest, Leaving, Synced
+from millstream.broker.coordinators.groups.classic_types import (
+    Joined,
+    JoinRequest,
+    Leaving,
+    Synced,
+    SyncRequest,
+)
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_group_records import ClassicInfo, MemberValue
 from millstream.broker.coordinators.groups.consumer_state import NEW_MEMBER
@@ -17,9 +24,10 @@ from millstream.broker.coordinators.groups.consumer_types import (
     UNRELEASED,
     UNREVOKED,
     Change,
-    Member,
+    ConsumerMember,
     Topics,
 )
+from millstream.broker.coordinators.groups.group import NEVER
 from millstream.broker.coordinators.groups.subscription import (
     CONSUMER,
     UNREADABLE,
@@ -33,7 +41,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 def join(
     group: ConsumerGroup, request: JoinRequest, topics: Topics, now: float
 ) -> tuple[Joined, list[Change], str | None]:
-    """The answer, the changes, and the id of the static member whose place was taken. KafkaError if it may not join."""
+    """The answer, the changes, and the id of the static member that was replaced. KafkaError if it may not join."""
     member_id = request.member_id or str(uuid.uuid4())
     if member_id not in group.members:
         group.check_room()
@@ -70,7 +78,7 @@ def join(
 
 
 def _speaks(group: ConsumerGroup, request: JoinRequest) -> bool:
-    """Whether it knows a protocol that all other members of the classic kind know."""
+    """Whether it knows a protocol that all other members of the classic protocol know."""
     if request.protocol_type != CONSUMER or not request.protocols:
         return False
     others = [
@@ -83,13 +91,13 @@ def _speaks(group: ConsumerGroup, request: JoinRequest) -> bool:
 
 def _who(
     group: ConsumerGroup, member_id: str, request: JoinRequest, changes: list[Change]
-) -> tuple[Member, str | None]:
+) -> tuple[ConsumerMember, str | None]:
     holder = None if request.instance_id is None else group.static.get(request.instance_id)
     if request.instance_id is not None and request.member_id:
         return group.member(member_id, request.instance_id), None
     if holder is not None:
-        return group.take_place(group.members[holder], member_id, True, changes), holder
-    return group.members.get(member_id) or Member(member_id, NEW_MEMBER), None
+        return group.take_over_static(group.members[holder], member_id, True, changes), holder
+    return group.members.get(member_id) or ConsumerMember(member_id, NEW_MEMBER), None
 
 
 def _owned(subscription: Subscription, topics: Topics) -> dict[UUID, list[int]]:
@@ -101,21 +109,12 @@ def _owned(subscription: Subscription, topics: Topics) -> dict[UUID, list[int]]:
     return owned
 
 
-def sync(
-    group: ConsumerGroup,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    protocol_type: str | None,
-    protocol: str | None,
-    topics: Topics,
-    now: float,
-) -> Synced:
-    member = _member(group, member_id, instance_id, generation)
+def sync(group: ConsumerGroup, request: SyncRequest, topics: Topics, now: float) -> Synced:
+    member = _member(group, request.member_id, request.instance_id, request.generation)
     info = member.value.classic
     assert info is not None
     name, metadata = info.protocols[0]
-    if protocol_type not in (None, CONSUMER) or protocol not in (None, name):
+    if request.protocol_type not in (None, CONSUMER) or request.protocol not in (None, name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
     if group.target_epoch > member.epoch and member.state != UNREVOKED:
         _must_join(group, member, now)
@@ -128,13 +127,13 @@ def sync(
     except UNREADABLE:
         version = 0
     mine = assignment(version, {topic: indexes for topic, indexes in named.items() if topic is not None})
-    return Synced(ErrorCode.none, mine, protocol_type, protocol)
+    return Synced(ErrorCode.none, mine, request.protocol_type, request.protocol)
 
 
 def heartbeat(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now: float
 ) -> ErrorCode:
-    """REBALANCE_IN_PROGRESS where joining again would take the member a step further. Members of the other kind compute
+    """REBALANCE_IN_PROGRESS where joining again would take the member a step further. Members of the consumer protocol compute
     the next target by their heartbeats; where there is none of them left, this member has to, by joining again."""
     member = _member(group, member_id, instance_id, generation)
     group.keep_alive(member.member_id, now)
@@ -150,7 +149,7 @@ def heartbeat(
 
 
 def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorCode], list[str]]:
-    """An error code for each, and the ids of those that go. Members of both kinds: administrators remove them this way."""
+    """An error code for each, and the ids of those that go. Members of both protocols: administrators remove them this way."""
     errors = []
     gone = []
     for member_id, instance_id in leaving:
@@ -166,7 +165,7 @@ def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorC
     return errors, gone
 
 
-def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
     member = group.member(member_id, instance_id)
     if not member.is_classic:
         raise KafkaError(ErrorCode.unknown_member_id)
@@ -175,7 +174,7 @@ def _member(group: ConsumerGroup, member_id: str, instance_id: str | None, gener
     return member
 
 
-def _must_join(group: ConsumerGroup, member: Member, now: float) -> None:
+def _must_join(group: ConsumerGroup, member: ConsumerMember, now: float) -> None:
     deadlines = group.deadlines(member.member_id)
     if deadlines.join == NEVER:
         deadlines.join = group.arm(now + member.value.rebalance_timeout)

@@ -1,4 +1,4 @@
-"""Who is in a classic group: members, their protocols, ids given out, the leader. No states; those are in `classic`."""
+"""The members of a classic group: their protocols, ids given out, the leader. The states are in `classic_rebalance`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 from millstream.broker.coordinators.groups.classic_types import (
-    NEVER,
     Action,
     Answer,
     Joined,
@@ -14,10 +13,11 @@ from millstream.broker.coordinators.groups.classic_types import (
     Protocols,
     Synced,
 )
+from millstream.broker.coordinators.groups.group import NEVER, Group
 from millstream.wire.errors import ErrorCode
 
 
-class Member:
+class ClassicMember:
     """What the group knows about one member. `deadline` is when it counts as dead unless it is heard of before."""
 
     __slots__ = (
@@ -75,12 +75,11 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
-class Roster:
+class ClassicMembers(Group):
     __slots__ = (
         "_supported",
         "awaiting_join",
         "generation",
-        "group_id",
         "leader",
         "members",
         "pending",
@@ -88,23 +87,20 @@ class Roster:
         "protocol",
         "protocol_type",
         "static",
-        "wake",
     )
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[
-            str, float
-        ] = {}  # ids given out that have not joined yet -> when they are forgotten
+        # Ids given out that have not joined yet -> when they are forgotten (KIP-394).
+        self.pending: dict[str, float] = {}
         self.pending_sync: set[str] = set()  # who has not come for its assignment yet
         self.awaiting_join = 0
-        self.wake = NEVER  # no deadline of the group is before this
         self._supported: Counter[str] = Counter()  # protocol -> members that know it
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -141,7 +137,7 @@ class Roster:
 
     # ------------------------------------------------------------------ coming and going
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: ClassicMember) -> None:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
@@ -160,8 +156,8 @@ class Roster:
         if member_id == self.leader:
             self.leader = next(iter(self.members), None)
 
-    def _rename(self, old_id: str, new_id: str, out: list[Action]) -> Member:
-        """Put a static member under another id; whoever still waits under the old one is fenced."""
+    def _rename(self, old_id: str, new_id: str, out: list[Action]) -> ClassicMember:
+        """Put a static member under another id; a request that still waits under the old one is fenced (KIP-345)."""
         member = self.members.pop(old_id)
         self._answer_join(member, Joined(ErrorCode.fenced_instance_id, old_id), out)
         if member.sync_waiter is not None:
@@ -179,7 +175,7 @@ class Roster:
             self.pending_sync.add(new_id)
         return member
 
-    def _update(self, member: Member, request: JoinRequest, waiter: Any, out: list[Action]) -> None:
+    def _update(self, member: ClassicMember, request: JoinRequest, waiter: Any, out: list[Action]) -> None:
         """The member joins again; whoever still waits for its earlier JoinGroup has been given up by the client."""
         self._set_protocols(member, request.protocols)
         member.rebalance_timeout = request.rebalance_timeout
@@ -188,36 +184,31 @@ class Roster:
         member.join_waiter = waiter
         self.awaiting_join += 1
 
-    def _forget_protocols(self, member: Member) -> None:
+    def _forget_protocols(self, member: ClassicMember) -> None:
         for name in {name for name, _ in member.protocols}:
             self._supported[name] -= 1
             if not self._supported[name]:
                 del self._supported[name]
 
-    def _set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def _set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
         self._forget_protocols(member)
         member.protocols = protocols
         self._supported.update({name for name, _ in protocols})
 
     # ------------------------------------------------------------------ deadlines and answers
 
-    def _arm(self, deadline: float) -> float:
-        if deadline < self.wake:
-            self.wake = deadline
-        return deadline
-
-    def _keep_alive(self, member: Member, now: float) -> None:
+    def _keep_alive(self, member: ClassicMember, now: float) -> None:
         member.deadline = deadline = now + member.session_timeout
         if deadline < self.wake:
             self.wake = deadline
 
-    def _answer_join(self, member: Member, joined: Joined, out: list[Action]) -> None:
+    def _answer_join(self, member: ClassicMember, joined: Joined, out: list[Action]) -> None:
         if member.join_waiter is not None:
             out.append(Answer(member.join_waiter, joined))
             member.join_waiter = None
             self.awaiting_join -= 1
 
-    def _joined(self, member: Member, with_members: bool) -> Joined:
+    def _joined(self, member: ClassicMember, with_members: bool) -> Joined:
         everybody: tuple[tuple[str, str | None, bytes], ...] = ()
         if with_members:
             everybody = tuple(
@@ -234,5 +225,5 @@ class Roster:
             everybody,
         )
 
-    def _synced(self, member: Member) -> Synced:
+    def _synced(self, member: ClassicMember) -> Synced:
         return Synced(ErrorCode.none, member.assignment, self.protocol_type, self.protocol)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
 from millstream.broker.coordinators.groups.offset_records import GroupRecord
 from millstream.wire.errors import ErrorCode
 
-NEVER = float("inf")
-
-Protocols = tuple[tuple[str, bytes], ...]  # (name, what the member says under it), in order of preference
+Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), in order of preference
 
 
 class JoinRequest(NamedTuple):
@@ -24,8 +23,8 @@ class JoinRequest(NamedTuple):
     rebalance_timeout: int
     protocol_type: str
     protocols: Protocols
-    must_know_id: bool = True  # version 4 and later: the first join only fetches a member id
-    may_skip_assignment: bool = True  # version 9 and later
+    must_know_id: bool = True  # version 4 and later: the first join only fetches a member id (KIP-394)
+    may_skip_assignment: bool = True  # version 9 and later (KIP-814)
 
 
 class Joined(NamedTuple):
@@ -39,6 +38,17 @@ class Joined(NamedTuple):
     leader: str = ""
     members: tuple[tuple[str, str | None, bytes], ...] = ()  # for the leader: id, instance id, metadata
     skip_assignment: bool = False
+
+
+class SyncRequest(NamedTuple):
+    """A SyncGroup request as the state machine sees it."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None = None  # None: before version 5
+    protocol: str | None = None
+    assignments: Iterable[tuple[str, bytes]] = ()  # from the leader: member id, assignment
 
 
 class Synced(NamedTuple):
@@ -55,7 +65,7 @@ class Leaving(NamedTuple):
     instance_id: str | None
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -64,12 +74,12 @@ class State(Enum):
 
 
 class Purpose(Enum):
-    ASSIGNMENT = 1  # the leader's sync: the members get their parts when it is written
+    ASSIGNMENT = 1  # the leader's sync: the members get their assignments when it is written
     EMPTY = 2  # nobody is left
-    STATIC = 3  # a static member came back under a new id, and nothing else changed
+    STATIC = 3  # a static member came back under a new id, and nothing else changed (KIP-345)
 
 
-class Limits:
+class ClassicLimits:
     """Settings that all groups share; changed in place when they change."""
 
     __slots__ = ("initial_delay", "max_size")

@@ -1,4 +1,4 @@
-"""A group of the server-side protocol: members say what they want to read, the coordinator says who reads what.
+"""A group of the consumer protocol (KIP-848): members say what they want to read, the coordinator says who reads what.
 
 Three epochs drive it. The group's epoch grows when members or topics change; then a target assignment is computed for that
 epoch; then each member is led from its own epoch to that of the target, at its own pace, by its heartbeats (`reconcile`).
@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from millstream.broker.coordinators.groups import regex
+from millstream.broker.coordinators import regex
 from millstream.broker.coordinators.groups.assignors import ASSIGNORS
-from millstream.broker.coordinators.groups.classic_types import NEVER
 from millstream.broker.coordinators.groups.consumer_group_records import (
     CurrentValue,
     MemberValue,
@@ -34,18 +33,20 @@ from millstream.broker.coordinators.groups.consumer_types import (
     LEAVE_STATIC,
     STABLE,
     Change,
+    ConsumerMember,
     CurrentChanged,
     GroupChanged,
-    HeartbeatAnswer,
     HeartbeatRequest,
-    Member,
+    HeartbeatResponse,
     MemberChanged,
     Partitions,
     RegexChanged,
     TargetChanged,
     TargetEpochChanged,
     Topics,
+    row,
 )
+from millstream.broker.coordinators.groups.group import NEVER, Row
 from millstream.broker.coordinators.groups.reconcile import is_subset, reconcile
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -70,7 +71,7 @@ class ConsumerGroup(ConsumerState):
 
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
-    def heartbeat(self, request: HeartbeatRequest, now: float) -> tuple[HeartbeatAnswer, list[Change]]:
+    def heartbeat(self, request: HeartbeatRequest, now: float) -> tuple[HeartbeatResponse, list[Change]]:
         """KafkaError if the member may not take part, or asks for something that makes no sense."""
         changes: list[Change] = []
         member, replaced = self._who(request, changes)
@@ -89,9 +90,9 @@ class ConsumerGroup(ConsumerState):
         told = None
         if request.is_full or updated.assigned != member.assigned:
             told = updated.assigned
-        return HeartbeatAnswer(updated.member_id, updated.epoch, told), changes
+        return HeartbeatResponse(updated.member_id, updated.epoch, told), changes
 
-    def _is_idle(self, member: Member, value: MemberValue, replaced: str | None, now: float) -> bool:
+    def _is_idle(self, member: ConsumerMember, value: MemberValue, replaced: str | None, now: float) -> bool:
         """Most heartbeats: nothing is new on either side."""
         return (
             replaced is None
@@ -103,7 +104,7 @@ class ConsumerGroup(ConsumerState):
             and member.member_id in self.members
         )
 
-    def _who(self, request: HeartbeatRequest, changes: list[Change]) -> tuple[Member, str | None]:
+    def _who(self, request: HeartbeatRequest, changes: list[Change]) -> tuple[ConsumerMember, str | None]:
         """The member that speaks, known or new, and the id of the static member whose place it takes."""
         joins = request.epoch == JOIN
         instance = request.instance_id
@@ -115,9 +116,9 @@ class ConsumerGroup(ConsumerState):
             and holder is not None
             and (holder != request.member_id or self.members[holder].epoch == LEAVE_STATIC)
         ):
-            return self.take_place(self.members[holder], request.member_id, False, changes), holder
+            return self.take_over_static(self.members[holder], request.member_id, False, changes), holder
         if joins and request.member_id not in self.members:
-            return Member(request.member_id, NEW_MEMBER), None
+            return ConsumerMember(request.member_id, NEW_MEMBER), None
         member = self.member(request.member_id, None if joins and holder is None else instance)
         if joins:
             return member, None  # it was fenced, or did not hear the answer to its first heartbeat
@@ -141,7 +142,9 @@ class ConsumerGroup(ConsumerState):
                 f"The consumer group has reached its maximum capacity of {self._limits.max_size} members.",
             )
 
-    def take_place(self, old: Member, member_id: str, classic: bool, changes: list[Change]) -> Member:
+    def take_over_static(
+        self, old: ConsumerMember, member_id: str, classic: bool, changes: list[Change]
+    ) -> ConsumerMember:
         """A static member came back, usually under a new id. It may if the old one said goodbye, or spoke the classic
         protocol."""
         if not classic and not old.is_classic and old.epoch != LEAVE_STATIC:
@@ -176,13 +179,13 @@ class ConsumerGroup(ConsumerState):
 
     def advance(
         self,
-        member: Member,
-        updated: Member,
+        member: ConsumerMember,
+        updated: ConsumerMember,
         replaced: str | None,
         owned: Mapping[UUID, Iterable[int]] | None,
         now: float,
         changes: list[Change],
-    ) -> Member:
+    ) -> ConsumerMember:
         """Everything that a heartbeat can set off: a new description, a new epoch, a new target, a step towards it."""
         is_new = updated.member_id not in self.members and replaced is None
         value = updated.value
@@ -220,7 +223,7 @@ class ConsumerGroup(ConsumerState):
 
     def _next_epoch(
         self,
-        members: Mapping[str, Member],
+        members: Mapping[str, ConsumerMember],
         reads_other: bool,
         grows: bool,
         changes: list[Change],
@@ -241,7 +244,7 @@ class ConsumerGroup(ConsumerState):
     # ------------------------------------------------------------------ topics
 
     def _resolve(
-        self, members: Mapping[str, Member], changes: list[Change], waits: str | None = None
+        self, members: Mapping[str, ConsumerMember], changes: list[Change], waits: str | None = None
     ) -> tuple[dict[str, RegexValue], bool]:
         """The topics behind every expression in use, but for one that waits, and whether one has others than before. What is
         not in use any more is dropped."""
@@ -287,7 +290,7 @@ class ConsumerGroup(ConsumerState):
 
     def _assign(
         self,
-        members: Mapping[str, Member],
+        members: Mapping[str, ConsumerMember],
         replaced: str | None,
         replacing: str,
         epoch: int,
@@ -329,12 +332,12 @@ class ConsumerGroup(ConsumerState):
 
     # ------------------------------------------------------------------ leaving
 
-    def leave_for_a_while(self, member: Member) -> tuple[HeartbeatAnswer, list[Change]]:
+    def leave_for_a_while(self, member: ConsumerMember) -> tuple[HeartbeatResponse, list[Change]]:
         """A static member stops but will be back: its partitions wait for it until its session ends."""
         assigned = {topic: dict.fromkeys(indexes, 0) for topic, indexes in member.assigned.items()}
         away = CurrentValue(LEAVE_STATIC, member.previous_epoch, member.state, assigned, {})
         self.deadlines(member.member_id).rebalance = NEVER
-        return HeartbeatAnswer(member.member_id, LEAVE_STATIC), [CurrentChanged(member.member_id, away)]
+        return HeartbeatResponse(member.member_id, LEAVE_STATIC), [CurrentChanged(member.member_id, away)]
 
     def remove(self, member_ids: Iterable[str]) -> list[Change]:
         """Members are gone, of their own will or not."""
@@ -355,18 +358,17 @@ class ConsumerGroup(ConsumerState):
             MemberChanged(member_id, None),
         )
 
-    def tombstones(self) -> list[Change]:
-        """What removes the whole group from the log."""
+    def tombstones(self) -> list[Row]:
         changes: list[Change] = [CurrentChanged(member_id, None) for member_id in self.members]
         changes += [TargetChanged(member_id, None) for member_id in self.members]
         changes.append(TargetEpochChanged(None))
         changes += [MemberChanged(member_id, None) for member_id in self.members]
         changes += [RegexChanged(pattern, None) for pattern in self.regexes]
         changes.append(GroupChanged(None))
-        return changes
+        return [row(self.group_id, change) for change in changes]
 
 
-def _static_first(member: Member) -> tuple[bool, str, str]:
+def _static_first(member: ConsumerMember) -> tuple[bool, str, str]:
     """The order of members for assignors: it does not depend on the ids that static members get anew each time."""
     instance = member.value.instance_id
     return instance is None, instance or "", member.member_id

@@ -1,5 +1,5 @@
-"""What the coordinator does for groups of the server-side protocol: heartbeats, members that leave or die, classic members
-among them, and groups that change sides.
+"""Serves groups of the consumer protocol (KIP-848): heartbeats, members that leave or die, classic members among them, and
+the moves of a group from one protocol to the other.
 
 The state machine decides and names its changes; here they are written in one batch, and only then applied. If the log
 refuses them, nothing has happened.
@@ -10,14 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Set
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from millstream.broker.coordinators.groups import classic_adapter, migration, offset_records
 from millstream.broker.coordinators.groups.assignors import ASSIGNORS
 from millstream.broker.coordinators.groups.classic_group import ClassicGroup
-from millstream.broker.coordinators.groups.classic_types import Joined, JoinRequest, Leaving, State, Synced
+from millstream.broker.coordinators.groups.classic_types import (
+    Joined,
+    JoinRequest,
+    Leaving,
+    Synced,
+    SyncRequest,
+)
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_state import ConsumerLimits
 from millstream.broker.coordinators.groups.consumer_types import (
@@ -25,24 +31,26 @@ from millstream.broker.coordinators.groups.consumer_types import (
     LEAVE,
     LEAVE_STATIC,
     Change,
-    HeartbeatAnswer,
     HeartbeatRequest,
+    HeartbeatResponse,
     row,
 )
+from millstream.broker.coordinators.groups.group import Row, Waiting
+from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
-    from millstream.broker.coordinators.groups.group_shard import GroupShard, Row
+    from millstream.broker.coordinators.groups.group_shard import GroupShard
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.groups")
 
-Waiting = asyncio.Future[None] | None
+Result = TypeVar("Result")
 
 
 class ImageTopics:
-    """The cluster's topics, as groups want to know them."""
+    """The topics of the cluster's metadata image, as groups want to know them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,15 +72,16 @@ class ImageTopics:
         return None if topic is None else topic.name
 
 
-class ConsumerSide:
-    def __init__(self, coordinator: GroupCoordinator, wall_ms: Callable[[], int]) -> None:
-        self.coordinator = coordinator
+class ConsumerGroupManager:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self.limits = ConsumerLimits()
         self.topics = ImageTopics(coordinator.broker)
-        self._wall_ms = wall_ms
+        self._coordinator = coordinator
+        self._timer = coordinator.timer
+        self._classic_groups = coordinator.classic_groups
 
     def settings_changed(self) -> None:
-        settings = self.coordinator.broker.settings
+        settings = self._coordinator.broker.settings
         self.limits.session_timeout = settings.integer("group.consumer.session.timeout.ms")
         self.limits.assignment_interval = settings.integer("group.consumer.assignment.interval.ms")
         self.limits.max_size = settings.integer("group.consumer.max.size")
@@ -80,169 +89,110 @@ class ConsumerSide:
         self.limits.assignors = tuple(offered) or ("uniform",)
 
     @property
-    def _policy(self) -> str:
-        return self.coordinator.broker.settings.string("group.consumer.migration.policy")
+    def _migration_policy(self) -> str:
+        return self._coordinator.broker.settings.string("group.consumer.migration.policy")
 
     def new_group(self, group_id: str) -> ConsumerGroup:
-        group = ConsumerGroup(group_id, self.limits, self.topics, self._wall_ms)
-        self.give_own_settings(group)
+        group = ConsumerGroup(group_id, self.limits, self.topics, self._coordinator.wall_ms)
+        self.own_settings_changed(group)
         return group
-
-    def give_own_settings(self, group: ConsumerGroup) -> None:
-        own = self.coordinator.group_setting
-        group.session_timeout = own(group.group_id, "consumer.session.timeout.ms")
-        group.assignment_interval = own(group.group_id, "consumer.assignment.interval.ms")
-
-    def new_member_id(self) -> str:
-        return str(uuid.uuid4())
 
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
-    def heartbeat(
-        self, shard: GroupShard, group_id: str, request: HeartbeatRequest
-    ) -> tuple[HeartbeatAnswer, Waiting]:
-        """The answer, to be given when the log has what was written. KafkaError if there is none."""
-        now = self.coordinator.now()
+    def consumer_heartbeat(
+        self, shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest
+    ) -> tuple[HeartbeatResponse, Waiting]:
         if request.epoch in (LEAVE, LEAVE_STATIC):
-            return self._leave(shard, group_id, request, now)
-        known = shard.groups.get(group_id)
-        if isinstance(known, ConsumerGroup):
-            answer, changes = known.heartbeat(request, now)
-            return answer, self._commit(shard, known, changes)
-        group, rows = self._take_over(shard, group_id, known, request)
-        answer, changes = group.heartbeat(request, now)
-        waiting = self._commit(shard, group, changes, rows)
-        if known is not None:
-            self.coordinator.end(known, ErrorCode.rebalance_in_progress)
-        group.loaded(now)
-        self.coordinator.set_alarm(shard, group)
-        return answer, waiting
+            return self._leave(shard, group, request)
+        response, changes = group.heartbeat(request, self._timer.now())
+        return response, self._commit(shard, group, changes)
 
-    def _take_over(
-        self, shard: GroupShard, group_id: str, known: ClassicGroup | None, request: HeartbeatRequest
-    ) -> tuple[ConsumerGroup, list[Row]]:
-        """A new group, or the one that a classic group becomes, and the rows that write it."""
+    def create(
+        self, shard: GroupShard, group_id: str, request: HeartbeatRequest
+    ) -> tuple[HeartbeatResponse, Waiting]:
+        """The first heartbeat of a new group. KafkaError if it is not the first of its member."""
+        if request.epoch == JOIN:
+            return self._first_heartbeat(shard, self.new_group(group_id), request, [])
+        if shard.knows(group_id):
+            raise _not_a_consumer_group(group_id)
+        whose = "Group" if request.epoch in (LEAVE, LEAVE_STATIC) else "Consumer group"
+        raise KafkaError(ErrorCode.group_id_not_found, f"{whose} {group_id} not found.")
+
+    def upgrade(
+        self, shard: GroupShard, classic: ClassicGroup, request: HeartbeatRequest
+    ) -> tuple[HeartbeatResponse, Waiting]:
+        """The first heartbeat in a classic group, which becomes one of the consumer protocol. KafkaError if it may not."""
         if request.epoch != JOIN:
-            text = (
-                f"Consumer group {group_id} not found."
-                if known is None and not shard.knows(group_id)
-                else f"Group {group_id} is not a consumer group."
+            raise _not_a_consumer_group(classic.group_id)
+        rows = classic.tombstones()
+        if classic.is_empty:
+            group = self.new_group(classic.group_id)
+        else:
+            migration.check_upgrade(classic, self._migration_policy, self.limits)
+            group, changes = migration.to_consumer(
+                classic, self.limits, self.topics, self._coordinator.wall_ms
             )
-            raise KafkaError(ErrorCode.group_id_not_found, text)
-        rows: list[Row] = []
-        if known is None:
-            return self.new_group(group_id), rows
-        rows.append((offset_records.group_key(group_id), None))
-        if known.state is State.EMPTY:
-            return self.new_group(group_id), rows
-        migration.check_upgrade(known, self._policy, self.limits)
-        group, changes = migration.to_consumer(known, self.limits, self.topics, self._wall_ms)
-        self.give_own_settings(group)
-        rows += [row(group_id, change) for change in changes]
-        logger.info("group %r moves from the classic to the consumer protocol", group_id)
-        return group, rows
+            self.own_settings_changed(group)
+            rows += [row(classic.group_id, change) for change in changes]
+            logger.info("group %r moves from the classic to the consumer protocol", classic.group_id)
+        result = self._first_heartbeat(shard, group, request, rows)
+        self._classic_groups.unload(classic, ErrorCode.rebalance_in_progress)
+        return result
+
+    def _first_heartbeat(
+        self, shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest, rows: list[Row]
+    ) -> tuple[HeartbeatResponse, Waiting]:
+        """`rows` are written before what the heartbeat changes."""
+        now = self._timer.now()
+        response, changes = group.heartbeat(request, now)
+        waiting = self._commit(shard, group, changes, rows)
+        self.loaded(shard, group, now)
+        return response, waiting
 
     def _leave(
-        self, shard: GroupShard, group_id: str, request: HeartbeatRequest, now: float
-    ) -> tuple[HeartbeatAnswer, Waiting]:
-        group = shard.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup):
-            text = (
-                f"Group {group_id} not found."
-                if group is None and not shard.knows(group_id)
-                else f"Group {group_id} is not a consumer group."
-            )
-            raise KafkaError(ErrorCode.group_id_not_found, text)
+        self, shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest
+    ) -> tuple[HeartbeatResponse, Waiting]:
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == LEAVE_STATIC:
-            answer, changes = group.leave_for_a_while(member)
-            return answer, self._commit(shard, group, changes)
-        answer = HeartbeatAnswer(member.member_id, LEAVE)
-        return answer, self._remove(shard, group, {member.member_id}, now)
-
-    def _remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Set[str], now: float) -> Waiting:
-        """Members are gone. If they were the last of their protocol, the group becomes a classic one."""
-        if not migration.may_downgrade(group, member_ids, 0, self._policy, self.coordinator.limits):
-            return self._commit(shard, group, group.remove(member_ids))
-        classic = migration.to_classic(group, member_ids, self.coordinator.limits, self.topics, self._wall_ms)
-        waiting = self._become_classic(shard, group, classic, group.tombstones())
-        self.coordinator.act(shard, classic, classic.loaded(now))
-        self.coordinator.act(shard, classic, classic.begin_rebalance(now))
-        return waiting
-
-    def _become_classic(
-        self, shard: GroupShard, group: ConsumerGroup, classic: ClassicGroup, tombstones: list[Change]
-    ) -> Waiting:
-        rows: list[Row] = [row(group.group_id, change) for change in tombstones]
-        parts = {member.member_id: member.assignment for member in classic.members.values()}
-        rows.append(
-            (offset_records.group_key(group.group_id), offset_records.group_value(classic.record(parts)))
-        )
-        waiting = shard.append(rows, self._wall_ms())
-        shard.groups[group.group_id] = classic
-        logger.info("group %r moves from the consumer to the classic protocol", group.group_id)
-        return waiting
-
-    def _commit(
-        self, shard: GroupShard, group: ConsumerGroup, changes: list[Change], before: list[Row] | None = None
-    ) -> Waiting:
-        """Write the changes and apply them."""
-        waiting: Waiting = None
-        if changes or before:
-            rows = [*(before or ()), *(row(group.group_id, change) for change in changes)]
-            try:
-                waiting = shard.append(rows, self._wall_ms())
-            except KafkaError:
-                group.stale = True  # look at the topics again next time
-                raise
-            for change in changes:
-                group.apply(change)
-            shard.groups[group.group_id] = group
-        self.coordinator.set_alarm(shard, group)
-        return waiting
+            response, changes = group.leave_for_a_while(member)
+            return response, self._commit(shard, group, changes)
+        waiting = self._remove(shard, group, {member.member_id}, self._timer.now())
+        return HeartbeatResponse(member.member_id, LEAVE), waiting
 
     # ------------------------------------------------------------------ classic members
 
-    def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest) -> tuple[Joined, Waiting]:
-        now = self.coordinator.now()
-        if self._policy.lower() == migration.DISABLED:
+    def join(
+        self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest
+    ) -> Joined | asyncio.Future[Joined]:
+        """A classic member joins. An empty group becomes a classic one; in any other it goes on with the others."""
+        if group.is_empty:
+            if request.member_id:
+                return Joined(ErrorCode.unknown_member_id, request.member_id)
+            shard.append(group.tombstones())
+            return self._classic_groups.join_new_group(shard, group.group_id, request)
+        if self._migration_policy.lower() == migration.DISABLED:
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        now = self._timer.now()
         joined, changes, replaced = classic_adapter.join(group, request, self.topics, now)
         downgrades = (
             replaced is not None
             and not group.members[replaced].is_classic
-            and migration.may_downgrade(group, {replaced}, 1, self._policy, self.coordinator.limits)
+            and self._may_downgrade(group, {replaced}, stays=1)
         )
-        before = group.target_epoch
+        target_epoch = group.target_epoch
         waiting = self._commit(shard, group, changes)
         if downgrades:
-            # It takes the place of the last member that spoke the other protocol.
-            classic = migration.to_classic(group, set(), self.coordinator.limits, self.topics, self._wall_ms)
-            self._become_classic(shard, group, classic, group.tombstones())
-            self.coordinator.act(shard, classic, classic.loaded(now))
-            if group.epoch > before:
-                # Who reads what has changed since the last target, so all of them have to join again.
-                self.coordinator.act(shard, classic, classic.begin_rebalance(now))
-        return joined, waiting
+            # It replaces the last member that spoke the consumer protocol. Where the subscriptions have changed since
+            # the last target, all members have to join again.
+            self._downgrade(shard, group, set(), now, rebalance=group.epoch > target_epoch)
+        return _once_committed(waiting, joined, lambda error: Joined(error, ""))
 
-    def sync(
-        self,
-        shard: GroupShard,
-        group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol: str | None,
-    ) -> Synced:
-        now = self.coordinator.now()
-        synced = classic_adapter.sync(
-            group, member_id, instance_id, generation, protocol_type, protocol, self.topics, now
-        )
-        self.coordinator.set_alarm(shard, group)
+    def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest) -> Synced:
+        synced = classic_adapter.sync(group, request, self.topics, self._timer.now())
+        self._timer.schedule(shard, group)
         return synced
 
-    def classic_heartbeat(
+    def heartbeat(
         self,
         shard: GroupShard,
         group: ConsumerGroup,
@@ -250,19 +200,27 @@ class ConsumerSide:
         instance_id: str | None,
         generation: int,
     ) -> ErrorCode:
-        error = classic_adapter.heartbeat(group, member_id, instance_id, generation, self.coordinator.now())
-        self.coordinator.set_alarm(shard, group)
+        error = classic_adapter.heartbeat(group, member_id, instance_id, generation, self._timer.now())
+        self._timer.schedule(shard, group)
         return error
 
     def leave(
         self, shard: GroupShard, group: ConsumerGroup, leaving: list[Leaving]
-    ) -> tuple[list[ErrorCode], Waiting]:
+    ) -> list[ErrorCode] | asyncio.Future[list[ErrorCode]]:
         errors, gone = classic_adapter.leave(group, leaving)
-        if not gone:
-            return errors, None
-        return errors, self._remove(shard, group, set(gone), self.coordinator.now())
+        waiting = self._remove(shard, group, set(gone), self._timer.now()) if gone else None
+        return _once_committed(waiting, errors, lambda error: [error] * len(leaving))
 
-    # ------------------------------------------------------------------ the clock and the topics
+    # ------------------------------------------------------------------ what else happens to a group
+
+    def own_settings_changed(self, group: ConsumerGroup) -> None:
+        setting = self._coordinator.group_setting
+        group.session_timeout = setting(group.group_id, "consumer.session.timeout.ms")
+        group.assignment_interval = setting(group.group_id, "consumer.assignment.interval.ms")
+
+    def loaded(self, shard: GroupShard, group: ConsumerGroup, now: float) -> None:
+        group.loaded(now)
+        self._timer.schedule(shard, group)
 
     def expire(self, shard: GroupShard, group: ConsumerGroup, now: float) -> None:
         for member_id in group.expired(now):
@@ -282,11 +240,75 @@ class ConsumerSide:
             except KafkaError as error:
                 logger.warning("group %r has no new assignment: %s", group.group_id, error)
 
-    def topics_changed(self, names: set[str]) -> None:
-        """Groups that read one of these topics, or any by expression, look at them again at the next heartbeat."""
-        for shard in self.coordinator.runtime.ready_shards():
-            for group in shard.groups.values():
-                if isinstance(group, ConsumerGroup) and (
-                    group.regexes or not names.isdisjoint(group.subscribed())
-                ):
-                    group.stale = True
+    def unload(self, group: ConsumerGroup, error: ErrorCode) -> None:
+        """No request waits in such a group: heartbeats are answered at once."""
+
+    # ------------------------------------------------------------------ writing
+
+    def _commit(
+        self, shard: GroupShard, group: ConsumerGroup, changes: list[Change], before: Sequence[Row] = ()
+    ) -> Waiting:
+        """Write the changes, with the rows that come before them, and apply them."""
+        waiting: Waiting = None
+        if changes or before:
+            rows = [*before, *(row(group.group_id, change) for change in changes)]
+            try:
+                waiting = shard.append(rows)
+            except KafkaError:
+                group.stale = True  # look at the topics again next time
+                raise
+            for change in changes:
+                group.apply(change)
+            shard.groups[group.group_id] = group
+        self._timer.schedule(shard, group)
+        return waiting
+
+    def _remove(self, shard: GroupShard, group: ConsumerGroup, member_ids: Set[str], now: float) -> Waiting:
+        """Members are gone. If they were the last of their protocol, the group becomes a classic one."""
+        if self._may_downgrade(group, member_ids):
+            return self._downgrade(shard, group, member_ids, now, rebalance=True)
+        return self._commit(shard, group, group.remove(member_ids))
+
+    def _may_downgrade(self, group: ConsumerGroup, leaving: Set[str], stays: int = 0) -> bool:
+        return migration.may_downgrade(
+            group, leaving, stays, self._migration_policy, self._classic_groups.limits
+        )
+
+    def _downgrade(
+        self, shard: GroupShard, group: ConsumerGroup, leaving: Set[str], now: float, rebalance: bool
+    ) -> Waiting:
+        """The group without those who leave becomes a classic one; with `rebalance`, its members have to join again."""
+        limits, wall_ms = self._classic_groups.limits, self._coordinator.wall_ms
+        classic = migration.to_classic(group, leaving, limits, self.topics, wall_ms)
+        assignments = {member.member_id: member.assignment for member in classic.members.values()}
+        value = offset_records.group_value(classic.record(assignments))
+        waiting = shard.append([*group.tombstones(), (offset_records.group_key(group.group_id), value)])
+        shard.groups[group.group_id] = classic
+        logger.info("group %r moves from the consumer to the classic protocol", group.group_id)
+        self._classic_groups.loaded(shard, classic, now)
+        if rebalance:
+            self._classic_groups.act(shard, classic, classic.begin_rebalance(now))
+        return waiting
+
+
+def _not_a_consumer_group(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+
+
+def _once_committed(
+    waiting: Waiting, result: Result, refused: Callable[[ErrorCode], Result]
+) -> Result | asyncio.Future[Result]:
+    """The result, when the log has committed what it depends on."""
+
+    async def later(committed: asyncio.Future[None]) -> Result:
+        try:
+            await committed
+        except KafkaError as error:
+            return refused(coordinator_error(error))
+        return result
+
+    return result if waiting is None else asyncio.get_running_loop().create_task(later(waiting))
+
+
+def new_member_id() -> str:
+    return str(uuid.uuid4())

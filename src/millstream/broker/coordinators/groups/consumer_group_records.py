@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` about groups of the newer, server-side protocol, byte for byte Kafka's.
+"""Records of `__consumer_offsets` about groups of the consumer protocol (KIP-848), byte for byte Kafka's.
 
 A group of that protocol is spread over several records, so that a change writes only what changed:
 
@@ -23,7 +23,7 @@ from millstream.wire.primitives import INT16, INT64
 from millstream.wire.varint import Malformed
 
 GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET_MEMBER, CURRENT_MEMBER, REGEX = 3, 4, 5, 6, 7, 8, 16
-KINDS = frozenset((GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET_MEMBER, CURRENT_MEMBER, REGEX))
+KEY_TYPES = frozenset((GROUP, TOPICS, MEMBER, TARGET_EPOCH, TARGET_MEMBER, CURRENT_MEMBER, REGEX))
 _WITH_SECOND_NAME = frozenset((MEMBER, TARGET_MEMBER, CURRENT_MEMBER, REGEX))
 
 Partitions = Mapping[UUID, Sequence[int]]
@@ -33,9 +33,9 @@ EpochPartitions = Mapping[UUID, Mapping[int, int]]  # topic -> partition -> epoc
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def key(kind: int, group: str, second: str | None = None) -> bytes:
-    """`second` is the member id, or the expression, for the kinds that have one record of each."""
-    out = Writer(kind, flexible=False)
+def key(key_type: int, group: str, second: str | None = None) -> bytes:
+    """`second` is the member id, or the expression, for the types that have one record of each."""
+    out = Writer(key_type, flexible=False)
     out.string(group)
     if second is not None:
         out.string(second)
@@ -43,11 +43,11 @@ def key(kind: int, group: str, second: str | None = None) -> bytes:
 
 
 def parse_key(data: bytes) -> tuple[int, str, str]:
-    """Kind, group, and the member id or expression (empty where the kind has none)."""
+    """Key type, group, and the member id or expression (empty where the type has none)."""
     source = Reader(data, flexible_from=1 << 15)
-    kind = source.version
+    key_type = source.version
     group = source.text()
-    return kind, group, source.text() if kind in _WITH_SECOND_NAME else ""
+    return key_type, group, source.text() if key_type in _WITH_SECOND_NAME else ""
 
 
 # --- the group -------------------------------------------------------------------------------------------------------

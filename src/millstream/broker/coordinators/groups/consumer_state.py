@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from millstream.broker.coordinators.groups.classic_types import NEVER
 from millstream.broker.coordinators.groups.consumer_group_records import (
     CurrentValue,
     MemberValue,
@@ -19,9 +18,9 @@ from millstream.broker.coordinators.groups.consumer_types import (
     STABLE,
     UNREVOKED,
     Change,
+    ConsumerMember,
     CurrentChanged,
     GroupChanged,
-    Member,
     MemberChanged,
     Partitions,
     RegexChanged,
@@ -29,6 +28,15 @@ from millstream.broker.coordinators.groups.consumer_types import (
     TargetEpochChanged,
     Topics,
 )
+from millstream.broker.coordinators.groups.group import (
+    NEVER,
+    Committer,
+    Group,
+    GroupType,
+    ListedGroup,
+    OffsetExpiration,
+)
+from millstream.broker.coordinators.groups.subscription import CONSUMER
 from millstream.wire.errors import ErrorCode, KafkaError
 
 FIRST_EPOCH = 1  # of a new group and of its target, which is empty
@@ -70,7 +78,9 @@ class Deadlines:
         return min(self.session, self.rebalance, self.join, self.sync)
 
 
-class ConsumerState:
+class ConsumerState(Group):
+    group_type = GroupType.CONSUMER
+
     __slots__ = (
         "_deadlines",
         "_limits",
@@ -80,33 +90,28 @@ class ConsumerState:
         "_wall_ms",
         "assignment_interval",
         "epoch",
-        "group_id",
         "members",
         "regexes",
-        "scheduled",
         "session_timeout",
         "stale",
         "static",
         "target_epoch",
         "targets",
         "topics_hash",
-        "wake",
     )
 
     def __init__(
         self, group_id: str, limits: ConsumerLimits, topics: Topics, wall_ms: Callable[[], int]
     ) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         self.epoch = FIRST_EPOCH
         self.topics_hash = 0
         self.target_epoch = FIRST_EPOCH
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerMember] = {}
         self.static: dict[str, str] = {}  # instance id -> member id
         self.targets: dict[str, Partitions] = {}
         self.regexes: dict[str, RegexValue] = {}
         self.stale = True  # topics may have changed since the last look
-        self.wake = NEVER
-        self.scheduled = NEVER  # the coordinator's: for when it has set its alarm
         self.session_timeout: int | None = None  # the group's own, where it has one
         self.assignment_interval: int | None = None  # likewise
         self._deadlines: dict[str, Deadlines] = {}
@@ -136,6 +141,9 @@ class ConsumerState:
     def is_empty(self) -> bool:
         return not self.members
 
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, self.state, GroupType.CONSUMER, CONSUMER)
+
     @property
     def assignor(self) -> str:
         return self._preferred(self.members.values())
@@ -149,7 +157,7 @@ class ConsumerState:
     def target(self, member_id: str) -> Partitions:
         return self.targets.get(member_id, {})
 
-    def waits_for_others(self, member: Member) -> bool:
+    def waits_for_others(self, member: ConsumerMember) -> bool:
         """Whether something that the member is meant to have is still held by another."""
         return any(
             self._owners.get(topic, {}).get(index) not in (None, member.member_id)
@@ -157,7 +165,7 @@ class ConsumerState:
             for index in indexes
         )
 
-    def member(self, member_id: str, instance_id: str | None) -> Member:
+    def member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         """KafkaError if there is no such member, or another holds its instance id."""
         if instance_id is None:
             member = self.members.get(member_id)
@@ -171,21 +179,17 @@ class ConsumerState:
             member = None if holder is None else self.members.get(holder)
         if member is None:
             raise KafkaError(
-                ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {self.group_id}."
+                ErrorCode.unknown_member_id,
+                f"ConsumerMember {member_id} is not a member of group {self.group_id}.",
             )
         return member
 
     def check_commit(
-        self,
-        member_id: str,
-        epoch: int,
-        partitions: Iterable[tuple[UUID | None, int]],
-        transactional: bool,
-        version: int,
-        instance_id: str | None = None,
+        self, committer: Committer, partitions: Iterable[tuple[UUID | None, int]], now: float
     ) -> ErrorCode:
-        """May this member commit? One whose epoch has just moved on may, for partitions it has had since before, also for
-        those that it is about to give up."""
+        """A member whose epoch has just moved on may commit for partitions it has had since before, also for those that it
+        is about to give up."""
+        member_id, instance_id, epoch, version, transactional = committer
         if epoch < 0 and not self.members:
             return ErrorCode.none
         if transactional and epoch == -1 and not member_id and instance_id is None:
@@ -205,6 +209,12 @@ class ConsumerState:
             return ErrorCode.illegal_generation
         return ErrorCode.stale_member_epoch
 
+    def topics_in_use(self) -> frozenset[str]:
+        return self.subscribed()
+
+    def offset_expiration(self) -> OffsetExpiration:
+        return OffsetExpiration(topics_in_use=self.subscribed())
+
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         if member_id is None and epoch < 0:
             return ErrorCode.none
@@ -215,22 +225,29 @@ class ConsumerState:
             return ErrorCode.none
         return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
 
-    def _subscriptions(self, members: Iterable[Member], regexes: Mapping[str, RegexValue]) -> frozenset[str]:
+    def _subscriptions(
+        self, members: Iterable[ConsumerMember], regexes: Mapping[str, RegexValue]
+    ) -> frozenset[str]:
         topics: set[str] = set()
         for member in members:
             topics.update(self._reads(member, regexes))
         return frozenset(topics)
 
     @staticmethod
-    def _reads(member: Member, regexes: Mapping[str, RegexValue]) -> Iterable[str]:
+    def _reads(member: ConsumerMember, regexes: Mapping[str, RegexValue]) -> Iterable[str]:
         yield from member.value.topics
         if member.value.regex and member.value.regex in regexes:
             yield from regexes[member.value.regex].topics
 
-    def _preferred(self, members: Iterable[Member]) -> str:
+    def _preferred(self, members: Iterable[ConsumerMember]) -> str:
         """What most members ask for, of those that ask."""
         votes = Counter(member.value.assignor for member in members if member.value.assignor)
         return votes.most_common(1)[0][0] if votes else self._limits.assignors[0]
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """If it reads one of these topics, or any by expression, it looks at the topics again at the next heartbeat."""
+        if self.regexes or not self.subscribed().isdisjoint(names):
+            self.stale = True
 
     # ------------------------------------------------------------------ what lasts
 
@@ -267,7 +284,7 @@ class ConsumerState:
                     del self.static[known.value.instance_id or ""]
             self._deadlines.pop(change.member_id, None)
             return
-        self.members[change.member_id] = (known or Member(change.member_id, change.value))._replace(
+        self.members[change.member_id] = (known or ConsumerMember(change.member_id, change.value))._replace(
             value=change.value
         )
         if change.value.instance_id is not None:
@@ -278,7 +295,7 @@ class ConsumerState:
         if known is None:
             if change.value is None:
                 return
-            known = Member(change.member_id, NEW_MEMBER)
+            known = ConsumerMember(change.member_id, NEW_MEMBER)
         self._release(known)
         value = change.value or CurrentValue(-1, -1, STABLE, {}, {})
         self.members[change.member_id] = known._replace(**value._asdict())
@@ -286,7 +303,7 @@ class ConsumerState:
             for topic, indexes in held.items():
                 self._owners.setdefault(topic, {}).update(dict.fromkeys(indexes, change.member_id))
 
-    def _release(self, member: Member) -> None:
+    def _release(self, member: ConsumerMember) -> None:
         for held in (member.assigned, member.revoking):
             for topic, indexes in held.items():
                 owners = self._owners.get(topic, {})
@@ -317,12 +334,7 @@ class ConsumerState:
                 timeout = self.session_timeout or self._limits.session_timeout
         self.deadlines(member_id).session = self.arm(now + timeout)
 
-    def arm(self, deadline: float) -> float:
-        if deadline < self.wake:
-            self.wake = deadline
-        return deadline
-
-    def _watch_revocation(self, member: Member, now: float) -> None:
+    def _watch_revocation(self, member: ConsumerMember, now: float) -> None:
         deadlines = self.deadlines(member.member_id)
         if member.state == UNREVOKED and not member.is_classic:
             deadlines.rebalance = self.arm(now + member.value.rebalance_timeout)

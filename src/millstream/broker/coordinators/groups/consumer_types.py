@@ -1,4 +1,4 @@
-"""What a group of the server-side protocol is made of, what it is asked, and the changes that it writes to the log.
+"""What a group of the consumer protocol (KIP-848) is made of, its requests, and the changes that it writes to the log.
 
 A member is immutable; a change replaces it. Changes are the only way in which the lasting state of a group changes, while
 it runs as well as when it is read from the log again, so both end up with the same.
@@ -27,7 +27,7 @@ Partitions = Mapping[UUID, frozenset[int]]
 NOTHING: EpochPartitions = {}
 
 
-class Member(NamedTuple):
+class ConsumerMember(NamedTuple):
     member_id: str
     value: MemberValue  # as it described itself
     epoch: int = 0
@@ -83,7 +83,7 @@ class HeartbeatRequest(NamedTuple):
         )
 
 
-class HeartbeatAnswer(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     member_id: str
     epoch: int
     assignment: EpochPartitions | None = None
@@ -165,22 +165,22 @@ def row(group: str, change: Change) -> tuple[bytes, bytes | None]:
 
 
 def parse_row(key: bytes, value: bytes | None) -> tuple[str, Change | None]:
-    """Group and change of a record; None for a kind that is not needed any more."""
-    kind, group, second = records.parse_key(key)
+    """Group and change of a record; None for a type that is not needed any more."""
+    key_type, group, second = records.parse_key(key)
     change: Change | None = None
-    if kind == records.GROUP:
+    if key_type == records.GROUP:
         change = GroupChanged(None) if value is None else GroupChanged(*records.parse_group_value(value))
-    elif kind == records.MEMBER:
+    elif key_type == records.MEMBER:
         change = MemberChanged(second, None if value is None else records.parse_member_value(value))
-    elif kind == records.TARGET_MEMBER:
+    elif key_type == records.TARGET_MEMBER:
         partitions = None
         if value is not None:
             partitions = {topic: frozenset(each) for topic, each in records.parse_target_value(value).items()}
         change = TargetChanged(second, partitions)
-    elif kind == records.TARGET_EPOCH:
+    elif key_type == records.TARGET_EPOCH:
         change = TargetEpochChanged(None if value is None else records.parse_target_epoch_value(value))
-    elif kind == records.CURRENT_MEMBER:
+    elif key_type == records.CURRENT_MEMBER:
         change = CurrentChanged(second, None if value is None else records.parse_current_value(value))
-    elif kind == records.REGEX:
+    elif key_type == records.REGEX:
         change = RegexChanged(second, None if value is None else records.parse_regex_value(value))
     return group, change

@@ -10,8 +10,8 @@ from collections.abc import Callable, Set
 from uuid import UUID
 
 from millstream.broker.coordinators.groups.classic_group import ClassicGroup
-from millstream.broker.coordinators.groups.classic_members import Member as ClassicMember
-from millstream.broker.coordinators.groups.classic_types import Limits
+from millstream.broker.coordinators.groups.classic_members import ClassicMember
+from millstream.broker.coordinators.groups.classic_types import ClassicLimits
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_group_records import (
     ClassicInfo,
@@ -124,7 +124,9 @@ def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
     return member.metadata(group.protocol) if group.protocol is not None else member.protocols[0][1]
 
 
-def may_downgrade(group: ConsumerGroup, leaving: Set[str], stays: int, policy: str, limits: Limits) -> bool:
+def may_downgrade(
+    group: ConsumerGroup, leaving: Set[str], stays: int, policy: str, limits: ClassicLimits
+) -> bool:
     """Whether the group should become classic when these members go: all the others speak the classic protocol. `stays`
     counts those of them whose place is taken by one that speaks it."""
     rest = [member for key, member in group.members.items() if key not in leaving]
@@ -139,7 +141,7 @@ def may_downgrade(group: ConsumerGroup, leaving: Set[str], stays: int, policy: s
 def to_classic(
     group: ConsumerGroup,
     leaving: Set[str],
-    limits: Limits,
+    limits: ClassicLimits,
     topics: Topics,
     wall_ms: Callable[[], int],
 ) -> ClassicGroup:

@@ -16,7 +16,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
     STABLE,
     UNRELEASED,
     UNREVOKED,
-    Member,
+    ConsumerMember,
     Partitions,
 )
 
@@ -24,12 +24,12 @@ Owned = Mapping[UUID, Iterable[int]] | None
 
 
 def reconcile(
-    member: Member,
+    member: ConsumerMember,
     target_epoch: int,
     target: Partitions,
     is_free: Callable[[UUID, int], bool],
     owned: Owned,
-) -> Member:
+) -> ConsumerMember:
     """The member one step further. `owned` is what it says it owns, None if it says nothing."""
     if member.state == STABLE and member.epoch == target_epoch:
         return member
@@ -39,12 +39,12 @@ def reconcile(
 
 
 def _next(
-    member: Member,
+    member: ConsumerMember,
     target_epoch: int,
     target: Partitions,
     is_free: Callable[[UUID, int], bool],
     owned: Owned,
-) -> Member:
+) -> ConsumerMember:
     keep: dict[UUID, dict[int, int]] = {}
     revoke: dict[UUID, dict[int, int]] = {}
     for topic, partitions in member.assigned.items():

@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression. A client's expression runs in RE2, in linear time whatever it says.
+"""Regular expressions of clients, for subscriptions and filters: RE2 runs them in linear time whatever they say.
 
 The library is loaded when the first expression comes: most brokers never see one.
 """
