@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from millstream.__main__ import main
-from millstream.cli import profiles
+from millstream.cli import profile_store
 
 PROGRAM = [sys.executable, "-m", "millstream"]
 
@@ -31,7 +31,7 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
         monkeypatch.setenv(name, str(home / name))
     for name in ("MILLSTREAM_DATA_DIR", "MILLSTREAM_CONFIG", "MILLSTREAM_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    profiles.choose("")
+    profile_store.choose("")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from millstream import __version__
-from millstream.cli.app import TOOLS
+from millstream.cli.app import COMMANDS
 from millstream.cli.configs import parse_added
 from millstream.cli.errors import UsageError
 from millstream.cli.get_offsets import parse_time, pattern_filter
@@ -17,7 +17,7 @@ from .conftest import PROGRAM
 
 COMMANDS = [
     name
-    for name, tool in TOOLS.items()
+    for name, tool in COMMANDS.items()
     if tool.module and name not in ("perf", "pipeline", "profile", "streams")
 ]
 WITHOUT_STYLES = ("up", "down", "logs", "demo", "completion")
@@ -27,7 +27,7 @@ NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 def test_overview(run):
     done = run("--help")
     assert done.code == 0
-    for name in TOOLS:
+    for name in COMMANDS:
         assert f"\n  {name} " in done.out
     assert run("--version").out == f"millstream {__version__}\n"
     nothing = run()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli import profiles
+from millstream.cli import profile_store
+from millstream.cli.command_table import COMMANDS
 from millstream.cli.completion import SCRIPTS
 from millstream.cli.doctor import examine
-from millstream.cli.tools import TOOLS
 from millstream.up.instances import Home
 
 from .conftest import Run
@@ -31,7 +31,7 @@ def test_profiles(run: Run, bootstrap: str) -> None:
         "sasl.password=hush",
     )
     assert (added.code, added.out) == (0, f"Added profile prod ({bootstrap}).\n")
-    assert stat.S_IMODE(os.stat(profiles.path()).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(profile_store.path()).st_mode) == 0o600
     assert run("-p", "prod", "topics", "--create", "--topic", "by-profile").code == 0
     assert "by-profile" in run("--profile=prod", "topics", "--list").out.splitlines()
     assert run("topics", "--list").code == 2
@@ -55,12 +55,12 @@ def test_profiles(run: Run, bootstrap: str) -> None:
 
 
 def test_a_profile_in_use_does_not_follow_to_other_clusters(run: Run, monkeypatch) -> None:
-    profiles.Profiles({"a": {"bootstrap.servers": "h:1", "client.id": "secret"}}, "a").write()
-    assert profiles.chosen()["client.id"] == "secret"
-    assert profiles.chosen(servers_given=True) == {}
-    assert profiles.with_profile("other:1", {}) == {}
-    monkeypatch.setenv(profiles.CHOSEN, "a")
-    assert profiles.with_profile("other:1", {"client.id": "mine"})["client.id"] == "mine"
+    profile_store.Profiles({"a": {"bootstrap.servers": "h:1", "client.id": "secret"}}, "a").write()
+    assert profile_store.chosen()["client.id"] == "secret"
+    assert profile_store.chosen(servers_given=True) == {}
+    assert profile_store.with_profile("other:1", {}) == {}
+    monkeypatch.setenv(profile_store.CHOSEN, "a")
+    assert profile_store.with_profile("other:1", {"client.id": "mine"})["client.id"] == "mine"
 
 
 def test_services_started_by_hand_for_a_profile(run: Run, tmp_path: Path) -> None:
@@ -70,17 +70,17 @@ def test_services_started_by_hand_for_a_profile(run: Run, tmp_path: Path) -> Non
         "security.protocol": "SSL",
         "acks": "1",
     }
-    profiles.Profiles({"a": known}, "a").write()
-    assert profiles.service_words("console", ["x"]) == ["x"]  # in use, but not asked for
-    profiles.choose("a")
+    profile_store.Profiles({"a": known}, "a").write()
+    assert profile_store.service_words("console", ["x"]) == ["x"]  # in use, but not asked for
+    profile_store.choose("a")
     words = ["--set", "bootstrap.servers=h:1", "--set", "schema.registry.url=http://r"]
     secure = ["--set", "client.security.protocol=SSL"]
-    assert profiles.service_words("console", ["--debug"]) == [*words, *secure, "--debug"]
-    assert profiles.service_words("rest", []) == [*words, *secure]
+    assert profile_store.service_words("console", ["--debug"]) == [*words, *secure, "--debug"]
+    assert profile_store.service_words("rest", []) == [*words, *secure]
     stored = ["--set", "kafkastore.bootstrap.servers=h:1", "--set", "kafkastore.security.protocol=SSL"]
-    assert profiles.service_words("registry", []) == stored
+    assert profile_store.service_words("registry", []) == stored
     given = ["codegen", "--subject", "s"]
-    assert profiles.service_words("registry", given) == [
+    assert profile_store.service_words("registry", given) == [
         "codegen",
         "--registry",
         "http://r",
@@ -123,12 +123,12 @@ def test_nothing_runs_for_the_profile_up(run: Run) -> None:
 
 
 def test_a_damaged_file_is_said(run: Run) -> None:
-    profiles.folder().mkdir(parents=True)
+    profile_store.folder().mkdir(parents=True)
     for content in ("a: [", "- 1\n- 2\n", "profiles: 3\n"):
-        profiles.path().write_text(content)
+        profile_store.path().write_text(content)
         done = run("profile", "list")
         assert (done.code, len(done.err.splitlines())) == (1, 1)
-        assert str(profiles.path()) in done.err
+        assert str(profile_store.path()) in done.err
 
 
 # --- completion ---------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_completion(run: Run, bootstrap: str) -> None:
         "console-producer",
         "consumer-groups",
     ]
-    assert set(TOOLS) <= set(complete(run, ""))
+    assert set(COMMANDS) <= set(complete(run, ""))
     assert complete(run, "topics", "--par") == ["--partition-size-limit-per-response", "--partitions"]
     assert complete(run, "topics", "--list", "-o", "") == ["json", "lines", "table", "yaml"]
     assert complete(run, "profile", "re") == ["remove"]

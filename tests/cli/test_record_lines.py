@@ -7,15 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.message_formatter import LineFormatter, Shown, as_data, deserializer
-from millstream.cli.record_reader import LineReader
+from millstream.cli.message_formatter import (
+    ConsumerRecord,
+    DefaultMessageFormatter,
+    deserializer,
+    record_facts,
+)
+from millstream.cli.record_reader import LineMessageReader
 
 KEYED = {"parse.key": "true"}
 HEADED = {"parse.key": "true", "parse.headers": "true"}
 
 
 def shown(**changes):
-    plain = Shown("t", 2, 7, 3, 1_700_000_000_000, "CreateTime", b"k", b"v", ())
+    plain = ConsumerRecord("t", 2, 7, 3, 1_700_000_000_000, "CreateTime", b"k", b"v", ())
     return plain._replace(**changes)
 
 
@@ -50,7 +55,7 @@ def shown(**changes):
     ],
 )
 def test_lines_become_records(properties, line, expected):
-    assert LineReader(properties).parse(line) == expected
+    assert LineMessageReader(properties).parse(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_lines_become_records(properties, line, expected):
     ],
 )
 def test_bad_lines_are_named(properties, line, words):
-    reader = LineReader(properties)
+    reader = LineMessageReader(properties)
     reader.parse(b"a:1\tk\tv")
     with pytest.raises(CommandFailed, match=words):
         reader.parse(line)
@@ -83,7 +88,7 @@ def test_bad_lines_are_named(properties, line, words):
 )
 def test_bad_reader_properties(properties):
     with pytest.raises(UsageError):
-        LineReader(properties)
+        LineMessageReader(properties)
 
 
 @settings(deadline=None)
@@ -91,7 +96,7 @@ def test_bad_reader_properties(properties):
 def test_any_line_is_a_record_or_a_clear_error(line):
     for properties in ({}, KEYED, HEADED, {**HEADED, "null.marker": "x", "ignore.error": "true"}):
         try:
-            LineReader(properties).parse(line)
+            LineMessageReader(properties).parse(line)
         except CommandFailed:
             pass
 
@@ -146,21 +151,21 @@ EVERYTHING = {
     ],
 )
 def test_records_become_lines(properties, record, expected):
-    assert LineFormatter(properties).line(record) == expected
+    assert DefaultMessageFormatter(properties).line(record) == expected
 
 
 def test_what_cannot_be_read_or_is_unknown():
     with pytest.raises(ValueError, match="8 bytes expected, 1 found"):
-        LineFormatter({"value.deserializer": "LongDeserializer"}).line(shown())
+        DefaultMessageFormatter({"value.deserializer": "LongDeserializer"}).line(shown())
     with pytest.raises(UsageError, match="IntegerDeserializer"):
         deserializer("com.example.Mine")
     with pytest.raises(UsageError, match=r"print\.timestamp"):
-        LineFormatter({"print.everything": "true"})
-    LineFormatter({"value.deserializer.some.setting": "1"})
+        DefaultMessageFormatter({"print.everything": "true"})
+    DefaultMessageFormatter({"value.deserializer.some.setting": "1"})
 
 
 def test_records_for_programs():
-    facts = as_data(shown(value=b"\xff", headers=(("h", None), ("\udcff", b"x"))))
+    facts = record_facts(shown(value=b"\xff", headers=(("h", None), ("\udcff", b"x"))))
     assert facts["key"] == "k"
     assert facts["value"] == {"base64": "/w=="}
     assert facts["headers"] == [{"name": "h", "value": None}, {"name": "\ufffd", "value": "x"}]

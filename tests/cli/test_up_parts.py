@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.up_logs import Tail
-from millstream.cli.up_status import duration
+from millstream.cli.logs import Tail
+from millstream.cli.status import duration
 from millstream.up import process
 from millstream.up.forking import Forked
 from millstream.up.instances import Home, Instance, RunsAlready, ServiceState, find

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream import __version__
+from millstream.cli.command_table import COMMAND_GROUPS, COMMANDS, KAFKA_COMMANDS, NOT_YET
 from millstream.cli.errors import CommandFailed, UsageError, refuse_removed_options
-from millstream.cli.tools import KAFKAS, KINDS, NOT_YET, TOOLS
 
 OVERVIEW = """\
 Usage: millstream [-p PROFILE] COMMAND [OPTIONS]
@@ -31,9 +31,9 @@ Not there yet: {not_yet}.
 
 
 def overview() -> str:
-    width = max(map(len, TOOLS))
+    width = max(map(len, COMMANDS))
     parts = []
-    for kind in KINDS:
+    for kind in COMMAND_GROUPS:
         lines = [f"  {name:<{width}}  {tool.summary}" for name, tool in kind.tools.items()]
         parts.append(f"\n{kind.title}:\n" + "\n".join(lines) + "\n")
     return OVERVIEW.format(commands="".join(parts), not_yet=", ".join(NOT_YET))
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     except UsageError as error:
         return _complain(str(error), 2)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        if len(arguments) > 1 and arguments[1] in TOOLS:  # millstream help topics
+        if len(arguments) > 1 and arguments[1] in COMMANDS:  # millstream help topics
             return main([arguments[1], "--help"])
         print(overview(), end="", file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -59,13 +59,13 @@ def main(arguments: list[str]) -> int:
 
         return complete(rest)
     plain = _plain(name)
-    if plain in NOT_YET and name not in TOOLS:
+    if plain in NOT_YET and name not in COMMANDS:
         return _complain(f"'{plain}' is not there yet: {NOT_YET[plain]}", 2)
-    if name not in TOOLS:
+    if name not in COMMANDS:
         return _complain(f"there is no command '{name}'{_suggestion(name)}; see millstream --help", 2)
-    if not TOOLS[name].module:
+    if not COMMANDS[name].module:
         from millstream.__main__ import main as run_any
-        from millstream.cli.profiles import service_words
+        from millstream.cli.profile_store import service_words
 
         try:
             return run_any([name, *service_words(name, rest)])
@@ -75,18 +75,18 @@ def main(arguments: list[str]) -> int:
 
 
 def take_profile(arguments: list[str]) -> list[str]:
-    """`-p prod` in front of the command: remembered for `cli.common.connect`."""
-    from millstream.cli import profiles
+    """`-p prod` in front of the command: remembered for `cli.cluster_access.connect`."""
+    from millstream.cli import profile_store
 
-    profiles.choose("")
+    profile_store.choose("")
     first = arguments[0] if arguments else ""
     if first in ("-p", "--profile"):
         if len(arguments) < 2:
             raise UsageError(f"{first} needs the name of a profile; see millstream profile list")
-        profiles.choose(arguments[1])
+        profile_store.choose(arguments[1])
         return arguments[2:]
     if first.startswith("--profile="):
-        profiles.choose(first.partition("=")[2])
+        profile_store.choose(first.partition("=")[2])
         return arguments[1:]
     return arguments
 
@@ -117,7 +117,7 @@ def run_tool(name: str, arguments: list[str]) -> int:
 
 def _described(name: str, arguments: list[str]) -> str:
     """The words whose --help tells the options: of a group of commands, the one of the group."""
-    module = sys.modules.get(f"millstream.cli.{TOOLS[name].module}")
+    module = sys.modules.get(f"millstream.cli.{COMMANDS[name].module}")
     return (
         f"{name} {arguments[0]}"
         if arguments[:1] and arguments[0] in getattr(module, "SUBCOMMANDS", ())
@@ -126,20 +126,20 @@ def _described(name: str, arguments: list[str]) -> str:
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    module: Any = importlib.import_module(f"millstream.cli.{TOOLS[name].module}")
+    module: Any = importlib.import_module(f"millstream.cli.{COMMANDS[name].module}")
     beside = getattr(module, "BESIDE", {}).get(arguments[0]) if arguments else None
     if beside is not None:
         module = importlib.import_module(f"millstream.cli.{beside}")
     refuse_removed_options(arguments, getattr(module, "REMOVED", {}))
-    if "--version" in arguments and hasattr(module, "SUBCOMMANDS") and name in KAFKAS:
-        from millstream.cli.common import show_version
+    if "--version" in arguments and hasattr(module, "SUBCOMMANDS") and name in KAFKA_COMMANDS:
+        from millstream.cli.shared_options import show_version
 
         return show_version()
     prepare = getattr(module, "prepare", None)
     if prepare is not None:
         arguments = prepare(arguments)
     program = typer_program(module)
-    if name in KAFKAS:
+    if name in KAFKA_COMMANDS:
         refuse_repeated_options(program, arguments)
     code = program(arguments, prog_name=f"millstream {name}", standalone_mode=False)
     return code if isinstance(code, int) else 0
@@ -243,7 +243,7 @@ def _plain(name: str) -> str:
 def _suggestion(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(_plain(name), TOOLS, 1)
+    close = difflib.get_close_matches(_plain(name), COMMANDS, 1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -4,7 +4,7 @@
     millstream completion fish > ~/.config/fish/completions/millstream.fish
 
 Commands, options, styles, profiles and services are known without asking anybody. Names of topics and groups
-are asked from the cluster that the line (or the profile) names, if it answers in a moment.
+are names_in_cluster from the cluster that the line (or the profile) names, if it answers in a moment.
 """
 
 import importlib
@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
+from millstream.cli.command_table import COMMANDS
 from millstream.cli.errors import UsageError
-from millstream.cli.tools import TOOLS
 
-PATIENCE_MS = "700"
+TIMEOUT_MS = "700"
 SERVICE_OPTIONS = ("--config", "--set", "--print-config", "--version", "--help")
-OF_SERVICES = {"registry": ("codegen",), "console": ("hash-password",)}
+SERVICE_COMMANDS = {"registry": ("codegen",), "console": ("hash-password",)}
 
 SCRIPTS = {
     "bash": """\
@@ -57,7 +57,7 @@ def command(
             metavar="SHELL", help="bash, zsh or fish. Without it: your shell.", show_default=False
         ),
     ] = "",
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Print the completion script of a shell.
 
@@ -65,7 +65,7 @@ def command(
     after compinit. fish: millstream completion fish > ~/.config/fish/completions/millstream.fish
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     wanted = shell or os.path.basename(os.environ.get("SHELL", ""))
     if wanted not in SCRIPTS:
         raise UsageError(
@@ -88,21 +88,21 @@ def complete(words: Sequence[str]) -> int:
 
 
 def candidates(before: list[str], last: str) -> Iterable[str]:
-    from millstream.cli import profiles
+    from millstream.cli import profile_store
 
     if before and before[0] in ("-p", "--profile"):
         if len(before) == 1:
-            return [profiles.LOCAL, *profiles.Profiles.read().clusters]
-        profiles.choose(before[1])
+            return [profile_store.LOCAL, *profile_store.Profiles.read().clusters]
+        profile_store.choose(before[1])
         before = before[2:]
     if not before:
-        return [*TOOLS, "--help", "--version", "--profile"]
+        return [*COMMANDS, "--help", "--version", "--profile"]
     name, rest = before[0], before[1:]
-    if name not in TOOLS:
+    if name not in COMMANDS:
         return []
-    if not TOOLS[name].module:
-        return [*OF_SERVICES.get(name, ()), *SERVICE_OPTIONS]
-    module: Any = importlib.import_module(f"millstream.cli.{TOOLS[name].module}")
+    if not COMMANDS[name].module:
+        return [*SERVICE_COMMANDS.get(name, ()), *SERVICE_OPTIONS]
+    module: Any = importlib.import_module(f"millstream.cli.{COMMANDS[name].module}")
     from millstream.cli.app import typer_program
 
     tool: Any = typer_program(module)
@@ -113,9 +113,9 @@ def candidates(before: list[str], last: str) -> Iterable[str]:
             return []
         tool, rest = tool.commands[rest[0]], rest[1:]
     options = {word: option for option in tool.params for word in option.opts if word.startswith("-")}
-    waiting = options.get(rest[-1]) if rest else None
-    if waiting is not None and not waiting.is_flag:
-        return values(rest[-1], waiting.metavar or "", rest)
+    option = options.get(rest[-1]) if rest else None
+    if option is not None and not option.is_flag:
+        return values(rest[-1], option.metavar or "", rest)
     found = [word for word, option in options.items() if not option.hidden and word.startswith("--")]
     found.append("--help")
     if not last.startswith("-"):
@@ -138,15 +138,15 @@ def values(option: str, metavar: str, line: Sequence[str]) -> Iterable[str]:
 
         return STYLES
     if option in ("--topic", "--group"):
-        return asked(option, line)
+        return names_in_cluster(option, line)
     if option in ("--only", "--with"):
         return service_names()
     if option == "--isolation-level":
         return ("read_committed", "read_uncommitted")
     if option == "--entity-type":
-        from millstream.cli.configs import KINDS
+        from millstream.cli.configs import ENTITY_TYPES
 
-        return KINDS
+        return ENTITY_TYPES
     return ()
 
 
@@ -156,17 +156,19 @@ def service_names() -> list[str]:
     return list(SERVICES)
 
 
-def asked(option: str, line: Sequence[str]) -> Iterable[str]:
+def names_in_cluster(option: str, line: Sequence[str]) -> Iterable[str]:
     """Names of topics or groups, from the cluster itself."""
 
     def after(*names: str) -> str:
         return next((line[at + 1] for at, word in enumerate(line[:-1]) if word in names), "")
 
-    patience = dict.fromkeys(
-        ("socket.connection.setup.timeout.ms", "request.timeout.ms", "default.api.timeout.ms"), PATIENCE_MS
+    timeouts = dict.fromkeys(
+        ("socket.connection.setup.timeout.ms", "request.timeout.ms", "default.api.timeout.ms"), TIMEOUT_MS
     )
-    properties = {**common.read_properties(after("--command-config")), **patience}
-    with common.connect(after("--bootstrap-server", "--broker-list"), properties, "completion") as cluster:
+    properties = {**cluster_access.read_properties(after("--command-config")), **timeouts}
+    with cluster_access.connect(
+        after("--bootstrap-server", "--broker-list"), properties, "completion"
+    ) as cluster:
         if option == "--topic":
             cluster.refresh()
             return list(cluster.topics)

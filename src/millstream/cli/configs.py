@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 
@@ -28,21 +28,21 @@ CONTROLLER = (
 QUOTA_TYPES = ("users", "clients", "ips")
 
 
-class Kind(NamedTuple):
-    """A type of entity: its number in the protocol, its word in Kafka's lines, and where its own values come
+class EntityType(NamedTuple):
+    """A type of entity: its number in the protocol, its singular in Kafka's lines, and where its own values come
     from."""
 
     number: int
-    word: str
+    singular: str
     source: int
 
 
-KINDS = {
-    "topics": Kind(2, "topic", 1),
-    "brokers": Kind(4, "broker", 2),
-    "broker-loggers": Kind(8, "broker-logger", 6),
-    "client-metrics": Kind(16, "client-metric", 7),
-    "groups": Kind(32, "group", 8),
+ENTITY_TYPES = {
+    "topics": EntityType(2, "topic", 1),
+    "brokers": EntityType(4, "broker", 2),
+    "broker-loggers": EntityType(8, "broker-logger", 6),
+    "client-metrics": EntityType(16, "client-metric", 7),
+    "groups": EntityType(32, "group", 8),
 }
 DEFAULT_BROKER_SOURCE = 3
 
@@ -52,12 +52,12 @@ class Entity(NamedTuple):
     name: str | None  # None: all there are; "": the default of all
 
     @property
-    def kind(self) -> Kind:
-        return KINDS[self.type]
+    def kind(self) -> EntityType:
+        return ENTITY_TYPES[self.type]
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    return common.action_words(arguments, ("describe", "alter"))
+    return shared_options.action_options(arguments, ("describe", "alter"))
 
 
 def command(
@@ -95,7 +95,7 @@ def command(
         str, typer.Option(help="Properties file with settings to add or change.", metavar="FILE")
     ] = "",
     delete_config: Annotated[str, typer.Option(help="Settings to remove.", metavar="K,...")] = "",
-    every: Annotated[
+    all_settings: Annotated[
         bool, typer.Option("--all", help="Show all settings, also those with their default value.")
     ] = False,
     user: Annotated[str, typer.Option(hidden=True)] = "",
@@ -105,16 +105,16 @@ def command(
     ip: Annotated[str, typer.Option(hidden=True)] = "",
     ip_defaults: Annotated[bool, typer.Option("--ip-defaults", hidden=True)] = False,
     bootstrap_controller: Annotated[str, typer.Option(hidden=True)] = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Show and change the settings of topics and brokers."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
-    action = common.one_of({"describe": describe, "alter": alter}, "--describe, --alter")
+    action = shared_options.chosen_action({"describe": describe, "alter": alter}, "--describe, --alter")
     if user or user_defaults or client or client_defaults or ip or ip_defaults or entity_type in QUOTA_TYPES:
         raise UsageError(
             "quotas and users (entity types users, clients, ips) are not supported by this release"
@@ -134,7 +134,7 @@ def command(
     if action == "describe":
         if entity == Entity("broker-loggers", None):
             raise UsageError("An entity name must be specified with --describe of broker-loggers")
-        common.only_with(
+        shared_options.refuse_other_options(
             "describe",
             {"add-config": add_config, "add-config-file": add_config_file, "delete-config": delete_config},
             (),
@@ -142,16 +142,18 @@ def command(
     else:
         if add_config and add_config_file:
             raise UsageError("Only one of --add-config or --add-config-file must be specified")
-        changes = {**common.read_properties(add_config_file), **changes}
+        changes = {**cluster_access.read_properties(add_config_file), **changes}
         check_names(changes)
-        check_alteration(entity, every, bool(changes), bool(removals))
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-configs") as cluster:
+        check_alteration(entity, all_settings, bool(changes), bool(removals))
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-configs") as cluster:
         from millstream.client.admin import Admin
 
         admin = Admin(cluster)
         report = (
-            show(admin, entity, every) if action == "describe" else change(admin, entity, changes, removals)
+            show(admin, entity, all_settings)
+            if action == "describe"
+            else change(admin, entity, changes, removals)
         )
     emit(report, style)
     return 0
@@ -182,9 +184,9 @@ def chosen_entity(
         raise UsageError(
             "At least one entity type must be specified: --topic NAME, --broker ID, --entity-type TYPE ..."
         )
-    elif entity_type not in KINDS:
+    elif entity_type not in ENTITY_TYPES:
         raise UsageError(
-            f"Invalid entity type {entity_type}, the entity type must be one of {', '.join(KINDS)}"
+            f"Invalid entity type {entity_type}, the entity type must be one of {', '.join(ENTITY_TYPES)}"
         )
     elif entity_default:
         if entity_type != "brokers":
@@ -199,8 +201,8 @@ def chosen_entity(
     return found
 
 
-def check_alteration(entity: Entity, every: bool, adds: bool, removes: bool) -> None:
-    if every:
+def check_alteration(entity: Entity, all_settings: bool, adds: bool, removes: bool) -> None:
+    if all_settings:
         raise UsageError('Option "[all]" can\'t be used with option "[alter]"')
     if entity.name is None:
         raise UsageError(f"An entity name must be specified with --alter of {entity.type}")
@@ -249,22 +251,22 @@ def check_names(changes: dict[str, str]) -> None:
 # --- describe -----------------------------------------------------------------------------------------------
 
 
-def show(admin: "Admin", entity: Entity, every: bool) -> Report:
+def show(admin: "Admin", entity: Entity, all_settings: bool) -> Report:
     entities = [entity]
     if entity.name is None:
         entities = [Entity(entity.type, name) for name in all_names(admin, entity.type)]
-    elif entity.name and not every and not is_known(admin, entity):
-        line = f"The {entity.kind.word} '{entity.name}' doesn't exist and doesn't have dynamic config."
+    elif entity.name and not all_settings and not is_known(admin, entity):
+        line = f"The {entity.kind.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
         return Report([line], [], ["Entity", "Setting", "Value", "Source"], [])
     report = Report([], [], ["Entity", "Setting", "Value", "Source"], [])
     lines: list[str] = []
     rows: list[Sequence[Any]] = []
     for one in entities:
-        settings = settings_of(admin, one, every)
-        lines.append(headline(one, every))
+        settings = settings_of(admin, one, all_settings)
+        lines.append(headline(one, all_settings))
         lines += [setting_line(setting) for setting in settings]
         report.data.append(facts(one, settings))
-        title = f"{one.kind.word} {one.name or 'default'}"
+        title = f"{one.kind.singular} {one.name or 'default'}"
         rows += [[title, s.name, shown(s.value), source_name(s.source)] for s in settings]
     report.lines = lines
     report.rows = rows
@@ -279,7 +281,7 @@ def all_names(admin: "Admin", entity_type: str) -> list[str]:
         return [*ids, ""] if entity_type == "brokers" else ids
     if entity_type == "groups":
         return sorted({*group_ids(admin), *(groups_with_settings(admin) or ())})
-    return admin.config_resources(KINDS[entity_type].number)
+    return admin.config_resources(ENTITY_TYPES[entity_type].number)
 
 
 def is_known(admin: "Admin", entity: Entity) -> bool:
@@ -301,14 +303,14 @@ def groups_with_settings(admin: "Admin") -> list[str] | None:
     from millstream.wire.errors import ErrorCode, KafkaError
 
     try:
-        return admin.config_resources(KINDS["groups"].number)
+        return admin.config_resources(ENTITY_TYPES["groups"].number)
     except KafkaError as error:
         if error.code in (ErrorCode.unsupported_version, ErrorCode.cluster_authorization_failed):
             return None
         raise
 
 
-def settings_of(admin: "Admin", entity: Entity, every: bool) -> "list[Setting]":
+def settings_of(admin: "Admin", entity: Entity, all_settings: bool) -> "list[Setting]":
     from millstream.wire.errors import ErrorCode, KafkaError
 
     key = (entity.kind.number, entity.name or "")
@@ -317,16 +319,16 @@ def settings_of(admin: "Admin", entity: Entity, every: bool) -> "list[Setting]":
         if found.code is ErrorCode.invalid_request and entity.type in ("broker-loggers", "client-metrics"):
             raise CommandFailed(f"{entity.type} are not supported by this broker: {found.message}")
         raise CommandFailed(f"Error while executing config command : {found.message}")
-    if not every and entity.type != "broker-loggers":
+    if not all_settings and entity.type != "broker-loggers":
         own = DEFAULT_BROKER_SOURCE if key == (4, "") else entity.kind.source
         found = [setting for setting in found if setting.source == own]
     return sorted(found, key=lambda setting: setting.name)
 
 
-def headline(entity: Entity, every: bool) -> str:
+def headline(entity: Entity, all_settings: bool) -> str:
     if entity.name == "":
         return f"Default configs for {entity.type} in the cluster are:"
-    return f"{'All' if every else 'Dynamic'} configs for {entity.kind.word} {entity.name} are:"
+    return f"{'All' if all_settings else 'Dynamic'} configs for {entity.kind.singular} {entity.name} are:"
 
 
 def setting_line(setting: "Setting") -> str:
@@ -372,7 +374,7 @@ def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[
     from millstream.client.admin import DELETE, SET
 
     if entity.type == "broker-loggers":
-        known = {setting.name for setting in settings_of(admin, entity, every=True)}
+        known = {setting.name for setting in settings_of(admin, entity, all_settings=True)}
         strangers = [name for name in (*removed, *added) if name not in known]
         if strangers:
             raise CommandFailed(f"Invalid broker logger(s): {','.join(strangers)}")
@@ -385,7 +387,7 @@ def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[
     if entity.name == "":
         line = f"Completed updating default config for {entity.type} in the cluster."
     else:
-        line = f"Completed updating config for {entity.kind.word} {entity.name}."
+        line = f"Completed updating config for {entity.kind.singular} {entity.name}."
     data = {"entity_type": entity.type, "entity_name": entity.name or None, "set": added, "deleted": removed}
     rows = [[name, value] for name, value in added.items()] + [[name, "(deleted)"] for name in removed]
     return Report([line], data, ["Setting", "Value"], rows)

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common, profiles, schema_formats
-from millstream.cli.console_positions import BY_DURATION, Reading, whole_number
+from millstream.cli import cluster_access, profile_store, schema_formats, shared_options, signals
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.message_formatter import LineFormatter, Shown, as_data, deserializer
+from millstream.cli.message_formatter import (
+    ConsumerRecord,
+    DefaultMessageFormatter,
+    deserializer,
+    record_facts,
+)
 from millstream.cli.output import check_style, print_json, print_table, print_yaml
+from millstream.cli.partition_consumer import BY_DURATION, PartitionConsumer, whole_number
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
@@ -138,26 +143,26 @@ def command(
     old_property: Annotated[list[str] | None, typer.Option("--property", hidden=True)] = None,
     consumer_property: Annotated[list[str] | None, typer.Option("--consumer-property", hidden=True)] = None,
     consumer_config: Annotated[str, typer.Option("--consumer.config", hidden=True)] = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Print the records of a topic, new ones as they come."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
-    start = check_place(topic, include, partition, offset, from_beginning)
+    start = check_start(topic, include, partition, offset, from_beginning)
     moment = start_time(from_time, from_beginning or bool(offset))
-    common.instead_of_old(
+    shared_options.warn_of_old_names(
         ("--property", old_property, "--formatter-property", formatter_property),
         ("--consumer-property", consumer_property, "--command-property", command_property),
         ("--consumer.config", consumer_config, "--command-config", command_config),
     )
-    from_file = common.read_properties(command_config or consumer_config)
-    from_options = common.key_values(consumer_property or command_property or [])
+    from_file = cluster_access.read_properties(command_config or consumer_config)
+    from_options = cluster_access.key_values(consumer_property or command_property or [])
     settings = {**from_file, **from_options}
-    given = the_group(group, from_options, from_file)
+    given = group_of(group, from_options, from_file)
     if moment is not None and given:
         raise UsageError(
             "--from-time is for reading without a group; a group is moved by: millstream consumer-groups "
@@ -173,44 +178,44 @@ def command(
             f"one option"
         )
     start = start or check_reset(reset, bool(given))
-    format_settings = common.read_properties(formatter_config)
+    format_settings = cluster_access.read_properties(formatter_config)
     if key_deserializer:
         format_settings["key.deserializer"] = key_deserializer
     if value_deserializer:
         format_settings["value.deserializer"] = value_deserializer
-    format_settings |= common.key_values(old_property or formatter_property or [])
+    format_settings |= cluster_access.key_values(old_property or formatter_property or [])
     by_schema, format_settings = schema_formats.divided(format_settings)
     forms = (
         schema_formats.check("--key-format", key_format),
         schema_formats.check("--value-format", value_format),
     )
     if any(forms):
-        by_schema = {**profiles.registry_settings(bootstrap_server), **by_schema}
+        by_schema = {**profile_store.registry_settings(bootstrap_server), **by_schema}
     decode = schema_formats.SchemaPrinter(*forms, by_schema) if any(forms) else None
-    sink = Sink(style, formatter, format_settings, decode)
+    printer = RecordPrinter(style, formatter, format_settings, decode)
     matches = record_filter(where)
     sizes = fetch_sizes(settings)
-    look_around = (
+    metadata_max_age = (
         whole_number("metadata.max.age.ms", settings.get("metadata.max.age.ms", METADATA_MAX_AGE_MS)) / 1000
     )
-    with common.connect(bootstrap_server, settings, "console-consumer") as cluster:
+    with cluster_access.connect(bootstrap_server, settings, "console-consumer") as cluster:
         from millstream.client import Fetcher
 
         fetcher = Fetcher(cluster, read_committed=level == "read_committed", **sizes)
-        reading = new_reading(cluster, fetcher, look_around, given, settings)
-        reading.find_topics(topic, include, partition)
+        consumer = new_consumer(cluster, fetcher, metadata_max_age, given, settings)
+        consumer.subscribe(topic, include, partition)
         if moment is None:
-            reading.start_at(start or "latest")
+            consumer.seek(start or "latest")
         else:
-            reading.start_at_time(moment)
-        code = follow(reading, sink, matches, max_messages, timeout_ms, skip_message_on_error)
-        reading.close()
-    sink.finish()
-    print(f"Processed a total of {sink.count} messages", file=sys.stderr)
+            consumer.seek_to_time(moment)
+        code = follow(consumer, printer, matches, max_messages, timeout_ms, skip_message_on_error)
+        consumer.close()
+    printer.finish()
+    print(f"Processed a total of {printer.count} messages", file=sys.stderr)
     return code
 
 
-def check_place(
+def check_start(
     topic: str, include: str, partition: int | None, offset: str, from_beginning: bool
 ) -> str | None:
     """Where to start: a number, earliest, latest, or None if nothing was said."""
@@ -235,10 +240,10 @@ def check_place(
 
 
 def is_offset(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) <= common.LARGEST_INT64
+    return text.isascii() and text.isdecimal() and int(text) <= shared_options.LARGEST_INT64
 
 
-def the_group(option: str, from_options: Mapping[str, str], from_file: Mapping[str, str]) -> str:
+def group_of(option: str, from_options: Mapping[str, str], from_file: Mapping[str, str]) -> str:
     """The one group that is named, wherever it is named."""
     named = [name for name in (option, from_options.get("group.id"), from_file.get("group.id")) if name]
     if len(set(named)) > 1:
@@ -264,10 +269,10 @@ def check_reset(reset: str | None, in_group: bool) -> str | None:
     raise UsageError(f"auto.offset.reset={reset}: use earliest, latest, {BY_DURATION}PnDTnHnMnS{also}")
 
 
-def start_time(text: str, elsewhere: bool) -> int | None:
+def start_time(text: str, other_start: bool) -> int | None:
     if not text:
         return None
-    if elsewhere:
+    if other_start:
         raise UsageError("--from-time, --from-beginning and --offset all say where to start: use one of them")
     from millstream.filters import BadTime, parse_time
 
@@ -297,65 +302,65 @@ def fetch_sizes(settings: Mapping[str, str]) -> dict[str, Any]:
     found = {}
     for name, argument in names.items():
         if name in settings:
-            found[argument] = whole_number(name, settings[name], common.LARGEST_INT32)
+            found[argument] = whole_number(name, settings[name], shared_options.LARGEST_INT32)
     return found
 
 
-# --- reading ------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------
 
 
-def new_reading(
-    cluster: "Cluster", fetcher: Any, look_around: float, group: str, settings: Mapping[str, str]
-) -> Reading:
+def new_consumer(
+    cluster: "Cluster", fetcher: Any, metadata_max_age: float, group: str, settings: Mapping[str, str]
+) -> PartitionConsumer:
     if not group:
-        return Reading(cluster, fetcher, look_around)
-    from millstream.cli.console_group import GroupReading
+        return PartitionConsumer(cluster, fetcher, metadata_max_age)
+    from millstream.cli.group_consumer import GroupConsumer
 
-    return GroupReading(cluster, fetcher, look_around, group, settings)
+    return GroupConsumer(cluster, fetcher, metadata_max_age, group, settings)
 
 
 def follow(
-    reading: Reading,
-    sink: "Sink",
+    consumer: PartitionConsumer,
+    printer: "RecordPrinter",
     matches: "Filter | None",
     max_messages: int | None,
     timeout_ms: int | None,
     skip_errors: bool,
 ) -> int:
-    """Read until told to stop. Returns the exit code."""
-    most = max_messages if max_messages is not None and max_messages >= 0 else None
+    """Read until a limit, a silence or a signal ends it. Returns the exit code."""
+    limit = max_messages if max_messages is not None and max_messages >= 0 else None
     patience = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
     last = time.monotonic()
     try:
-        with common.Interrupts() as interrupts, interrupts.welcome():
-            while most is None or sink.count < most:
+        with signals.InterruptGuard() as interrupts, interrupts.interruptible():
+            while limit is None or printer.count < limit:
                 wait = LONGEST_WAIT_MS
                 if patience is not None:
                     left = last + patience - time.monotonic()
                     if left <= 0:
                         return 0
                     wait = max(1, min(wait, round(left * 1000)))
-                for fetched in reading.poll(wait):
-                    for record in reading.records(fetched, skip_errors):
+                for fetched in consumer.poll(wait):
+                    for consumed in consumer.records(fetched, skip_errors):
                         last = time.monotonic()
-                        shown = sink.readable(record, skip_errors)
-                        if shown is None or (matches is not None and not matches(shown)):
+                        record = printer.decoded(consumed, skip_errors)
+                        if record is None or (matches is not None and not matches(record)):
                             continue
-                        sink.put(shown, skip_errors)
-                        if most is not None and sink.count >= most:
+                        printer.put(record, skip_errors)
+                        if limit is not None and printer.count >= limit:
                             return 0
-                    sink.flush()
+                    printer.flush()
             return 0
-    except common.Stopped as stopped:
+    except signals.Interrupted as stopped:
         return stopped.code
     finally:
-        sink.flush()
+        printer.flush()
 
 
 # --- printing -----------------------------------------------------------------------------------------------
 
 
-class Sink:
+class RecordPrinter:
     """Where records go: lines as Kafka's formatters print them, a json or yaml document each, or a table at
     the end."""
 
@@ -364,7 +369,7 @@ class Sink:
         style: str,
         formatter: str,
         properties: Mapping[str, str],
-        decode: Callable[[Shown], Shown] | None = None,
+        decode: Callable[[ConsumerRecord], ConsumerRecord] | None = None,
     ) -> None:
         name = formatter.rpartition(".")[2]
         if name not in FORMATTERS:
@@ -374,7 +379,7 @@ class Sink:
         self.count = 0
         self._style = style
         self._decode = decode
-        self._formatter = LineFormatter(properties)
+        self._formatter = DefaultMessageFormatter(properties)
         self._read_key = deserializer(properties.get("key.deserializer", ""))
         self._read_value = deserializer(properties.get("value.deserializer", ""))
         self._write = {
@@ -390,7 +395,7 @@ class Sink:
         self._rows: list[list[Any]] = []
         self._out = sys.stdout.buffer
 
-    def readable(self, record: Shown, skip_errors: bool) -> Shown | None:
+    def decoded(self, record: ConsumerRecord, skip_errors: bool) -> ConsumerRecord | None:
         """The record with its key and value decoded by their schemas, if they have some; None for one to
         leave out."""
         if self._decode is None:
@@ -402,14 +407,14 @@ class Sink:
             self._complain(record, error, skip_errors)
             return None
 
-    def put(self, record: Shown, skip_errors: bool) -> None:
+    def put(self, record: ConsumerRecord, skip_errors: bool) -> None:
         self.count += 1
         try:
             self._write(record)
         except ValueError as error:
             self._complain(record, error, skip_errors)
 
-    def _complain(self, record: Shown, error: ValueError, skip_errors: bool) -> None:
+    def _complain(self, record: ConsumerRecord, error: ValueError, skip_errors: bool) -> None:
         where = f"{record.topic}-{record.partition} at offset {record.offset}"
         if not skip_errors:
             raise CommandFailed(f"cannot print the record of {where}: {error}") from None
@@ -427,15 +432,15 @@ class Sink:
             print_table(columns, self._rows)
         self.flush()
 
-    def _facts(self, record: Shown) -> dict[str, Any]:
+    def _facts(self, record: ConsumerRecord) -> dict[str, Any]:
         key = None if record.key is None else self._read_key(record.key)
         value = None if record.value is None else self._read_value(record.value)
-        return as_data(record._replace(key=key, value=value))
+        return record_facts(record._replace(key=key, value=value))
 
-    def _line(self, record: Shown) -> None:
+    def _line(self, record: ConsumerRecord) -> None:
         self._lines.append(self._formatter.line(record))
 
-    def _log(self, record: Shown) -> None:
+    def _log(self, record: ConsumerRecord) -> None:
         """The line, and where it came from on the error stream."""
         self._line(record)
         print(
@@ -443,7 +448,7 @@ class Sink:
             file=sys.stderr,
         )
 
-    def _collect(self, record: Shown) -> None:
+    def _collect(self, record: ConsumerRecord) -> None:
         facts = self._facts(record)
         headers = ",".join(f"{h['name']}:{h['value']}" for h in facts["headers"])
         self._rows.append(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common, profiles, schema_formats
+from millstream.cli import cluster_access, profile_store, schema_formats, shared_options, signals
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
-from millstream.cli.record_reader import LineReader, Parsed
+from millstream.cli.record_reader import LineMessageReader, ParsedRecord
 
 if TYPE_CHECKING:
     from millstream.client import Cluster, Producer
@@ -44,7 +44,7 @@ DEFAULTS = {
 }
 READ_SIZE = 1 << 16
 OVERHEAD = 24  # bytes of a record beside key and value, roughly
-MOST_PENDING = 20_000  # records collected before they are sent, however small
+MAX_PENDING = 20_000  # records collected before they are sent, however small
 
 
 def prepare(arguments: list[str]) -> list[str]:
@@ -126,14 +126,14 @@ def command(
     message_send_max_retries: Annotated[int | None, typer.Option(hidden=True)] = None,
     metadata_expiry_ms: Annotated[int | None, typer.Option(hidden=True)] = None,
     socket_buffer_size: Annotated[int | None, typer.Option(hidden=True)] = None,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Send lines of standard input to a topic, one record a line."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     if not topic:
         raise UsageError('Missing required argument "[topic]"')
@@ -141,15 +141,15 @@ def command(
         raise UsageError(
             f"--line-reader {line_reader}: Java classes cannot be loaded; there is {LINE_READER}"
         )
-    common.instead_of_old(
+    shared_options.warn_of_old_names(
         ("--property", old_property, "--reader-property", reader_property),
         ("--producer-property", producer_property, "--command-property", command_property),
         ("--producer.config", producer_config, "--command-config", command_config),
         ("--max-partition-memory-bytes", max_partition_memory_bytes, "--batch-size", None),
     )
     reader_settings = {
-        **common.read_properties(reader_config),
-        **common.key_values(old_property or reader_property or []),
+        **cluster_access.read_properties(reader_config),
+        **cluster_access.key_values(old_property or reader_property or []),
     }
     forms = (
         schema_formats.check("--key-format", key_format),
@@ -157,11 +157,11 @@ def command(
     )
     by_schema, reader_settings = schema_formats.divided(reader_settings)
     if any(forms):
-        by_schema = {**profiles.registry_settings(bootstrap_server), **by_schema}
+        by_schema = {**profile_store.registry_settings(bootstrap_server), **by_schema}
     reader = (
-        schema_formats.SchemaLineReader(topic, *forms, by_schema, reader_settings)
+        schema_formats.SchemaMessageReader(topic, *forms, by_schema, reader_settings)
         if any(forms)
-        else LineReader(reader_settings)
+        else LineMessageReader(reader_settings)
     )
     options = {
         "retry.backoff.ms": retry_backoff_ms,
@@ -174,16 +174,18 @@ def command(
     }
     settings = {
         **DEFAULTS,
-        **common.read_properties(command_config or producer_config),
-        **common.key_values(producer_property or command_property or []),
+        **cluster_access.read_properties(command_config or producer_config),
+        **cluster_access.key_values(producer_property or command_property or []),
         # What has an option of its own is said by that option first of all.
         **{name: str(value) for name, value in options.items() if value is not None},
     }
-    how = producer_settings(settings)
-    with common.connect(bootstrap_server, settings, "console-producer") as cluster:
+    producer_arguments = producer_settings(settings)
+    with cluster_access.connect(bootstrap_server, settings, "console-producer") as cluster:
         from millstream.client import Producer
 
-        session = Session(cluster, Producer(cluster, **how), topic, _positive(settings, "batch.size"))
+        session = ProducerSession(
+            cluster, Producer(cluster, **producer_arguments), topic, _positive(settings, "batch.size")
+        )
         linger = 0.0 if sync else _positive(settings, "linger.ms") / 1000
         code = run(session, reader, linger, sync)
     if style != "lines":
@@ -191,10 +193,10 @@ def command(
     return code or (1 if session.failures else 0)
 
 
-def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> int:
+def run(session: "ProducerSession", reader: LineMessageReader, linger: float, sync: bool) -> int:
     """Everything from standard input into the session. Returns 0, or the exit code of the signal that ended
     it."""
-    with common.Interrupts() as interrupts:
+    with signals.InterruptGuard() as interrupts:
         code = 0
         try:
             for line in input_lines(linger, interrupts):
@@ -206,7 +208,7 @@ def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> in
                     session.flush()
                     if session.failures:
                         return 1  # one at a time: what comes after a line that failed is not sent
-        except common.Stopped as stopped:
+        except signals.Interrupted as stopped:
             code = stopped.code
         except CommandFailed:
             session.flush()  # what was read before the bad line counts
@@ -215,7 +217,7 @@ def run(session: "Session", reader: LineReader, linger: float, sync: bool) -> in
         return code
 
 
-def input_lines(linger: float, interrupts: common.Interrupts) -> Iterator[bytes | None]:
+def input_lines(linger: float, interrupts: signals.InterruptGuard) -> Iterator[bytes | None]:
     """Lines of standard input without their ends; None whenever it has been silent for `linger` seconds."""
     source = sys.stdin.fileno()
     prompt = sys.stdin.isatty()
@@ -224,7 +226,7 @@ def input_lines(linger: float, interrupts: common.Interrupts) -> Iterator[bytes 
     while True:
         if prompt and not pending and not silent:
             print(">", end="", flush=True)
-        with interrupts.welcome():
+        with interrupts.interruptible():
             ready, _, _ = select.select([source], [], [], None if silent else linger)
         if not ready:
             silent = True
@@ -241,7 +243,7 @@ def input_lines(linger: float, interrupts: common.Interrupts) -> Iterator[bytes 
             yield line.removesuffix(b"\r")
 
 
-class Session:
+class ProducerSession:
     """Records waiting to be sent to one topic, and what became of those before."""
 
     def __init__(self, cluster: "Cluster", producer: "Producer", topic: str, batch_size: int) -> None:
@@ -256,7 +258,7 @@ class Session:
         self._sent: dict[int, tuple[int, int, int]] = {}  # partition: first offset, last offset, records
         self.failures = 0
 
-    def add(self, line: Parsed) -> None:
+    def add(self, line: ParsedRecord) -> None:
         from millstream.wire.records import Record
 
         partition = self._partition(line.key)
@@ -268,7 +270,7 @@ class Session:
         self._waiting.setdefault(partition, []).append(record)
         self._sizes[partition] = self._sizes.get(partition, 0) + size
         self._count += 1
-        if self._count >= MOST_PENDING:
+        if self._count >= MAX_PENDING:
             self.flush()
 
     def _partition(self, key: bytes | None) -> int:
@@ -278,8 +280,8 @@ class Session:
         if key is not None:
             return partition_for(key, len(partitions))
         if self._sticky is None or self._sticky not in partitions:
-            led = [index for index, part in partitions.items() if part.leader in self._cluster.nodes]
-            self._sticky = random.choice(led or list(partitions))
+            with_leader = [index for index, part in partitions.items() if part.leader in self._cluster.nodes]
+            self._sticky = random.choice(with_leader or list(partitions))
         return self._sticky
 
     def flush(self) -> None:
@@ -346,13 +348,13 @@ def producer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def compression_level(codec: str, text: str) -> int:
-    least, most = LEVELS[codec]
+    low, high = LEVELS[codec]
     try:
         level = int(text)
     except ValueError:
-        level = most + 1
-    if not least <= level <= most or (codec == "gzip" and level == 0):
-        raise UsageError(f"compression.{codec}.level={text}: use a number from {least} to {most}")
+        level = high + 1
+    if not low <= level <= high or (codec == "gzip" and level == 0):
+        raise UsageError(f"compression.{codec}.level={text}: use a number from {low} to {high}")
     return level
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -74,7 +74,7 @@ SENTENCES = {
 
 def prepare(arguments: list[str]) -> list[str]:
     """Short forms, and options whose value may be missing."""
-    words = common.action_words(arguments, ACTIONS, "--group")
+    words = shared_options.action_options(arguments, ACTIONS, "--group")
     found = []
     for at, word in enumerate(words):
         alone = word in OPTIONAL_VALUES and (at + 1 == len(words) or words[at + 1].startswith("-"))
@@ -162,13 +162,13 @@ def command(
         typer.Option(
             help="How long to try, in milliseconds.",
             metavar="MS",
-            callback=common.between(0, common.LARGEST_INT64),
+            callback=shared_options.in_range(0, shared_options.LARGEST_INT64),
         ),
     ] = 30_000,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """List, describe and delete consumer groups, and reset or delete their offsets.
 
@@ -176,7 +176,7 @@ def command(
     billing`.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     asked = {
         "list": list_groups,
@@ -186,7 +186,7 @@ def command(
         "delete-offsets": delete_offsets,
         "validate-regex": validate_regex is not None,
     }
-    action = common.one_of(asked, ", ".join(f"--{name}" for name in ACTIONS))
+    action = shared_options.chosen_action(asked, ", ".join(f"--{name}" for name in ACTIONS))
     if validate_regex is not None:
         print(regex_verdict(validate_regex))
         return 0
@@ -223,8 +223,8 @@ def command(
         print(NOTHING_WILL_HAPPEN, file=sys.stderr)
     states = parse_states(state) if list_groups and state else []
     types = parse_types(type_of_group) if type_of_group else []
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-consumer-groups") as cluster:
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-consumer-groups") as cluster:
         from millstream.client.groups import Groups
 
         groups = Groups(cluster, timeout / 1000)
@@ -241,7 +241,7 @@ def command(
         if delete:
             return delete_groups(groups, names, style)
         if delete_offsets:
-            return forget_offsets(groups, names[-1], topic or [], style)
+            return delete_committed_offsets(groups, names[-1], topic or [], style)
         from millstream.cli import consumer_groups_reset as resetting
 
         mode = next(iter(modes), "")
@@ -416,7 +416,7 @@ def named_partitions(
 ) -> "tuple[list[TopicPartition], dict[str, KafkaError]]":
     """The partitions of `topic` and `topic:0,2` arguments, and what is wrong with those topics that are not
     there."""
-    places: list[TopicPartition] = []
+    topic_partitions: list[TopicPartition] = []
     whole: list[str] = []
     for item in topics:
         if ":" not in item:
@@ -426,30 +426,32 @@ def named_partitions(
         if not name or not numbers or ":" in numbers:
             raise UsageError(f"Invalid topic arg '{item}', expected topic name and partitions")
         for number in numbers.split(","):
-            if not number.isdecimal() or int(number) > common.LARGEST_INT32:
+            if not number.isdecimal() or int(number) > shared_options.LARGEST_INT32:
                 raise UsageError(f"Invalid partition '{number}' specified in topic arg '{item}'")
-            places.append(TopicPartition(name, int(number)))
+            topic_partitions.append(TopicPartition(name, int(number)))
     problems = groups.cluster.refresh(whole) if whole else {}
     for name in whole:
         if name not in problems:
-            places += [TopicPartition(name, number) for number in groups.cluster.topics[name].partitions]
-    return list(dict.fromkeys(places)), problems
+            topic_partitions += [
+                TopicPartition(name, number) for number in groups.cluster.topics[name].partitions
+            ]
+    return list(dict.fromkeys(topic_partitions)), problems
 
 
-def forget_offsets(groups: "Groups", name: str, topics: Sequence[str], style: str) -> int:
+def delete_committed_offsets(groups: "Groups", name: str, topics: Sequence[str], style: str) -> int:
     from millstream.wire.errors import KafkaError
 
-    places, problems = named_partitions(groups, topics)
+    topic_partitions, problems = named_partitions(groups, topics)
     outcome: dict[tuple[str, int | None], str] = {(topic, None): sentence(e) for topic, e in problems.items()}
     whole = ""
     try:
-        for place, error in groups.delete_offsets(name, places).items():
-            outcome[place] = "" if error is None else sentence(error)
+        for topic_partition, error in groups.delete_offsets(name, topic_partitions).items():
+            outcome[topic_partition] = "" if error is None else sentence(error)
     except KafkaError as error:
         if error.code.retriable:
             raise
         whole = sentence(error)
-        outcome.update(dict.fromkeys(places, whole))
+        outcome.update(dict.fromkeys(topic_partitions, whole))
     failed = any(outcome.values())
     if whole:
         print(f"Error: {whole}", file=sys.stderr)

@@ -11,7 +11,7 @@ from millstream.wire.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from millstream.client.groups import GroupDescription, Groups, Member
 
-MISSING = "-"
+UNKNOWN = "-"
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 FAILED = "Error: Executing consumer group command failed due to "
 
@@ -88,14 +88,15 @@ def _facts(group: "GroupDescription") -> dict[str, Any]:
     }
 
 
-def _aligned(rows: Iterable[Sequence[Any]], least: Sequence[int], loose_end: bool) -> list[str]:
-    """Rows in columns that are as wide as their widest cell, or `least`. With a loose end, the last one is
+def _aligned(rows: Iterable[Sequence[Any]], min_widths: Sequence[int], open_end: bool) -> list[str]:
+    """Rows in columns that are as wide as their widest cell, or `min_widths`. With an open end, the last one is
     not filled up."""
-    texts = [[MISSING if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
+    texts = [[UNKNOWN if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
     widths = [
-        max([low, *map(len, column)]) for low, column in zip(least, zip(*texts, strict=True), strict=True)
+        max([low, *map(len, column)])
+        for low, column in zip(min_widths, zip(*texts, strict=True), strict=True)
     ]
-    if loose_end:
+    if open_end:
         widths[-1] = 0
     return [" ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in texts]
 
@@ -107,7 +108,7 @@ def _offsets(groups: "Groups", group: "GroupDescription", verbose: bool) -> Repo
     found = collect_rows(groups, group)
     head = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
     head += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
-    least = [15, 15, 10, 15, 15, 15, 15, 15, 0]
+    min_widths = [15, 15, 10, 15, 15, 15, 15, 15, 0]
     table: list[list[Any]] = []
     data: list[dict[str, Any]] = []
     for row in found:
@@ -131,10 +132,10 @@ def _offsets(groups: "Groups", group: "GroupDescription", verbose: bool) -> Repo
     rows = [list(line) for line in table]
     if verbose:
         head.insert(3, "LEADER-EPOCH")
-        least.insert(3, 15)
+        min_widths.insert(3, 15)
         for line, row in zip(table, found, strict=True):
             line.insert(3, row.leader_epoch)
-    lines = ["", *_aligned([head, *table], least, loose_end=True)] if found else []
+    lines = ["", *_aligned([head, *table], min_widths, open_end=True)] if found else []
     return Report(lines, {**_facts(group), "partitions": data}, columns, rows)
 
 
@@ -145,37 +146,41 @@ def collect_rows(groups: "Groups", group: "GroupDescription") -> list[Row]:
 
     committed = groups.committed(group.group_id)
     busiest = sorted(group.members, key=lambda member: -len(member.assignment))
-    owned = [(place, member) for member in busiest for place in sorted(member.assignment)]
-    taken = {place for place, _ in owned}
+    owned = [(topic_partition, member) for member in busiest for topic_partition in sorted(member.assignment)]
+    taken = {topic_partition for topic_partition, _ in owned}
     owners: list[tuple[TopicPartition, Member | None]] = [
         *owned,
         *((p, None) for p in sorted(committed.keys() - taken)),
     ]
-    ends = log_ends(groups, [place for place, _ in owners])
+    ends = log_ends(groups, [topic_partition for topic_partition, _ in owners])
     rows = []
-    for place, member in owners:
-        known = committed.get(place)
+    for topic_partition, member in owners:
+        known = committed.get(topic_partition)
         offset = known if isinstance(known, Committed) else None
         epoch = offset.leader_epoch if offset is not None and offset.leader_epoch >= 0 else None
         current = offset.offset if offset is not None else None
-        rows.append(Row(*place, epoch, current, ends.get(place), member))
+        rows.append(Row(*topic_partition, epoch, current, ends.get(topic_partition), member))
     return rows
 
 
-def log_ends(groups: "Groups", places: "Sequence[TopicPartition]") -> "dict[TopicPartition, int]":
+def log_ends(groups: "Groups", topic_partitions: "Sequence[TopicPartition]") -> "dict[TopicPartition, int]":
     """Where the partitions end, as far as they exist and have a leader."""
     from millstream.client.offsets import LATEST, list_offsets
 
     cluster = groups.cluster
-    if places:
-        cluster.refresh({topic for topic, _ in places})
+    if topic_partitions:
+        cluster.refresh({topic for topic, _ in topic_partitions})
     led = {}
-    for topic, number in places:
+    for topic, number in topic_partitions:
         known = cluster.topics.get(topic)
         partition = None if known is None else known.partitions.get(number)
         if partition is not None and partition.leader in cluster.nodes:
             led[TopicPartition(topic, number)] = LATEST
-    return {place: answer.offset for place, answer in list_offsets(cluster, led).items()} if led else {}
+    return (
+        {topic_partition: answer.offset for topic_partition, answer in list_offsets(cluster, led).items()}
+        if led
+        else {}
+    )
 
 
 # --- members ------------------------------------------------------------------------------------------------
@@ -185,16 +190,16 @@ def _members(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
     static = any(member.instance_id for member in group.members)
     mixed = {member.upgraded for member in group.members} >= {True, False}
     head: list[str] = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    least = [15, 15, 15, 15, 15]
+    min_widths = [15, 15, 15, 15, 15]
     if static:
         head.insert(2, "GROUP-INSTANCE-ID")
-        least.insert(2, 17)
+        min_widths.insert(2, 17)
     if verbose:
         head += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
-        least += [15, 20, 15, 20]
+        min_widths += [15, 20, 15, 20]
     if verbose and mixed:
         head.append("UPGRADED")
-        least.append(0)
+        min_widths.append(0)
     table = []
     data = []
     rows = []
@@ -221,20 +226,22 @@ def _members(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
             }
         )
     end = "" if verbose else " "
-    lines = ["", *(line + end for line in _aligned([head, *table], least, loose_end=False))]
+    lines = ["", *(line + end for line in _aligned([head, *table], min_widths, open_end=False))]
     columns = ["Group", "Consumer", "Host", "Client", "Partitions"]
     return Report(lines, {**_facts(group), "members": data}, columns, rows)
 
 
-def _by_topic(places: "Iterable[TopicPartition]") -> dict[str, list[int]]:
+def _by_topic(topic_partitions: "Iterable[TopicPartition]") -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
+    for topic, partition in sorted(topic_partitions):
         found.setdefault(topic, []).append(partition)
     return found
 
 
-def assignment_text(places: "Iterable[TopicPartition]") -> str:
-    return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(places).items())
+def assignment_text(topic_partitions: "Iterable[TopicPartition]") -> str:
+    return ";".join(
+        f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(topic_partitions).items()
+    )
 
 
 # --- state --------------------------------------------------------------------------------------------------
@@ -245,12 +252,12 @@ def _state(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
     where = f"{node.host}:{node.port}  ({node.id})"
     head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
     line: list[Any] = [group.group_id, where, group.assignor, group.state, len(group.members)]
-    least = [15, 25, 20, 20, 0]
+    min_widths = [15, 25, 20, 20, 0]
     columns = ["Group", "Coordinator", "Strategy", "State", "Members"]
     rows = [list(line)]
     if verbose:
         head[4:4] = ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
         line[4:4] = [group.epoch, group.target_epoch]
-        least[4:4] = [15, 25]
-    lines = ["", *_aligned([head, line], least, loose_end=True)]
+        min_widths[4:4] = [15, 25]
+    lines = ["", *_aligned([head, line], min_widths, open_end=True)]
     return Report(lines, {**_facts(group), "members": len(group.members)}, columns, rows)

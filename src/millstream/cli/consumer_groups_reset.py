@@ -112,48 +112,59 @@ def new_offsets(
         wanted = by_file.get(name, {})
         check_existing(groups, list(wanted))
         return within_log(groups, wanted)
-    places = _scope(groups, name, plan)
+    topic_partitions = _scope(groups, name, plan)
     if plan.mode == "to-earliest":
-        return _listed(groups, places, EARLIEST)
+        return _listed(groups, topic_partitions, EARLIEST)
     if plan.mode == "to-latest":
-        return _listed(groups, places, LATEST)
+        return _listed(groups, topic_partitions, LATEST)
     if plan.mode == "to-offset":
-        return within_log(groups, dict.fromkeys(places, plan.value))
+        return within_log(groups, dict.fromkeys(topic_partitions, plan.value))
     if plan.mode in ("to-datetime", "by-duration"):
-        return _at_time(groups, places, moment)
+        return _at_time(groups, topic_partitions, moment)
     current = _committed(groups, name)
     if plan.mode == "shift-by":
-        for topic, partition in places:
+        for topic, partition in topic_partitions:
             if (topic, partition) not in current:
                 raise UsageError(
                     f"Cannot shift offset for partition {topic}-{partition} since there is no current "
                     f"committed offset"
                 )
-        return within_log(groups, {place: current[place] + plan.value for place in places})
-    known = {place: current[place] for place in places if place in current}
-    fresh = _listed(groups, [place for place in places if place not in current], LATEST)
+        return within_log(
+            groups,
+            {topic_partition: current[topic_partition] + plan.value for topic_partition in topic_partitions},
+        )
+    known = {
+        topic_partition: current[topic_partition]
+        for topic_partition in topic_partitions
+        if topic_partition in current
+    }
+    fresh = _listed(
+        groups,
+        [topic_partition for topic_partition in topic_partitions if topic_partition not in current],
+        LATEST,
+    )
     return {**known, **fresh}
 
 
 def _scope(groups: "Groups", name: str, plan: Plan) -> "list[TopicPartition]":
     if plan.all_topics:
-        places = list(_committed(groups, name))
+        topic_partitions = list(_committed(groups, name))
     else:
-        places, problems = named_partitions(groups, plan.topics)
+        topic_partitions, problems = named_partitions(groups, plan.topics)
         for error in problems.values():
             raise CommandFailed(f"{FAILED}{sentence(error)}")
-    check_existing(groups, places)
-    return places
+    check_existing(groups, topic_partitions)
+    return topic_partitions
 
 
-def check_existing(groups: "Groups", places: "Sequence[TopicPartition]") -> None:
+def check_existing(groups: "Groups", topic_partitions: "Sequence[TopicPartition]") -> None:
     """An offset of a partition that does not exist would wait for it, unseen."""
-    if not places:
+    if not topic_partitions:
         return
     cluster = groups.cluster
-    cluster.refresh({topic for topic, _ in places})
+    cluster.refresh({topic for topic, _ in topic_partitions})
     missing = []
-    for topic, partition in places:
+    for topic, partition in topic_partitions:
         known = cluster.topics.get(topic)
         if known is None or partition not in known.partitions:
             missing.append(f"{topic}-{partition}")
@@ -169,19 +180,21 @@ def _committed(groups: "Groups", name: str) -> Offsets:
     return {p: c.offset for p, c in groups.committed(name).items() if isinstance(c, Committed)}
 
 
-def _listed(groups: "Groups", places: "Sequence[TopicPartition]", moment: int) -> Offsets:
+def _listed(groups: "Groups", topic_partitions: "Sequence[TopicPartition]", moment: int) -> Offsets:
     from millstream.client.offsets import list_offsets
 
-    if not places:
+    if not topic_partitions:
         return {}
-    return {p: a.offset for p, a in list_offsets(groups.cluster, dict.fromkeys(places, moment)).items()}
+    return {
+        p: a.offset for p, a in list_offsets(groups.cluster, dict.fromkeys(topic_partitions, moment)).items()
+    }
 
 
-def _at_time(groups: "Groups", places: "Sequence[TopicPartition]", moment: int) -> Offsets:
+def _at_time(groups: "Groups", topic_partitions: "Sequence[TopicPartition]", moment: int) -> Offsets:
     from millstream.client.offsets import LATEST
 
-    found = _listed(groups, places, moment)
-    later = [place for place, offset in found.items() if offset < 0]
+    found = _listed(groups, topic_partitions, moment)
+    later = [topic_partition for topic_partition, offset in found.items() if offset < 0]
     for topic, partition in sorted(later):
         print(
             f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset."
@@ -196,13 +209,13 @@ def within_log(groups: "Groups", wanted: Mapping["TopicPartition", int]) -> Offs
     first = _listed(groups, list(wanted), EARLIEST)
     last = _listed(groups, list(wanted), LATEST)
     found: Offsets = {}
-    for place, offset in wanted.items():
-        at = f"topic partition {place[0]}-{place[1]}"
-        found[place] = min(max(offset, first[place]), last[place])
-        if offset > last[place]:
-            _warn(f"New offset ({offset}) is higher than latest offset for {at}", last[place])
-        elif offset < first[place]:
-            _warn(f"New offset ({offset}) is lower than earliest offset for {at}", first[place])
+    for topic_partition, offset in wanted.items():
+        at = f"topic partition {topic_partition}"
+        found[topic_partition] = min(max(offset, first[topic_partition]), last[topic_partition])
+        if offset > last[topic_partition]:
+            _warn(f"New offset ({offset}) is higher than latest offset for {at}", last[topic_partition])
+        elif offset < first[topic_partition]:
+            _warn(f"New offset ({offset}) is lower than earliest offset for {at}", first[topic_partition])
     return found
 
 

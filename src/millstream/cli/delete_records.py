@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.progress import progress
 from millstream.wire.topic_partition import TopicPartition
 
 AT_ONCE = 200  # partitions in one request
-LARGEST = {"partition": common.LARGEST_INT32, "offset": common.LARGEST_INT64}
+LARGEST = {"partition": shared_options.LARGEST_INT32, "offset": shared_options.LARGEST_INT64}
 
 
 def command(
@@ -25,14 +25,14 @@ def command(
             metavar="FILE",
         ),
     ] = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Delete the records of partitions before an offset."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     if not offset_json_file:
         raise UsageError('Missing required argument "[offset-json-file]"')
@@ -41,16 +41,19 @@ def command(
             wanted = parse_offsets(file.read())
     except (OSError, UnicodeDecodeError):
         raise CommandFailed(f"Unable to read file {offset_json_file}") from None
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-delete-records") as cluster:
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-delete-records") as cluster:
         from millstream.client.admin import Admin
         from millstream.wire.errors import KafkaError
 
         outcome: dict[TopicPartition, int | KafkaError] = {}
-        places = list(wanted)
-        with progress("deleting", len(places), "partitions") as bar:
-            for at in range(0, len(places), AT_ONCE):
-                some = {place: wanted[place] for place in places[at : at + AT_ONCE]}
+        topic_partitions = list(wanted)
+        with progress("deleting", len(topic_partitions), "partitions") as bar:
+            for at in range(0, len(topic_partitions), AT_ONCE):
+                some = {
+                    topic_partition: wanted[topic_partition]
+                    for topic_partition in topic_partitions[at : at + AT_ONCE]
+                }
                 outcome.update(Admin(cluster).delete_records(some))
                 bar.advance(len(some))
     lines = ["Executing records delete operation", "Records delete operation completed:"]
@@ -96,10 +99,10 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
                 raise CommandFailed(f"Field `{name}` must be a {'string' if kind is str else 'whole number'}")
             if not isinstance(entry[name], str) and not -1 <= entry[name] <= LARGEST[name]:
                 raise CommandFailed(f"Field `{name}` is out of range: {entry[name]}")
-        place = TopicPartition(entry["topic"], entry["partition"])
-        if place in found:
-            twice.append(f"{place[0]}-{place[1]}")
-        found[place] = entry["offset"]
+        topic_partition = TopicPartition(entry["topic"], entry["partition"])
+        if topic_partition in found:
+            twice.append(f"{topic_partition}")
+        found[topic_partition] = entry["offset"]
     if twice:
         raise CommandFailed(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
     return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.errors import UsageError
-from millstream.cli.up import missing_extra, names, serve, show, tell
+from millstream.cli.up import print_event, require_extra, serve, service_names, show
 
 if TYPE_CHECKING:
     from millstream.up.instances import Instance
@@ -41,23 +41,23 @@ def command(
     port_base: Annotated[
         int | None, typer.Option(metavar="PORT", help="As for millstream up; 0: any free ports.")
     ] = None,
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Start the platform with made-up data of an e-bike plant flowing through it, to look around in. Nothing
     is kept."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     if rate <= 0:
         raise UsageError("--rate must be more than 0")
     from millstream.up.supervisor import CannotStart, choose
 
-    wanted = names(only)
+    wanted = service_names(only)
     try:
         chosen = choose(["broker", *wanted] if wanted else [], [])
     except CannotStart as error:
         raise UsageError(str(error)) from None
     for service in chosen:
-        missing_extra(service.name, service.module)
+        require_extra(service.name, service.module)
     began = time.monotonic()
 
     def ready(instance: "Instance") -> None:
@@ -76,41 +76,41 @@ def feed(servers: str, rate: float) -> None:
     from millstream.wire.errors import KafkaError
     from millstream.wire.records import Record
 
-    made = random.Random()
+    chance = random.Random()
     while True:
         try:
             with Cluster(ClientConfig.of(servers, {}, "millstream-demo")) as cluster:
                 Admin(cluster).create_topics([NewTopic(READINGS, 3), NewTopic(ALERTS, 2)])
                 producer = Producer(cluster)
                 while True:
-                    reading = invent(made)
+                    reading = invent(chance)
                     key = reading["stage"].encode()
                     now = reading["at"]
                     record = Record(0, now, key, json.dumps(reading).encode(), [("source", b"demo")])
                     producer.send(READINGS, STAGES.index(reading["stage"]) % 3, [record])
-                    alert = worth_an_alert(reading, made)
+                    alert = worth_an_alert(reading, chance)
                     if alert is not None:
                         value = json.dumps(alert).encode()
-                        place = int(alert["level"] == "CRITICAL")
-                        producer.send(ALERTS, place, [Record(0, now, key, value, [("source", b"demo")])])
-                    time.sleep(made.expovariate(rate))
+                        partition = int(alert["level"] == "CRITICAL")
+                        producer.send(ALERTS, partition, [Record(0, now, key, value, [("source", b"demo")])])
+                    time.sleep(chance.expovariate(rate))
         except KafkaError as error:
-            tell(f"the demo's producer: {error.message}")
+            print_event(f"the demo's producer: {error.message}")
             time.sleep(1)
 
 
-def invent(made: random.Random) -> dict[str, Any]:
+def invent(chance: random.Random) -> dict[str, Any]:
     return {
-        "bike": made.randrange(1000, 10_000),
-        "stage": made.choice(STAGES),
-        "temperature": round(made.gauss(45, 12), 1),
-        "vibration": round(abs(made.gauss(0, 1)), 3),
+        "bike": chance.randrange(1000, 10_000),
+        "stage": chance.choice(STAGES),
+        "temperature": round(chance.gauss(45, 12), 1),
+        "vibration": round(abs(chance.gauss(0, 1)), 3),
         "at": round(time.time() * 1000),
     }
 
 
-def worth_an_alert(reading: dict[str, Any], made: random.Random) -> dict[str, Any] | None:
-    if reading["temperature"] < 58 and made.random() > 0.03:
+def worth_an_alert(reading: dict[str, Any], chance: random.Random) -> dict[str, Any] | None:
+    if reading["temperature"] < 58 and chance.random() > 0.03:
         return None
-    level = "CRITICAL" if reading["temperature"] > 66 else made.choice(LEVELS[:2])
+    level = "CRITICAL" if reading["temperature"] > 66 else chance.choice(LEVELS[:2])
     return {**reading, "level": level, "text": f"{reading['stage']} at {reading['temperature']} degrees"}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from millstream import __version__
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.up import DataDir
 
@@ -48,14 +48,14 @@ def command(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="STYLE", help="table, json or yaml.")
     ] = "table",
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Check Python, packages, Java, ports, disk, file limits and memory, with a cure for each problem.
 
     Exit codes: 0 nothing is in the way (warnings are about comfort), 1 something is.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     from millstream.up.instances import Home, default_data_dir
 

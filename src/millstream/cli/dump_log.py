@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.message_formatter import readable
+from millstream.cli.message_formatter import text_or_base64
 from millstream.cli.output import Report, check_style, emit
 
 DECODERS: dict[str, Callable[[bytes], str]] = {
@@ -96,13 +96,13 @@ def command(
     share_group_state_decoder: Annotated[
         bool, typer.Option("--share-group-state-decoder", hidden=True)
     ] = False,
-    output: common.Output = "lines",
-    version: common.Version = False,
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Print the files of a partition's log: .log, .index, .timeindex, .txnindex, .snapshot. No broker is
     needed."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     if any(
         (
@@ -254,6 +254,6 @@ def record_facts(record: Any, content: bool) -> dict[str, Any]:
         ],
     }
     if content:
-        facts["key"] = readable(record.key)
-        facts["value"] = readable(record.value)
+        facts["key"] = text_or_base64(record.key)
+        facts["value"] = text_or_base64(record.value)
     return facts

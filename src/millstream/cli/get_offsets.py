@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli import common
-from millstream.cli.common import INTERNAL_TOPICS
+from millstream.cli import cluster_access, shared_options
+from millstream.cli.cluster_access import INTERNAL_TOPICS
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -57,35 +57,35 @@ def command(
     exclude_internal_topics: Annotated[
         bool, typer.Option("--exclude-internal-topics", help="Leave out internal topics.")
     ] = False,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Show the offsets of partitions, as topic:partition:offset. A partition that has no such offset is left
     out."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     if topic_partitions and (topic or partitions):
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
     moment = parse_time(time)
     wanted = pattern_filter(topic_partitions) if topic_partitions else plain_filter(topic, partitions)
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-get-offsets") as cluster:
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-get-offsets") as cluster:
         from millstream.client import list_offsets
 
         cluster.refresh()
-        places = sorted(
+        matching = sorted(
             (name, index)
             for name, found in cluster.topics.items()
             if not (exclude_internal_topics and name in INTERNAL_TOPICS)
             for index in found.partitions
             if wanted(name, index)
         )
-        if not places:
+        if not matching:
             raise CommandFailed("Could not match any topic-partitions with the specified filters")
-        for name, index in places:
+        for name, index in matching:
             if cluster.topics[name].partitions[index].leader not in cluster.nodes:
                 print(
                     f"Skip getting offsets for topic-partition {name}:{index}: it has no leader",
@@ -95,11 +95,15 @@ def command(
             cluster,
             {
                 TopicPartition(name, index): moment
-                for name, index in places
+                for name, index in matching
                 if cluster.topics[name].partitions[index].leader in cluster.nodes
             },
         )
-    rows = [(*place, answer.offset) for place, answer in sorted(answers.items()) if answer.offset >= 0]
+    rows = [
+        (*topic_partition, answer.offset)
+        for topic_partition, answer in sorted(answers.items())
+        if answer.offset >= 0
+    ]
     data = [{"topic": name, "partition": index, "offset": offset} for name, index, offset in rows]
     lines = [f"{name}:{index}:{offset}" for name, index, offset in rows]
     emit(Report(lines, data, ["Topic", "Partition", "Offset"], rows), style)
@@ -113,7 +117,7 @@ def parse_time(text: str) -> int:
         number = int(text)
     except ValueError:
         number = -100
-    if not min(TIMES.values()) <= number <= common.LARGEST_INT64:
+    if not min(TIMES.values()) <= number <= shared_options.LARGEST_INT64:
         words = ", ".join(f"{word} ({number})" for word, number in TIMES.items())
         raise UsageError(f"Malformed time argument {text}. Use {words}, or milliseconds since 1970")
     return number
@@ -121,7 +125,7 @@ def parse_time(text: str) -> int:
 
 def plain_filter(topic: str, partitions: str) -> Filter:
     """--topic and --partitions."""
-    matcher = common.topic_matcher(topic) if topic else None
+    matcher = cluster_access.topic_matcher(topic) if topic else None
     numbers: set[int] | None = None
     if partitions:
         try:
@@ -147,7 +151,7 @@ def _rule(item: str) -> Filter:
     if match is None:
         raise UsageError(f"Invalid rule specification: {item}")
     topic, exact, low, high = match.groups()
-    matcher = common.topic_matcher(topic) if topic else None
+    matcher = cluster_access.topic_matcher(topic) if topic else None
     first = int(exact or low or 0)
     last = first + 1 if exact else int(high) if high else 1 << 31
 

@@ -32,7 +32,7 @@ KNOWN = (
 )
 
 
-class Shown(NamedTuple):
+class ConsumerRecord(NamedTuple):
     """A record with what its batch and its partition know about it."""
 
     topic: str
@@ -79,7 +79,7 @@ DESERIALIZERS: dict[str, Deserialize] = {
 }
 
 
-class LineFormatter:
+class DefaultMessageFormatter:
     """What DefaultMessageFormatter does. A value that its deserializer cannot read is a ValueError."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -101,16 +101,16 @@ class LineFormatter:
         self._headers = on("headers")
         self._key = on("key")
         self._value = on("value", "true")
-        self._between = properties.get("key.separator", "\t").encode()
-        self._end = properties.get("line.separator", "\n").encode()
-        self._between_headers = properties.get("headers.separator", ",").encode()
+        self._separator = properties.get("key.separator", "\t").encode()
+        self._line_separator = properties.get("line.separator", "\n").encode()
+        self._headers_separator = properties.get("headers.separator", ",").encode()
         self._null = properties.get("null.literal", "null").encode()
         self._read_key = deserializer(properties.get("key.deserializer", ""))
         self._read_value = deserializer(properties.get("value.deserializer", ""))
         header = properties.get("header.deserializer") or properties.get("headers.deserializer") or ""
         self._read_header = deserializer(header)
 
-    def line(self, record: Shown) -> bytes:
+    def line(self, record: ConsumerRecord) -> bytes:
         fields = []
         if self._timestamp:
             fields.append(f"{record.timestamp_type}:{record.timestamp}".encode())
@@ -128,12 +128,12 @@ class LineFormatter:
             fields.append(self._null if record.key is None else self._read_key(record.key))
         if self._value:
             fields.append(self._null if record.value is None else self._read_value(record.value))
-        return self._between.join(fields) + self._end if fields else b""
+        return self._separator.join(fields) + self._line_separator if fields else b""
 
-    def _header_field(self, record: Shown) -> bytes:
+    def _header_field(self, record: ConsumerRecord) -> bytes:
         if not record.headers:
             return b"NO_HEADERS"
-        return self._between_headers.join(
+        return self._headers_separator.join(
             name.encode("utf-8", "surrogateescape")
             + b":"
             + (self._null if value is None else self._read_header(value))
@@ -151,7 +151,7 @@ def deserializer(class_name: str) -> Deserialize:
     return found
 
 
-def as_data(record: Shown) -> dict[str, Any]:
+def record_facts(record: ConsumerRecord) -> dict[str, Any]:
     """The record for programs: text where the bytes are UTF-8, base64 where not."""
     return {
         "topic": record.topic,
@@ -159,19 +159,19 @@ def as_data(record: Shown) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": record.timestamp_type,
-        "key": readable(record.key),
-        "value": readable(record.value),
+        "key": text_or_base64(record.key),
+        "value": text_or_base64(record.value),
         "headers": [
             {
                 "name": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
-                "value": readable(value),
+                "value": text_or_base64(value),
             }
             for name, value in record.headers
         ],
     }
 
 
-def readable(data: bytes | None) -> str | dict[str, str] | None:
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
     if data is None:
         return None
     try:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.common import Bootstrap, CommandConfig, key_values, read_properties
+from millstream.cli.cluster_access import key_values, read_properties
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import print_json, print_table, print_yaml
+from millstream.cli.shared_options import Bootstrap, CommandConfig
 
 if TYPE_CHECKING:
     from millstream.client import ClientConfig
@@ -138,7 +139,7 @@ SUBCOMMANDS: dict[str, Callable[..., int]] = {
 
 def _cluster(servers: str, command_config: str) -> "tuple[str, ClientConfig, str]":
     """Brokers, how to reach them, and the registry if a profile knows it."""
-    from millstream.cli.profiles import REGISTRY, SERVERS, with_profile
+    from millstream.cli.profile_store import REGISTRY, SERVERS, with_profile
     from millstream.client import ClientConfig
 
     properties = with_profile(servers, read_properties(command_config))

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
-from millstream.cli.profiles import CHOSEN, LOCAL, REGISTRY, SERVERS, Profiles
+from millstream.cli.profile_store import CHOSEN, LOCAL, REGISTRY, SERVERS, Profiles
 
 SECRET = ("password", "secret", "jaas", "token", "user.info", "key.pem", "ssl.keystore.key", "credentials")
 HIDDEN = "[hidden]"
@@ -23,11 +23,11 @@ Style = Annotated[str, typer.Option("-o", "--output", metavar="STYLE", help="tab
 
 def add(
     name: Name,
-    bootstrap_server: common.Bootstrap = "",
+    bootstrap_server: shared_options.Bootstrap = "",
     registry: Annotated[
         str, typer.Option("--registry", metavar="URL", help="Its Schema Registry.", show_default=False)
     ] = "",
-    command_config: common.CommandConfig = "",
+    command_config: shared_options.CommandConfig = "",
     command_property: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,8 +42,8 @@ def add(
 
     check_name(name)
     properties = {
-        **common.read_properties(command_config),
-        **common.key_values(command_property or []),
+        **cluster_access.read_properties(command_config),
+        **cluster_access.key_values(command_property or []),
     }
     if bootstrap_server:
         properties[SERVERS] = bootstrap_server

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-TOLD_EVERY = 0.1
+DRAW_EVERY = 0.1
 
 
 class Progress(Protocol):
@@ -25,13 +25,13 @@ class _Bar:
         self._bars = bars
         self._task = task
         self._steps = 0
-        self._told = time.monotonic()
+        self._drawn_at = time.monotonic()
 
     def advance(self, steps: int) -> None:
         self._steps += steps
         now = time.monotonic()
-        if now - self._told > TOLD_EVERY:
-            self._told = now
+        if now - self._drawn_at > DRAW_EVERY:
+            self._drawn_at = now
             self.flush()
 
     def flush(self) -> None:

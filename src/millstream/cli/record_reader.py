@@ -26,13 +26,13 @@ KNOWN = (
 )
 
 
-class Parsed(NamedTuple):
+class ParsedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class LineReader:
+class LineMessageReader:
     """Turns one line after the other into key, value and headers. Counts lines for its error messages."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ class LineReader:
             if used[header[first]] == used[header[second]]:
                 raise UsageError(f"{header[first]} and {header[second]} may not be equal")
 
-    def parse(self, line: bytes) -> Parsed:
+    def parse(self, line: bytes) -> ParsedRecord:
         self._number += 1
         at = 0
         headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -86,7 +86,7 @@ class LineReader:
             if end is not None:
                 key = self._nullable(line[at:end])
                 at = end + len(self._key_separator)
-        return Parsed(key, self._nullable(line[at:]), headers)
+        return ParsedRecord(key, self._nullable(line[at:]), headers)
 
     def _find(self, line: bytes, separator: bytes, start: int, name: str) -> int | None:
         found = line.find(separator, start)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.errors import CommandFailed, UsageError
-from millstream.cli.message_formatter import Shown
-from millstream.cli.record_reader import LineReader, Parsed
+from millstream.cli.message_formatter import ConsumerRecord
+from millstream.cli.record_reader import LineMessageReader, ParsedRecord
 
 if TYPE_CHECKING:
     from millstream.serdes import SchemaRegistry
@@ -84,12 +84,12 @@ class SchemaPrinter:
 
         self._decoder = Decoder(self._registry)
 
-    def __call__(self, record: Shown) -> Shown:
+    def __call__(self, record: ConsumerRecord) -> ConsumerRecord:
         key = self._shown(record, record.key, key=True) if self._key else record.key
         value = self._shown(record, record.value, key=False) if self._value else record.value
         return record._replace(key=key, value=value)
 
-    def _shown(self, record: Shown, data: bytes | None, *, key: bool) -> bytes | None:
+    def _shown(self, record: ConsumerRecord, data: bytes | None, *, key: bool) -> bytes | None:
         from millstream.serdes import RegistryRefused, RegistryUnreachable, to_json
 
         if data is None:
@@ -104,7 +104,7 @@ class SchemaPrinter:
             raise CommandFailed(str(error)) from None
 
 
-class SchemaLineReader(LineReader):
+class SchemaMessageReader(LineMessageReader):
     """Lines with JSON into keys and values by schemas."""
 
     def __init__(
@@ -115,7 +115,7 @@ class SchemaLineReader(LineReader):
         self._encode_key = self._encoder(topic, "key", key, properties) if key else None
         self._encode_value = self._encoder(topic, "value", value, properties) if value else None
 
-    def parse(self, line: bytes) -> Parsed:
+    def parse(self, line: bytes) -> ParsedRecord:
         parsed = super().parse(line)
         key, value = parsed.key, parsed.value
         if self._encode_key is not None and key is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.consumer_groups_reset import Offsets, Plan, moment_of, new_offsets, read_plan
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
@@ -93,9 +93,9 @@ def reset(
         ),
     ] = False,
     config_file: Annotated[str, typer.Option("--config-file", hidden=True)] = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Take a stopped application back to its beginning.
 
@@ -123,9 +123,9 @@ def reset(
     if len(chosen) > 1 or (chosen != ["to-earliest"] and not inputs):
         raise UsageError(f"choose one of --{', --'.join(modes)}, with --input-topics")
     plan = Plan(chosen[0], modes[chosen[0]], inputs, False, not dry_run)
-    common.instead_of_old(("--config-file", config_file, "--command-config", command_config))
-    properties = common.read_properties(command_config or config_file)
-    with common.connect(bootstrap_server, properties, "millstream-streams") as cluster:
+    shared_options.warn_of_old_names(("--config-file", config_file, "--command-config", command_config))
+    properties = cluster_access.read_properties(command_config or config_file)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-streams") as cluster:
         members = _members(Groups(cluster), application_id)
         if members and not force:
             raise CommandFailed(
@@ -236,11 +236,11 @@ def _file_plan(cluster: "Cluster", application: str, plan: Plan) -> dict[str, Of
     found = read_plan(plan.value, [application], True).get(application, {})
     cluster.refresh(set(plan.topics))
     wanted = {(topic, number) for topic in plan.topics for number in cluster.topic(topic).partitions}
-    for places, words in (
+    for topic_partitions, words in (
         (wanted - found.keys(), "has no offset for"),
         (found.keys() - wanted, "names what is no partition of an input topic:"),
     ):
-        for topic, number in sorted(places):
+        for topic, number in sorted(topic_partitions):
             raise CommandFailed(f"{plan.value} {words} {topic}-{number}; nothing was changed")
     return {application: found}
 
@@ -272,7 +272,11 @@ def _execute(cluster: "Cluster", planned: Planned) -> None:
 
     groups, application = Groups(cluster), planned.application
     # What was read of topics that are about to go: new ones of the same name begin anew.
-    gone = [place for place in groups.committed(application) if place[0] in planned.internal]
+    gone = [
+        topic_partition
+        for topic_partition in groups.committed(application)
+        if topic_partition.topic in planned.internal
+    ]
     moved = {**planned.begin, **planned.end}
     outcomes = dict(groups.delete_offsets(application, gone)) if gone else {}
     outcomes |= groups.commit(application, moved) if moved else {}
@@ -326,7 +330,8 @@ def _report(planned: Planned, dry_run: bool) -> Report:
         "dry_run": dry_run,
     }
     rows: list[list[Any]] = [
-        ["read again" if place in begin else "skip", *place, offset] for place, offset in moved
+        ["read again" if topic_partition in begin else "skip", *topic_partition, offset]
+        for topic_partition, offset in moved
     ]
     rows += [["delete", name, None, None] for name in internal]
     return Report(lines, data, ["Action", "Topic", "Partition", "New offset"], rows)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
-from millstream.cli.common import INTERNAL_TOPICS, kafka_id
+from millstream.cli import cluster_access, shared_options
+from millstream.cli.cluster_access import INTERNAL_TOPICS, kafka_id
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -21,7 +21,10 @@ REMOVED = {
 }
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
-BESIDE = {"export": "transfer", "import": "transfer"}  # commands of their own, in modules of their own
+SEPARATE_COMMANDS = {
+    "export": "transfer",
+    "import": "transfer",
+}  # commands of their own, in modules of their own
 PREFIX = "Error while executing topic command : "
 COLLISION = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
@@ -55,7 +58,7 @@ ALLOWED = {
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    return common.action_words(arguments, ACTIONS, "--topic")
+    return shared_options.action_options(arguments, ACTIONS, "--topic")
 
 
 def command(
@@ -77,7 +80,7 @@ def command(
             "some "
             "changes which partition a key goes to.",
             metavar="N",
-            callback=common.between(-common.LARGEST_INT32, common.LARGEST_INT32),
+            callback=shared_options.in_range(-shared_options.LARGEST_INT32, shared_options.LARGEST_INT32),
         ),
     ] = None,
     replication_factor: Annotated[
@@ -125,13 +128,13 @@ def command(
         typer.Option(
             help="Partitions to ask for at once (--describe).",
             metavar="N",
-            callback=common.between(1, common.LARGEST_INT32),
+            callback=shared_options.in_range(1, shared_options.LARGEST_INT32),
         ),
     ] = None,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Create, list, describe, alter and delete topics.
 
@@ -141,10 +144,10 @@ def command(
     and back (Parquet, JSON lines, Avro), as Spark jobs; each has its own --help.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     asked = {"list": list_topics, "describe": describe, "create": create, "alter": alter, "delete": delete}
-    action = common.one_of(asked, "--list, --describe, --create, --alter or --delete")
+    action = shared_options.chosen_action(asked, "--list, --describe, --create, --alter or --delete")
     filters = {
         "under-replicated-partitions": under_replicated_partitions,
         "unavailable-partitions": unavailable_partitions,
@@ -169,7 +172,7 @@ def command(
         raise UsageError(
             "settings of a topic are changed by: millstream configs --alter --topic NAME --add-config ..."
         )
-    common.only_with(action, given, ALLOWED[action])
+    shared_options.refuse_other_options(action, given, ALLOWED[action])
     if action == "describe":
         check_description(topic, topic_id, if_exists, topics_with_overrides, filters)
     if action in ("create", "alter", "delete") and not topic:
@@ -178,8 +181,8 @@ def command(
         raise UsageError('Missing required argument "[partitions]"')
     if action == "create":
         check_numbers(partitions, replication_factor, replica_assignment)
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-topics") as cluster:
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-topics") as cluster:
         from millstream.client.admin import Admin
 
         admin = Admin(cluster)
@@ -223,7 +226,7 @@ def check_description(
 def matching(admin: "Admin", pattern: str, exclude_internal: bool) -> list[str]:
     names = admin.topic_names()
     if pattern:
-        matcher = common.topic_matcher(pattern)
+        matcher = cluster_access.topic_matcher(pattern)
         names = [name for name in names if matcher.fullmatch(name)]
     return [name for name in names if not (exclude_internal and name in INTERNAL_TOPICS)]
 
@@ -275,7 +278,7 @@ def parse_assignment(text: str) -> list[list[int]]:
             f"'{text}' is not a replica assignment: write the brokers of each partition as 1:2,2:3"
         ) from None
     for number, brokers in enumerate(found):
-        if not all(0 <= broker <= common.LARGEST_INT32 for broker in brokers):
+        if not all(0 <= broker <= shared_options.LARGEST_INT32 for broker in brokers):
             raise UsageError(f"partition {number} names what is no id of a broker: {text}")
         if len(set(brokers)) < len(brokers):
             raise UsageError(f"partition {number} names a broker twice: {text}")
@@ -382,13 +385,13 @@ def describe_topics(
         own = {setting.name: setting.value for setting in in_java_order(settings) if not setting.is_default}
         if only_overrides and not own:
             continue
-        least = next((int(s.value or 1) for s in settings if s.name == "min.insync.replicas"), 1)
+        min_isr = next((int(s.value or 1) for s in settings if s.name == "min.insync.replicas"), 1)
         chosen = [
             p
             for p in state.partitions
             if not filters
             or any(
-                FILTER_RULES[rule](p, moves.get(TopicPartition(name, p.index)), least, live)
+                FILTER_RULES[rule](p, moves.get(TopicPartition(name, p.index)), min_isr, live)
                 for rule in filters
             )
         ]
@@ -430,10 +433,10 @@ def replication_factor(p: "PartitionState", move: "Reassignment | None") -> int:
 
 Rule = Callable[["PartitionState", "Reassignment | None", int, set[int]], bool]
 FILTER_RULES: dict[str, Rule] = {
-    "under-replicated-partitions": lambda p, move, least, live: replication_factor(p, move) > len(p.isr),
-    "unavailable-partitions": lambda p, move, least, live: p.leader not in live,
-    "under-min-isr-partitions": lambda p, move, least, live: p.leader < 0 or len(p.isr) < least,
-    "at-min-isr-partitions": lambda p, move, least, live: len(p.isr) == least,
+    "under-replicated-partitions": lambda p, move, min_isr, live: replication_factor(p, move) > len(p.isr),
+    "unavailable-partitions": lambda p, move, min_isr, live: p.leader not in live,
+    "under-min-isr-partitions": lambda p, move, min_isr, live: p.leader < 0 or len(p.isr) < min_isr,
+    "at-min-isr-partitions": lambda p, move, min_isr, live: len(p.isr) == min_isr,
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -54,7 +54,9 @@ def command(
     partition: Annotated[
         int | None,
         typer.Option(
-            help="The partition of --topic.", metavar="N", callback=common.between(0, common.LARGEST_INT32)
+            help="The partition of --topic.",
+            metavar="N",
+            callback=shared_options.in_range(0, shared_options.LARGEST_INT32),
         ),
     ] = None,
     broker_id: Annotated[
@@ -66,7 +68,7 @@ def command(
         typer.Option(
             help="Only those open for longer than so long (list).",
             metavar="MS",
-            callback=common.between(-common.LARGEST_INT64, common.LARGEST_INT64),
+            callback=shared_options.in_range(-shared_options.LARGEST_INT64, shared_options.LARGEST_INT64),
         ),
     ] = None,
     transactional_id_pattern: Annotated[
@@ -87,7 +89,7 @@ def command(
         typer.Option(
             help="Instead of --start-offset (abort).",
             metavar="ID",
-            callback=common.between(0, common.LARGEST_INT64),
+            callback=shared_options.in_range(0, shared_options.LARGEST_INT64),
         ),
     ] = None,
     producer_epoch: Annotated[
@@ -95,7 +97,7 @@ def command(
         typer.Option(
             help="Instead of --start-offset (abort).",
             metavar="N",
-            callback=common.between(0, common.LARGEST_INT16),
+            callback=shared_options.in_range(0, shared_options.LARGEST_INT16),
         ),
     ] = None,
     coordinator_epoch: Annotated[
@@ -103,13 +105,13 @@ def command(
         typer.Option(
             help="Instead of --start-offset (abort).",
             metavar="N",
-            callback=common.between(-1, common.LARGEST_INT32),
+            callback=shared_options.in_range(-1, shared_options.LARGEST_INT32),
         ),
     ] = None,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
-    version: common.Version = False,
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
+    version: shared_options.Version = False,
 ) -> int:
     """Show transactions and their producers, find those that hang, and end them.
 
@@ -118,7 +120,7 @@ def command(
     forceTerminateTransaction --transactional-id ID.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     if action not in COMMANDS:
         words = f"there is no command '{action}'" if action else "a command is missing"
@@ -139,8 +141,8 @@ def command(
             "coordinator-epoch": coordinator_epoch,
         },
     )
-    properties = common.read_properties(command_config)
-    with common.connect(bootstrap_server, properties, "millstream-transactions") as cluster:
+    properties = cluster_access.read_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-transactions") as cluster:
         from millstream.client.transactions import Transactions
 
         transactions = Transactions(cluster)
@@ -164,7 +166,7 @@ def command(
 
 def check_options(action: str, given: dict[str, Any]) -> None:
     needed, allowed = COMMANDS[action]
-    common.only_with(action, given, (*needed, *allowed))
+    shared_options.refuse_other_options(action, given, (*needed, *allowed))
     for name in needed:
         if given[name] is None:
             raise UsageError(f"{action}: argument --{name} is required")
@@ -261,12 +263,12 @@ def describe_report(transactions: "Transactions", transactional_id: str) -> Repo
 
 
 def producers_of(
-    transactions: "Transactions", place: TopicPartition, broker: int | None, what: str
+    transactions: "Transactions", topic_partition: TopicPartition, broker: int | None, what: str
 ) -> "list[ProducerState]":
     from millstream.wire.errors import KafkaError
 
     try:
-        found = transactions.producers([place], broker)[place]
+        found = transactions.producers([topic_partition], broker)[topic_partition]
     except KafkaError as error:
         found = error
     if isinstance(found, KafkaError):
@@ -274,9 +276,11 @@ def producers_of(
     return found
 
 
-def producers_report(transactions: "Transactions", place: TopicPartition, broker: int | None) -> Report:
+def producers_report(
+    transactions: "Transactions", topic_partition: TopicPartition, broker: int | None
+) -> Report:
     asked = "leader" if broker is None else f"broker {broker}"
-    what = f"Failed to describe producers for partition {place[0]}-{place[1]} on {asked}"
+    what = f"Failed to describe producers for partition {topic_partition} on {asked}"
     data = [
         {
             "producer_id": p.producer_id,
@@ -286,7 +290,7 @@ def producers_report(transactions: "Transactions", place: TopicPartition, broker
             "last_timestamp": p.last_timestamp,
             "current_transaction_start_offset": p.transaction_start,
         }
-        for p in producers_of(transactions, place, broker, what)
+        for p in producers_of(transactions, topic_partition, broker, what)
     ]
     head = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
     head += ["CurrentTransactionStartOffset"]
@@ -298,13 +302,15 @@ def hanging_report(
 ) -> Report:
     now = round(time.time() * 1000)
     candidates: list[tuple[TopicPartition, ProducerState]] = []
-    places = search_places(transactions, topic, partition, broker)
-    for at in range(0, len(places), AT_ONCE):
-        candidates += open_too_long(transactions, places[at : at + AT_ONCE], broker, now - minutes * MINUTE)
+    topic_partitions = searched_partitions(transactions, topic, partition, broker)
+    for at in range(0, len(topic_partitions), AT_ONCE):
+        candidates += open_too_long(
+            transactions, topic_partitions[at : at + AT_ONCE], broker, now - minutes * MINUTE
+        )
     data = [
         {
-            "topic": place[0],
-            "partition": place[1],
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
             "producer_id": p.producer_id,
             "producer_epoch": p.producer_epoch,
             "coordinator_epoch": p.coordinator_epoch,
@@ -312,14 +318,14 @@ def hanging_report(
             "last_timestamp": p.last_timestamp,
             "duration_minutes": (now - p.last_timestamp) // MINUTE,
         }
-        for place, p in without_owner(transactions, candidates)
+        for topic_partition, p in without_owner(transactions, candidates)
     ]
     head = ["Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"]
     head += ["LastTimestamp", "Duration(min)"]
     return table(head, [list(entry.values()) for entry in data], data)
 
 
-def search_places(
+def searched_partitions(
     transactions: "Transactions", topic: str, partition: int | None, broker: int | None
 ) -> list[TopicPartition]:
     if topic and partition is not None:
@@ -338,16 +344,18 @@ def search_places(
 
 
 def open_too_long(
-    transactions: "Transactions", places: Sequence[TopicPartition], broker: int | None, before: int
+    transactions: "Transactions", topic_partitions: Sequence[TopicPartition], broker: int | None, before: int
 ) -> "list[tuple[TopicPartition, ProducerState]]":
     from millstream.wire.errors import KafkaError
 
     found = []
-    for place, producers in transactions.producers(places, broker).items():
+    for topic_partition, producers in transactions.producers(topic_partitions, broker).items():
         if isinstance(producers, KafkaError):
-            fail(f"Failed to describe producers for {len(places)} partitions", producers)
+            fail(f"Failed to describe producers for {len(topic_partitions)} partitions", producers)
         found += [
-            (place, p) for p in producers if p.transaction_start is not None and p.last_timestamp < before
+            (topic_partition, p)
+            for p in producers
+            if p.transaction_start is not None and p.last_timestamp < before
         ]
     return found
 
@@ -371,10 +379,10 @@ def without_owner(
             if error.code is not ErrorCode.transactional_id_not_found:
                 fail(f"Failed to describe {len(owners)} transactions", error)
             expected[transactional_id] = set()
-    for place, p in candidates:
+    for topic_partition, p in candidates:
         owner = owners.get(p.producer_id)
-        if owner is None or place not in expected[owner]:
-            yield place, p
+        if owner is None or topic_partition not in expected[owner]:
+            yield topic_partition, p
 
 
 # --- ending -------------------------------------------------------------------------------------------------
@@ -382,16 +390,16 @@ def without_owner(
 
 def abort(
     transactions: "Transactions",
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     start_offset: int | None,
     identity: tuple[int | None, int | None, int | None],
 ) -> Report:
     from millstream.wire.errors import KafkaError
 
-    name = f"{place[0]}-{place[1]}"
+    name = f"{topic_partition}"
     if start_offset is not None:
         producers = producers_of(
-            transactions, place, None, f"Failed to validate producer state for partition {name}"
+            transactions, topic_partition, None, f"Failed to validate producer state for partition {name}"
         )
         found = next((p for p in producers if p.transaction_start == start_offset), None)
         if found is None:
@@ -404,11 +412,16 @@ def abort(
     # than any.
     coordinator_epoch = max(0, coordinator_epoch)
     try:
-        transactions.abort(place, producer_id, producer_epoch, coordinator_epoch)
+        transactions.abort(topic_partition, producer_id, producer_epoch, coordinator_epoch)
     except KafkaError as error:
         fail(f"Failed to abort transaction of producer {producer_id} in partition {name}", error)
-    data = {"topic": place[0], "partition": place[1], "producer_id": producer_id, "aborted": True}
-    return Report([], data, ["Topic", "Partition", "Producer"], [[*place, producer_id]])
+    data = {
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
+        "producer_id": producer_id,
+        "aborted": True,
+    }
+    return Report([], data, ["Topic", "Partition", "Producer"], [[*topic_partition, producer_id]])
 
 
 def terminate(transactions: "Transactions", transactional_id: str) -> Report:

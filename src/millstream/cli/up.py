@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import print_table
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.up.supervisor import CannotStart
 
 LAST_LINES = 15
-DETACHED_PATIENCE = 60.0
+DETACHED_TIMEOUT = 60.0
 
 DataDir = Annotated[
     str,
@@ -70,7 +70,7 @@ def command(
             help="A setting of a service, as broker.num.partitions=3; may be repeated.",
         ),
     ] = None,
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Start broker, registry and the other services together, each in a process of its own.
 
@@ -79,7 +79,7 @@ def command(
     `up` is its cluster: `millstream -p up topics --list`.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     from millstream.up.supervisor import CannotStart, choose
 
     if ephemeral and data_dir:
@@ -90,12 +90,12 @@ def command(
         )
     began = time.monotonic()
     try:
-        chosen = choose(names(only), names(also))
-        settings = by_service(setting or [], [service.name for service in chosen])
+        chosen = choose(service_names(only), service_names(also))
+        settings = settings_by_service(setting or [], [service.name for service in chosen])
     except CannotStart as error:
         raise UsageError(str(error)) from None
     for service in chosen:
-        missing_extra(service.name, service.module)
+        require_extra(service.name, service.module)
     if detach:
         return start_in_background(data_dir, port_base, only, also, ephemeral, host, setting)
 
@@ -129,13 +129,13 @@ def serve(
             port_base=port_base,
             settings=settings,
             ephemeral=ephemeral,
-            tell=tell,
+            report=print_event,
         )
         code = supervisor.run(ready)
-        tell("stopped")
+        print_event("stopped")
         return code
     except CannotStart as error:
-        raise CommandFailed(explained(error, home)) from None
+        raise CommandFailed(start_failure(error, home)) from None
     except RunsAlready:
         try:
             there = home.instance()
@@ -152,7 +152,7 @@ def serve(
             remove_own_log()
 
 
-def explained(error: "CannotStart", home: "Home") -> str:
+def start_failure(error: "CannotStart", home: "Home") -> str:
     """With the last lines of the service that ended, or what to do about a port."""
     if not error.service:
         return f"{error}\n{PORT_CURE}"
@@ -167,11 +167,11 @@ PORT_CURE = (
 )
 
 
-def names(lists: Sequence[str] | None) -> list[str]:
+def service_names(lists: Sequence[str] | None) -> list[str]:
     return [name.strip() for text in lists or () for name in text.split(",") if name.strip()]
 
 
-def by_service(items: Sequence[str], known: Sequence[str]) -> dict[str, dict[str, str]]:
+def settings_by_service(items: Sequence[str], known: Sequence[str]) -> dict[str, dict[str, str]]:
     """`broker.num.partitions=3` for each service."""
     found: dict[str, dict[str, str]] = {}
     for item in items:
@@ -189,7 +189,7 @@ def by_service(items: Sequence[str], known: Sequence[str]) -> dict[str, dict[str
     return found
 
 
-def missing_extra(service: str, module: str) -> None:
+def require_extra(service: str, module: str) -> None:
     import importlib.util
 
     if module and importlib.util.find_spec(module) is None:
@@ -203,7 +203,7 @@ def missing_extra(service: str, module: str) -> None:
 # --- what the user sees -------------------------------------------------------------------------------------
 
 
-def tell(event: str) -> None:
+def print_event(event: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {event}", file=sys.stderr, flush=True)
 
 
@@ -289,24 +289,22 @@ def start_in_background(
             env={**os.environ, IN_BACKGROUND: str(log), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
-        deadline = time.monotonic() + DETACHED_PATIENCE
+        deadline = time.monotonic() + DETACHED_TIMEOUT
         while process.poll() is None and time.monotonic() < deadline:
-            if "\nReady in " in said_since(out.fileno(), begin):
+            if "\nReady in " in output_since(out.fileno(), begin):
                 break
             time.sleep(0.02)
-        said = said_since(out.fileno(), begin)
+        printed = output_since(out.fileno(), begin)
     if process.returncode is not None:
-        print(said, end="", file=sys.stderr)
+        print(printed, end="", file=sys.stderr)
         return process.returncode or 1
-    print(said, end="")
-    if "\nReady in " not in said:
-        raise CommandFailed(
-            f"not all services are ready after {DETACHED_PATIENCE:g} s; see millstream status"
-        )
+    print(printed, end="")
+    if "\nReady in " not in printed:
+        raise CommandFailed(f"not all services are ready after {DETACHED_TIMEOUT:g} s; see millstream status")
     print(f"Runs in the background as process {process.pid}; `millstream down` stops all.")
     return 0
 
 
-def said_since(file: int, begin: int) -> str:
+def output_since(file: int, begin: int) -> str:
     """By the open file: one that keeps nothing has removed its log when it ends."""
     return os.pread(file, 1 << 20, begin).decode(errors="replace")

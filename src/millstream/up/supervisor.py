@@ -1,7 +1,7 @@
 """All services of one `up`, from the first start to the last end.
 
 The loop looks at every process when something may have happened (a signal, a child's end, or a short while
-has passed); `tell` gets one line for each event that a person wants to know.
+has passed); `report` gets one line for each event that a person wants to know.
 """
 
 import os
@@ -63,10 +63,10 @@ class Supervisor:
         port_base: int | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         ephemeral: bool = False,
-        tell: Callable[[str], None] = print,
+        report: Callable[[str], None] = print,
     ) -> None:
         self._home = home
-        self._tell = tell
+        self._report = report
         self._stopping = 0
         self._loaded = False
         self._kept: list[socket.socket] = []
@@ -147,12 +147,12 @@ class Supervisor:
                         f"the {one.service.called} ended with {one.state.last_end} before it was ready",
                         one.service.name,
                     )
-                self._tell(
+                self._report(
                     f"the {one.service.called} ended with {one.state.last_end}; starting it again in "
                     f"{one.pause:g} s"
                 )
             elif event == "ready" and self.instance.ready:
-                self._tell(f"the {one.service.called} is ready again")
+                self._report(f"the {one.service.called} is ready again")
             self._notice_slow_start(one)
         if changed:
             if not self.instance.ready and all(one.state.state == "ready" for one in self.supervised):
@@ -178,7 +178,9 @@ class Supervisor:
         late = one.state.state == "starting" and time.time() - one.state.since > SLOW_START
         if late and name not in self._slow:
             self._slow.add(name)
-            self._tell(f"the {one.service.called} is not ready after {SLOW_START:g} s; its log is {one.log}")
+            self._report(
+                f"the {one.service.called} is not ready after {SLOW_START:g} s; its log is {one.log}"
+            )
 
     # --- ports ----------------------------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class Supervisor:
                 if time.monotonic() > deadline or self._stopping > 1:
                     for one in group:
                         if not one.ended_by_now():
-                            self._tell(f"the {one.service.called} does not stop: killing it")
+                            self._report(f"the {one.service.called} does not stop: killing it")
                             one.kill()
                 wait(BUSY_LOOK)
         self._release_ports()

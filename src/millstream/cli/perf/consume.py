@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options, signals
 from millstream.cli.errors import UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.perf.statistics import MEGABYTE
@@ -20,7 +20,7 @@ from millstream.cli.progress import progress
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.cli.console_positions import Reading
+    from millstream.cli.partition_consumer import PartitionConsumer
 
 TITLES = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
@@ -28,7 +28,7 @@ TITLES = (
 )
 DETAILED_TITLES = TITLES.replace("start.time, end.time", "time, threadId")
 POLL_MS = 100
-LOOK_AROUND = 30.0
+METADATA_MAX_AGE = 30.0
 DATE_PARTS = {
     "yyyy": "%Y",
     "MM": "%m",
@@ -56,7 +56,7 @@ def command(
         typer.Option(
             metavar="BYTES",
             help="Most bytes of a partition in an answer.",
-            callback=common.between(1, common.LARGEST_INT32),
+            callback=shared_options.in_range(1, shared_options.LARGEST_INT32),
         ),
     ] = 1_048_576,
     from_latest: Annotated[
@@ -82,9 +82,9 @@ def command(
     ] = None,
     consumer_config: Annotated[str, typer.Option("--consumer.config", hidden=True)] = "",
     socket_buffer_size: Annotated[int, typer.Option(hidden=True)] = 0,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Read records as fast as it goes and print rates."""
     style = check_style(output)
@@ -97,22 +97,22 @@ def command(
         raise UsageError("--num-records must be a number of 1 or more")
     if reporting_interval <= 0:
         raise UsageError("--reporting-interval must be positive")
-    common.instead_of_old(
+    shared_options.warn_of_old_names(
         ("--messages", messages, "--num-records", num_records),
         ("--consumer.config", consumer_config, "--command-config", command_config),
     )
-    from millstream.cli.console_consumer import fetch_sizes, new_reading
+    from millstream.cli.console_consumer import fetch_sizes, new_consumer
 
     settings = {
-        **common.read_properties(command_config or consumer_config),
-        **common.key_values(command_property or []),
+        **cluster_access.read_properties(command_config or consumer_config),
+        **cluster_access.key_values(command_property or []),
     }
     sizes = {"partition_max_bytes": fetch_size, **fetch_sizes(settings)}
     shown = style == "lines"
     if shown and not hide_header:
         print(DETAILED_TITLES if show_detailed_stats else TITLES)
     with (
-        common.connect(bootstrap_server, settings, "perf-consumer-client") as cluster,
+        cluster_access.connect(bootstrap_server, settings, "perf-consumer-client") as cluster,
         progress("consuming", count, "records") as bar,
     ):
         from millstream.client import Fetcher
@@ -120,8 +120,10 @@ def command(
         fetcher = Fetcher(
             cluster, read_committed=settings.get("isolation.level") == "read_committed", **sizes
         )
-        reading = new_reading(cluster, fetcher, LOOK_AROUND, group or settings.get("group.id", ""), settings)
-        run = Run(reading, count, timeout / 1000, date_format)
+        consumer = new_consumer(
+            cluster, fetcher, METADATA_MAX_AGE, group or settings.get("group.id", ""), settings
+        )
+        run = Run(consumer, count, timeout / 1000, date_format)
         interval = reporting_interval / 1000 if show_detailed_stats and shown else 0.0
         code = run.read(topic, include, "latest" if from_latest else "earliest", interval, bar)
     run.report(style, show_detailed_stats, print_metrics)
@@ -131,8 +133,8 @@ def command(
 class Run:
     """One measurement."""
 
-    def __init__(self, reading: "Reading", count: int, timeout: float, date_format: str) -> None:
-        self._reading = reading
+    def __init__(self, consumer: "PartitionConsumer", count: int, timeout: float, date_format: str) -> None:
+        self._consumer = consumer
         self._wanted = count
         self._timeout = timeout
         self._date_format = date_format
@@ -144,21 +146,21 @@ class Run:
         self._joined_before = 0.0
 
     def read(self, topic: str, include: str, start: str, interval: float, bar: Any) -> int:
-        reading = self._reading
+        consumer = self._consumer
         code = 0
         self.started = time.time()
         self._window = (self.started, 0, 0)
         try:
-            with common.Interrupts() as interrupts:
-                reading.find_topics(topic, include, None)
-                reading.start_at(start)
-                reading.look_around()  # a member of a group joins here
-                if not reading.positions or type(reading).__name__ == "GroupReading":
+            with signals.InterruptGuard() as interrupts:
+                consumer.subscribe(topic, include, None)
+                consumer.seek(start)
+                consumer.refresh_assignment()  # a member of a group joins here
+                if not consumer.positions or type(consumer).__name__ == "GroupReading":
                     self.joining = time.time() - self.started
                 last = time.monotonic()
                 while self.records < self._wanted:
-                    with interrupts.welcome():
-                        answers = reading.poll(POLL_MS)
+                    with interrupts.interruptible():
+                        answers = consumer.poll(POLL_MS)
                     before = self.records
                     for fetched in answers:
                         self._count(fetched)
@@ -172,10 +174,10 @@ class Run:
                         break
                     if interval and time.time() - self._window[0] >= interval:
                         print(self.window_line(), flush=True)
-        except common.Stopped as stopped:
+        except signals.Interrupted as stopped:
             code = stopped.code
         self.ended = time.time()
-        reading.close()
+        consumer.close()
         return code
 
     def _count(self, fetched: Any) -> None:
@@ -184,11 +186,11 @@ class Run:
         from millstream.client.fetch import next_offset, visible_batches
         from millstream.wire.records import iter_records
 
-        reading = self._reading
-        place = TopicPartition(fetched.topic, fetched.partition)
-        start = reading.positions[place]
+        consumer = self._consumer
+        topic_partition = TopicPartition(fetched.topic, fetched.partition)
+        start = consumer.positions[topic_partition]
         self.fetched_bytes += len(fetched.records)
-        for header, batch in visible_batches(fetched, start, reading.fetcher.read_committed):
+        for header, batch in visible_batches(fetched, start, consumer.fetcher.read_committed):
             size = 0
             count = 0
             for record in iter_records(batch):
@@ -197,8 +199,10 @@ class Run:
                     size += len(record.value or b"") + len(record.key or b"")
             self.records += count
             self.bytes += size
-            reading.positions[place] = header.next_offset
-        reading.positions[place] = max(reading.positions[place], next_offset(fetched, start))
+            consumer.positions[topic_partition] = header.next_offset
+        consumer.positions[topic_partition] = max(
+            consumer.positions[topic_partition], next_offset(fetched, start)
+        )
 
     # --- lines ----------------------------------------------------------------------------------------------
 

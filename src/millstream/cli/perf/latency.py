@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options, signals
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.perf.statistics import Latencies
 from millstream.cli.progress import progress
 from millstream.wire.topic_partition import TopicPartition
 
-PATIENCE_MS = 60_000
-EVERY = 1_000
+READ_BACK_TIMEOUT_MS = 60_000
+PRINT_EVERY = 1_000
 
 
 def command(
@@ -36,9 +36,9 @@ def command(
     record_header_size: Annotated[
         int, typer.Option(metavar="BYTES", help="Their values of this size; -1: null.")
     ] = 0,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Send one record at a time, wait until it has been read back, and print how long that takes."""
     style = check_style(output)
@@ -57,12 +57,12 @@ def command(
             raise UsageError(f"{name} {number}: use a number of {least} or more")
     if producer_acks not in ("1", "all", "-1"):
         raise UsageError("Latency testing requires synchronous acknowledgement. Please use 1 or all")
-    settings = common.read_properties(command_config)
+    settings = cluster_access.read_properties(command_config)
     latencies = Latencies()
     code = 0
     with (
-        common.connect(bootstrap_server, settings, "perf-latency-client") as cluster,
-        common.connect(bootstrap_server, settings, "perf-latency-client") as reading,
+        cluster_access.connect(bootstrap_server, settings, "perf-latency-client") as cluster,
+        cluster_access.connect(bootstrap_server, settings, "perf-latency-client") as reading_cluster,
         progress("measuring", num_records, "records") as bar,
     ):
         from millstream.client import LATEST, Fetcher, Producer, list_offsets
@@ -70,29 +70,32 @@ def command(
 
         acks = 1 if producer_acks == "1" else -1
         producer = Producer(cluster, acks=acks, idempotent=acks == -1)
-        if topic not in reading.topics and reading.refresh([topic]):
+        if topic not in reading_cluster.topics and reading_cluster.refresh([topic]):
             print(
                 f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication '
                 f"factor = 1",
                 file=sys.stdout if style == "lines" else sys.stderr,
             )
             create(cluster, topic)
-        partitions = sorted(reading.topic(topic).partitions)
-        fetcher = Fetcher(reading)
-        places = dict.fromkeys([TopicPartition(topic, number) for number in partitions], LATEST)
-        positions = {place: answer.offset for place, answer in list_offsets(reading, places).items()}
+        partitions = sorted(reading_cluster.topic(topic).partitions)
+        fetcher = Fetcher(reading_cluster)
+        topic_partitions = dict.fromkeys([TopicPartition(topic, number) for number in partitions], LATEST)
+        positions = {
+            topic_partition: answer.offset
+            for topic_partition, answer in list_offsets(reading_cluster, topic_partitions).items()
+        }
         headers = [
             (
-                letters(record_header_key_size).decode(),
-                letters(record_header_size) if record_header_size >= 0 else None,
+                random_letters(record_header_key_size).decode(),
+                random_letters(record_header_size) if record_header_size >= 0 else None,
             )
             for _ in range(num_headers)
         ]
         try:
-            with common.Interrupts() as interrupts, interrupts.welcome():
+            with signals.InterruptGuard() as interrupts, interrupts.interruptible():
                 for number in range(num_records):
-                    value = letters(record_size)
-                    key = letters(record_key_size) if record_key_size else None
+                    value = random_letters(record_size)
+                    key = random_letters(record_key_size) if record_key_size else None
                     partition = partitions[number % len(partitions)]
                     record = Record(0, round(time.time() * 1000), key, value, headers)
                     began = time.perf_counter()
@@ -101,9 +104,9 @@ def command(
                     took = time.perf_counter() - began
                     latencies.add(took)
                     bar.advance(1)
-                    if number % EVERY == 0 and style == "lines":
+                    if number % PRINT_EVERY == 0 and style == "lines":
                         print(f"{number}\t{took * 1000:f}")
-        except common.Stopped as stopped:
+        except signals.Interrupted as stopped:
             code = stopped.code
     middle, high, highest = latencies.percentiles(0.5, 0.99, 0.999)
     lines = [
@@ -125,7 +128,7 @@ def command(
     return code
 
 
-def letters(size: int) -> bytes:
+def random_letters(size: int) -> bytes:
     return bytes(random.choices(range(65, 91), k=size))
 
 
@@ -143,19 +146,21 @@ def check_back(fetcher: Any, positions: dict[TopicPartition, int], value: bytes,
     from millstream.client.fetch import next_offset, visible_batches
     from millstream.wire.records import iter_records
 
-    deadline = time.monotonic() + PATIENCE_MS / 1000
+    deadline = time.monotonic() + READ_BACK_TIMEOUT_MS / 1000
     while time.monotonic() < deadline:
         found = []
         for fetched in fetcher.poll(positions, 500):
-            place = TopicPartition(fetched.topic, fetched.partition)
-            start = positions[place]
+            topic_partition = TopicPartition(fetched.topic, fetched.partition)
+            start = positions[topic_partition]
             for _, batch in visible_batches(fetched, start):
                 found += [record.value for record in iter_records(batch) if record.offset >= start]
-            positions[place] = next_offset(fetched, start)
+            positions[topic_partition] = next_offset(fetched, start)
         if found == [value]:
             return
         if found:
             raise CommandFailed(
                 f"Expected 1 record, but {len(found)} came, or another one: somebody else writes to {topic}"
             )
-    raise CommandFailed(f"a record that was acknowledged has not come back after {PATIENCE_MS // 1000} s")
+    raise CommandFailed(
+        f"a record that was acknowledged has not come back after {READ_BACK_TIMEOUT_MS // 1000} s"
+    )

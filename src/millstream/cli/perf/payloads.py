@@ -1,6 +1,6 @@
 """What is sent: values of a size, lines of a file or numbers, as finished record batches.
 
-A record in a batch is a few bytes around its value that depend on the value's length and on its place in the
+A record in a batch is a few bytes around its value that depend on the value's length and on its offset_delta in the
 batch only. So values are wrapped once, and a batch is put together from wrapped values: no work per record
 but one append.
 """
@@ -16,7 +16,7 @@ from millstream.wire.varint import varint
 
 POOL_BYTES = 8 * 1024 * 1024
 POOL_RECORDS = 2_000
-PLACES = 1 << 20  # records in one batch at most
+MAX_RECORDS = 1 << 20  # records in one batch at most
 
 Wrapped = tuple[bytes, int]  # a record from its key on, and the length of its value
 
@@ -74,29 +74,29 @@ class BatchMaker:
     def __init__(self, codec: int = NONE, level: int | None = None) -> None:
         self._codec = codec
         self._level = level
-        self._places = [varint(number) for number in range(1024)]
+        self._offset_deltas = [varint(number) for number in range(1024)]
         self._heads: dict[int, bytes] = {}
 
     def records_that_fit(self, values: Payloads, batch_size: int) -> int:
         """How many records fill a batch of a size, going by the values that come."""
         around = 9 if values.typical < 4096 else 11
-        return max(1, min(PLACES, int((batch_size - HEADER_SIZE) // (values.typical + around))))
+        return max(1, min(MAX_RECORDS, int((batch_size - HEADER_SIZE) // (values.typical + around))))
 
     def batch(
         self, values: Sequence[Wrapped], producer_id: int = -1, epoch: int = -1, sequence: int = -1
     ) -> bytearray:
         count = len(values)
-        places = self._places
-        while len(places) < count:
-            places.append(varint(len(places)))
+        offset_deltas = self._offset_deltas
+        while len(offset_deltas) < count:
+            offset_deltas.append(varint(len(offset_deltas)))
         heads = self._heads
         parts: list[bytes] = []
-        for place, (body, _) in zip(places, values, strict=False):
-            size = 2 + len(place) + len(body)  # attributes and timestamp delta are one byte each
+        for offset_delta, (body, _) in zip(offset_deltas, values, strict=False):
+            size = 2 + len(offset_delta) + len(body)  # attributes and timestamp delta are one byte each
             head = heads.get(size)
             if head is None:
                 head = heads[size] = varint(size) + b"\0\0"
-            parts += (head, place, body)
+            parts += (head, offset_delta, body)
         payload = b"".join(parts)
         if self._codec != NONE:
             payload = compress(self._codec, payload, self._level)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
-from millstream.cli.console_positions import whole_number
+from millstream.cli import cluster_access, shared_options, signals
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
+from millstream.cli.partition_consumer import whole_number
 from millstream.cli.perf.statistics import ProducerStatistics
 from millstream.cli.progress import progress
 
@@ -42,7 +42,8 @@ def command(
         bool, typer.Option("--payload-monotonic", help="Values are numbers that count up.")
     ] = False,
     throughput: Annotated[
-        float, typer.Option(metavar="N", help="At most so many records a second; -1: as fast as it goes.")
+        float,
+        typer.Option(metavar="N", help="At most so many records a second; -1: as fast as it goes."),
     ] = -1,
     command_property: Annotated[
         list[str] | None,
@@ -66,9 +67,9 @@ def command(
     print_metrics: Annotated[
         bool, typer.Option("--print-metrics", help="Print requests, batches and bytes at the end.")
     ] = False,
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Send records as fast as it goes, or at a rate, and print rates and latencies.
 
@@ -93,7 +94,7 @@ def command(
     warmup_records = max(0, warmup_records)
     if warmup_records >= num_records:
         raise UsageError("--warmup-records must be fewer than --num-records")
-    common.instead_of_old(
+    shared_options.warn_of_old_names(
         ("--producer-props", producer_props, "--command-property", command_property),
         ("--producer.config", producer_config, "--command-config", command_config),
     )
@@ -101,7 +102,10 @@ def command(
     for item in given:
         if not item.partition("=")[2]:
             raise UsageError(f"Invalid property: {item}; write it as name=value")
-    settings = {**common.read_properties(command_config or producer_config), **common.key_values(given)}
+    settings = {
+        **cluster_access.read_properties(command_config or producer_config),
+        **cluster_access.key_values(given),
+    }
     for name, value in (
         ("transactional.id", settings.get("transactional.id")),
         ("--transactional-id", transactional_id),
@@ -119,7 +123,7 @@ def command(
             f"test summary."
         )
     with (
-        common.connect(bootstrap_server, settings, "perf-producer-client") as cluster,
+        cluster_access.connect(bootstrap_server, settings, "perf-producer-client") as cluster,
         progress("producing", num_records, "records") as bar,
     ):
         from millstream.cli.perf.payloads import BatchMaker
@@ -145,8 +149,10 @@ def command(
             timeout_ms=30_000,
             answered=answered,
         )
-        most = maker.records_that_fit(values, options["batch_size"])
-        load = Load(sender, values, num_records, throughput, most, options["linger"], total, style == "lines")
+        batch_records = maker.records_that_fit(values, options["batch_size"])
+        load = Load(
+            sender, values, num_records, throughput, batch_records, options["linger"], total, style == "lines"
+        )
         stopped = load.run()
     total.end()
     if steady is not None:
@@ -215,7 +221,7 @@ class Load:
         values: "Payloads",
         count: int,
         throughput: float,
-        most: int,
+        batch_records: int,
         linger: float,
         statistics: ProducerStatistics,
         lines: bool,
@@ -225,7 +231,7 @@ class Load:
         self._left = count
         self._count = count
         self._rate = throughput
-        self._most = most
+        self._batch_records = batch_records
         self._linger = linger
         self._statistics = statistics
         self._lines = lines
@@ -236,19 +242,19 @@ class Load:
         self._statistics.began = time.perf_counter()
         code = 0
         try:
-            with common.Interrupts() as interrupts:
+            with signals.InterruptGuard() as interrupts:
                 run = self._at_a_rate if self._rate > 0 else self._full_speed
                 run(interrupts)
-        except common.Stopped as stopped:
+        except signals.Interrupted as stopped:
             code = stopped.code
         self._sender.finish()
         return code
 
-    def _full_speed(self, interrupts: common.Interrupts) -> None:
+    def _full_speed(self, interrupts: signals.InterruptGuard) -> None:
         """A batch for each partition of a broker in a request, as Kafka's producer does it when it has
         plenty."""
         while self._left:
-            with interrupts.welcome():
+            with interrupts.interruptible():
                 pass
             broker = self._sender.ready_broker()
             if broker is None:
@@ -258,7 +264,7 @@ class Load:
             now = time.perf_counter()
             records = {}
             for partition in broker.partitions:
-                count = min(self._most, self._left)
+                count = min(self._batch_records, self._left)
                 if not count:
                     break
                 self._left -= count
@@ -267,22 +273,24 @@ class Load:
             self._sender.collect(0)
             self._say()
 
-    def _at_a_rate(self, interrupts: common.Interrupts) -> None:
+    def _at_a_rate(self, interrupts: signals.InterruptGuard) -> None:
         """Records come to be at their time; a batch goes when it is full or its first record has waited for
         linger.ms."""
         began = time.perf_counter()
         made = sent = 0
         while sent < self._count:
-            with interrupts.welcome():
+            with interrupts.interruptible():
                 pass
             now = time.perf_counter()
             made = min(self._count, int((now - began) * self._rate) + 1)
             pending = made - sent
             oldest = began + sent / self._rate
-            if pending and (pending >= self._most or now - oldest >= self._linger or made == self._count):
+            if pending and (
+                pending >= self._batch_records or now - oldest >= self._linger or made == self._count
+            ):
                 broker = self._sender.ready_broker()
                 if broker is not None:
-                    count = min(pending, self._most)
+                    count = min(pending, self._batch_records)
                     newest = began + (sent + count - 1) / self._rate
                     partition = broker.partitions[self._next_partition % len(broker.partitions)]
                     self._next_partition += 1

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 from millstream.wire.topic_partition import TopicPartition
@@ -33,9 +33,9 @@ def export_topic(
         str, typer.Option(metavar="LEVEL", help="read_committed or read_uncommitted.")
     ] = "read_committed",
     master: Master = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Write the records of a topic to files, as many at a time as there are cores.
 
@@ -57,13 +57,16 @@ def export_topic(
         raise CommandFailed(f"{target} is there already and not empty: choose another folder")
     options = connection_options(bootstrap_server, command_config)
     options |= {"kafka.isolation.level": isolation_level, **bounds}
-    needs_spark()
+    require_spark()
     total = records_of(topic, bootstrap_server, command_config)
     from millstream.cli.transfer import jobs
 
     began = time.monotonic()
     count = jobs.run(
-        "exporting", total, master, lambda spark: jobs.export(spark, options, topic, str(target), form, total)
+        "exporting",
+        total,
+        master,
+        lambda spark: jobs.export_records(spark, options, topic, str(target), form, total),
     )
     say("Exported", count, topic, f"to {target}", form, target, time.monotonic() - began, style)
     return 0
@@ -80,9 +83,9 @@ def import_topic(
         ),
     ] = False,
     master: Master = "",
-    bootstrap_server: common.Bootstrap = "",
-    command_config: common.CommandConfig = "",
-    output: common.Output = "lines",
+    bootstrap_server: shared_options.Bootstrap = "",
+    command_config: shared_options.CommandConfig = "",
+    output: shared_options.Output = "lines",
 ) -> int:
     """Send the records of files to a topic, in the order they had in their partitions.
 
@@ -94,7 +97,7 @@ def import_topic(
     if not source.exists():
         raise CommandFailed(f"{source} is not there")
     options = connection_options(bootstrap_server, command_config)
-    needs_spark()
+    require_spark()
     from millstream.cli.transfer import jobs
 
     began = time.monotonic()
@@ -102,7 +105,7 @@ def import_topic(
         "importing",
         None,
         master,
-        lambda spark: jobs.bring_back(spark, options, topic, str(source), form, keep_partitions),
+        lambda spark: jobs.import_records(spark, options, topic, str(source), form, keep_partitions),
     )
     say("Imported", count, topic, f"from {source}", form, source, time.monotonic() - began, style)
     return 0
@@ -125,9 +128,9 @@ def parse_moment(text: str, option: str) -> str:
 
 def connection_options(servers: str, command_config: str) -> dict[str, str]:
     """The cluster and its client settings, as options of the Spark source and sink."""
-    from millstream.cli.profiles import SERVERS, with_profile
+    from millstream.cli.profile_store import SERVERS, with_profile
 
-    properties = with_profile(servers, common.read_properties(command_config))
+    properties = with_profile(servers, cluster_access.read_properties(command_config))
     if servers:
         properties[SERVERS] = servers
     if SERVERS not in properties:
@@ -135,7 +138,7 @@ def connection_options(servers: str, command_config: str) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in properties.items() if not name.startswith("schema.")}
 
 
-def needs_spark() -> None:
+def require_spark() -> None:
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:
@@ -146,14 +149,18 @@ def records_of(topic: str, servers: str, command_config: str) -> int:
     """About how many records there are; and one line if the topic is not there, before Spark is started."""
     from millstream.client import EARLIEST, LATEST, list_offsets
 
-    with common.connect(servers, common.read_properties(command_config), "millstream-export") as cluster:
+    with cluster_access.connect(
+        servers, cluster_access.read_properties(command_config), "millstream-export"
+    ) as cluster:
         problem = cluster.refresh([topic]).get(topic)
         if problem is not None:
             raise problem
-        places = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
-        ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
-        starts = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    return sum(ends[place].offset - starts[place].offset for place in places)
+        topic_partitions = [TopicPartition(topic, number) for number in cluster.topics[topic].partitions]
+        ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
+        starts = list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST))
+    return sum(
+        ends[topic_partition].offset - starts[topic_partition].offset for topic_partition in topic_partitions
+    )
 
 
 def say(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RECORDS_PER_TASK = 500_000  # larger exports are split further than by partition
 LOOK_EVERY = 0.2
 
-KEPT = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 
 
 def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession], int]") -> int:
@@ -32,12 +32,12 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
     session = spark(f"millstream-{what}", {}, master or None)
     # Spark looks for data sources by itself only in its first session.
     session.dataSource.register(MillstreamDataSource)
-    over = threading.Event()
+    finished = threading.Event()
 
     def watch(bar: Progress) -> None:
         shown = 0.0
-        while total and not over.wait(LOOK_EVERY):
-            done = share_done(session)
+        while total and not finished.wait(LOOK_EVERY):
+            done = finished_share(session)
             if done > shown:
                 bar.advance(round(total * done) - round(total * shown))
                 shown = done
@@ -49,20 +49,20 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
             try:
                 return job(session)
             finally:
-                over.set()
+                finished.set()
                 watcher.join()
     except (CommandFailed, KeyboardInterrupt):
         raise
     except PipelineError as error:
         raise CommandFailed(error.message) from None
     except Exception as error:
-        raise CommandFailed(explain(error) or short(error)) from None
+        raise CommandFailed(explain(error) or short_cause(error)) from None
     finally:
         if ours:
             session.stop()
 
 
-def short(error: BaseException) -> str:
+def short_cause(error: BaseException) -> str:
     """The line that matters out of one of Spark's long texts: the innermost cause, else the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [
@@ -74,7 +74,7 @@ def short(error: BaseException) -> str:
     return f"Spark: {chosen.removeprefix('Caused by:').strip()}"
 
 
-def share_done(session: "SparkSession") -> float:
+def finished_share(session: "SparkSession") -> float:
     try:
         tracker = session.sparkContext.statusTracker()
         infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -87,20 +87,20 @@ def share_done(session: "SparkSession") -> float:
 # --- export -------------------------------------------------------------------------------------------------
 
 
-def export(
+def export_records(
     spark: "SparkSession", options: dict[str, str], topic: str, folder: str, form: str, total: int
 ) -> int:
     reader = spark.read.format("millstream").options(**options)
     reader = reader.option("subscribe", topic).option("includeHeaders", "true")
     if total > RECORDS_PER_TASK:
         reader = reader.option("minPartitions", str(-(-total // RECORDS_PER_TASK)))
-    rows = reader.load().select(*KEPT)
+    rows = reader.load().select(*COLUMNS)
     if form == "avro":
         return export_avro(rows, folder)
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    seen = Observation("export")
+    seen = Observation("export_records")
     rows = rows.observe(seen, f.count(f.lit(1)).alias("records"))
     if form == "json":
         as_text(rows).write.json(folder)
@@ -122,11 +122,11 @@ def as_text(rows: "DataFrame") -> "DataFrame":
     """Bytes as text where they are UTF-8, as base64 under another name where not."""
 
     def both(name: str, inside: str = "") -> list[str]:
-        place = f"{inside}{name}"
-        valid = f"is_valid_utf8(cast({place} as string))"
+        column = f"{inside}{name}"
+        valid = f"is_valid_utf8(cast({column} as string))"
         return [
-            f"case when {valid} then cast({place} as string) end",
-            f"case when not {valid} then base64({place}) end",
+            f"case when {valid} then cast({column} as string) end",
+            f"case when not {valid} then base64({column}) end",
         ]
 
     header = both("value", "header.")
@@ -145,7 +145,7 @@ def as_text(rows: "DataFrame") -> "DataFrame":
 # --- import -------------------------------------------------------------------------------------------------
 
 
-def bring_back(
+def import_records(
     spark: "SparkSession", options: dict[str, str], topic: str, folder: str, form: str, keep_partitions: bool
 ) -> int:
     from pyspark.sql import Observation
@@ -175,8 +175,8 @@ def read_parquet(spark: "SparkSession", folder: str) -> "DataFrame":
 
 
 def read_avro(spark: "SparkSession", folder: str) -> "DataFrame":
-    place = Path(folder)
-    files = sorted(map(str, place.rglob("*.avro"))) if place.is_dir() else [folder]
+    path = Path(folder)
+    files = sorted(map(str, path.rglob("*.avro"))) if path.is_dir() else [folder]
     if not files:
         raise CommandFailed(f"there are no .avro files in {folder}")
     rows = spark.sparkContext.parallelize(files, len(files)).flatMap(avro_files.reading)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed
 from millstream.cli.up import DataDir
 
@@ -15,11 +15,11 @@ from millstream.cli.up import DataDir
 def command(
     data_dir: DataDir = "",
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the end.")] = 45.0,
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Stop what `millstream up` started, in any terminal or in the background. Data stays."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     from millstream.up.instances import NotRunning, find
 
     try:

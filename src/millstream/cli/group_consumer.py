@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli import common
-from millstream.cli.console_positions import Reading, whole_number
+from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed
+from millstream.cli.partition_consumer import PartitionConsumer, whole_number
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -15,24 +15,29 @@ if TYPE_CHECKING:
     from millstream.client.fetch import Fetched
 
 
-class GroupReading(Reading):
+class GroupConsumer(PartitionConsumer):
     """Reads the partitions that the group gives to it, from where the group is, and commits what has been
     read."""
 
     def __init__(
-        self, cluster: "Cluster", fetcher: Any, look_around: float, group: str, settings: Mapping[str, str]
+        self,
+        cluster: "Cluster",
+        fetcher: Any,
+        metadata_max_age: float,
+        group: str,
+        settings: Mapping[str, str],
     ) -> None:
         from millstream.client.groups import Groups
         from millstream.client.membership import ConsumerMembership
 
-        super().__init__(cluster, fetcher, look_around)
+        super().__init__(cluster, fetcher, metadata_max_age)
         self.group = group
         self._groups = Groups(cluster)
         self._commits = settings.get("enable.auto.commit", "true").lower() == "true"
         self._interval = _number(settings, "auto.commit.interval.ms", 5000) / 1000
         self._next_commit = time.monotonic() + self._interval
         self._committed: dict[TopicPartition, int] = {}
-        self._by_hand = False
+        self._manual_partition = False
         self._membership = ConsumerMembership(
             cluster,
             group,
@@ -43,23 +48,25 @@ class GroupReading(Reading):
             instance_id=settings.get("group.instance.id"),
         )
 
-    def find_topics(self, topic: str, include: str, partition: int | None) -> None:
-        super().find_topics(topic, include, partition)
-        self._by_hand = partition is not None  # then nobody is asked for it, but offsets are committed
+    def subscribe(self, topic: str, include: str, partition: int | None) -> None:
+        super().subscribe(topic, include, partition)
+        self._manual_partition = (
+            partition is not None
+        )  # then nobody is asked for it, but offsets are committed
 
-    def start_at(self, where: str) -> None:
-        if self._by_hand:
-            super().start_at(where)
+    def seek(self, where: str) -> None:
+        if self._manual_partition:
+            super().seek(where)
             self._committed = dict(self.positions)
         else:
             self._reset = where
 
-    def look_around(self) -> None:
-        if self._by_hand:
-            super().look_around()
+    def refresh_assignment(self) -> None:
+        if self._manual_partition:
+            super().refresh_assignment()
             return
-        if time.monotonic() - self._looked >= self._look_around:
-            self._looked = time.monotonic()
+        if time.monotonic() - self._refreshed_at >= self._metadata_max_age:
+            self._refreshed_at = time.monotonic()
             self.cluster.refresh(None if self._any_topic else self._partition_counts())
         if self._membership.must_rejoin():
             self.commit()
@@ -74,11 +81,13 @@ class GroupReading(Reading):
         """What has been read since the last time."""
         self._next_commit = time.monotonic() + self._interval
         new = {
-            place: offset for place, offset in self.positions.items() if self._committed.get(place) != offset
+            topic_partition: offset
+            for topic_partition, offset in self.positions.items()
+            if self._committed.get(topic_partition) != offset
         }
         if not self._commits or not new:
             return
-        if self._by_hand:
+        if self._manual_partition:
             for (topic, partition), error in self._groups.commit(self.group, new).items():
                 if error is not None:
                     raise CommandFailed(f"cannot commit the offset of {topic}-{partition}: {error.message}")
@@ -88,32 +97,36 @@ class GroupReading(Reading):
 
     def close(self) -> None:
         self.commit()
-        if not self._by_hand:
+        if not self._manual_partition:
             self._membership.leave()
 
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _partition_counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for topic, _ in self._places():
+        for topic, _ in self._matching_partitions():
             counts[topic] = counts.get(topic, 0) + 1
         return counts
 
-    def _begin(self, places: tuple[TopicPartition, ...]) -> None:
+    def _begin(self, topic_partitions: tuple[TopicPartition, ...]) -> None:
         """Where the group has been before, go on there; elsewhere as auto.offset.reset says."""
         from millstream.client.groups import Committed
 
-        known = self._groups.committed(self.group, places) if places else {}
-        found = {place: entry.offset for place, entry in known.items() if isinstance(entry, Committed)}
-        new = set(places) - found.keys()
+        known = self._groups.committed(self.group, topic_partitions) if topic_partitions else {}
+        found = {
+            topic_partition: entry.offset
+            for topic_partition, entry in known.items()
+            if isinstance(entry, Committed)
+        }
+        new = set(topic_partitions) - found.keys()
         if new and self._reset == "none":
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(new))
             raise CommandFailed(
                 f"group {self.group} has no offset for {names}, and auto.offset.reset is none"
             )
         self._committed = dict(found)
-        self.positions = {**found, **(self._lookup(new, self._reset) if new else {})}
+        self.positions = {**found, **(self._reset_offsets(new, self._reset) if new else {})}
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> int:
-    return whole_number(name, settings.get(name, str(default)), common.LARGEST_INT32)
+    return whole_number(name, settings.get(name, str(default)), shared_options.LARGEST_INT32)

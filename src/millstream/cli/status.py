@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options
 from millstream.cli.output import Report, check_style, emit
 from millstream.cli.up import DataDir
 
@@ -23,14 +23,14 @@ def command(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="STYLE", help="table, json or yaml.")
     ] = "table",
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Show what `millstream up` runs: addresses, processes, restarts.
 
     Exit codes: 0 all services are ready, 1 some are not, 3 nothing runs.
     """
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     style = check_style(output)
     from millstream.up.instances import NotRunning, find
 

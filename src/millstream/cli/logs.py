@@ -8,7 +8,7 @@ from typing import IO, Annotated
 
 import typer
 
-from millstream.cli import common
+from millstream.cli import shared_options, signals
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.up import DataDir
 
@@ -28,11 +28,11 @@ def command(
         int, typer.Option("-n", "--lines", metavar="N", help="So many lines of each from the end; 0: all.")
     ] = 50,
     data_dir: DataDir = "",
-    version: common.Version = False,
+    version: shared_options.Version = False,
 ) -> int:
     """Show what the services of `millstream up` print. It works after they have ended, too."""
     if version:
-        return common.show_version()
+        return shared_options.show_version()
     if lines < 0:
         raise UsageError(f"-n {lines}: a number of 0 or more")
     from millstream.up.instances import NotRunning, find
@@ -51,7 +51,7 @@ def command(
     printer = Printer(list(wanted))
     tails = [Tail(name, path, lines) for name, path in wanted.items()]
     try:
-        with common.Interrupts() as interrupts, interrupts.welcome():
+        with signals.InterruptGuard() as interrupts, interrupts.interruptible():
             while True:
                 for tail in tails:
                     for line in tail.new_lines():
@@ -60,7 +60,7 @@ def command(
                 if not follow:
                     return 0
                 time.sleep(FOLLOW_PAUSE)
-    except common.Stopped as stopped:
+    except signals.Interrupted as stopped:
         return stopped.code
 
 

@@ -11,26 +11,26 @@ class Tool(NamedTuple):
     summary: str
 
 
-class Kind(NamedTuple):
+class CommandGroup(NamedTuple):
     title: str
     tools: dict[str, Tool]
 
 
-KINDS = (
-    Kind(
+COMMAND_GROUPS = (
+    CommandGroup(
         "Run the platform",
         {
             "up": Tool("up", "start broker, registry and the other services together"),
-            "down": Tool("up_down", "stop what `up` started"),
-            "status": Tool("up_status", "show what `up` started: addresses, processes, restarts"),
-            "logs": Tool("up_logs", "show or follow what the services print"),
+            "down": Tool("down", "stop what `up` started"),
+            "status": Tool("status", "show what `up` started: addresses, processes, restarts"),
+            "logs": Tool("logs", "show or follow what the services print"),
             "demo": Tool("demo", "the platform with made-up data flowing through it, to look around in"),
             "doctor": Tool(
                 "doctor", "check Python, Java, ports, disk and limits, with a cure for each problem"
             ),
         },
     ),
-    Kind(
+    CommandGroup(
         "Run one service",
         {
             "broker": Tool("", "run a broker"),
@@ -40,7 +40,7 @@ KINDS = (
             "pipeline": Tool("pipeline", "run Spark pipelines, see how they do, stop them"),
         },
     ),
-    Kind(
+    CommandGroup(
         "Topics and records",
         {
             "topics": Tool("topics", "create, list, describe, alter and delete topics"),
@@ -52,7 +52,7 @@ KINDS = (
             "delete-records": Tool("delete_records", "delete the records of partitions before an offset"),
         },
     ),
-    Kind(
+    CommandGroup(
         "Groups, transactions, settings",
         {
             "consumer-groups": Tool(
@@ -65,14 +65,14 @@ KINDS = (
             "configs": Tool("configs", "show and change the settings of topics and brokers"),
         },
     ),
-    Kind(
+    CommandGroup(
         "Look inside, measure",
         {
             "dump-log": Tool("dump_log", "print the files of a partition's log"),
             "perf": Tool("perf", "measure producing, consuming and the time from end to end, of any Kafka"),
         },
     ),
-    Kind(
+    CommandGroup(
         "This program",
         {
             "profile": Tool("profile", "named clusters: addresses and client settings under a name"),
@@ -81,12 +81,12 @@ KINDS = (
     ),
 )
 
-TOOLS: dict[str, Tool] = {name: tool for kind in KINDS for name, tool in kind.tools.items()}
+COMMANDS: dict[str, Tool] = {name: tool for kind in COMMAND_GROUPS for name, tool in kind.tools.items()}
 
 # The commands with the options of one of Kafka's tools.
-KAFKAS = frozenset(
+KAFKA_COMMANDS = frozenset(
     name
-    for kind in KINDS
+    for kind in COMMAND_GROUPS
     if kind.title in ("Topics and records", "Groups, transactions, settings", "Look inside, measure")
     for name in kind.tools
 )
