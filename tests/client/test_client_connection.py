@@ -156,7 +156,8 @@ def test_closed_connection_says_so():
 
 
 def metadata_with_a_new_tag(correlation_id, size):
-    """An answer of version 12 that ends in a tagged field which nobody knows yet, made long by one topic's name."""
+    """An answer of version 12 that ends in a tagged field which nobody knows yet, made long by one topic's
+    name."""
     form = codec(METADATA, 12)
     topic = form.make(
         "MetadataResponseTopic",

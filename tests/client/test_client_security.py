@@ -1,4 +1,5 @@
-"""TLS and SASL of the client: settings, the login conversations, and TLS to a real broker through a small tunnel."""
+"""TLS and SASL of the client: settings, the login conversations, and TLS to a real broker through a small
+tunnel."""
 
 import contextlib
 import socket
@@ -16,7 +17,7 @@ from millstream.testing import Broker
 
 from .certificates import Authority
 
-# --- settings ----------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------
 
 
 def test_login_by_java_and_by_librdkafka_names() -> None:
@@ -61,12 +62,15 @@ def test_mistakes(properties: dict[str, str], said: str) -> None:
     assert said in str(caught.value)
 
 
-# --- SCRAM ---------------------------------------------------------------------------------------------------------------
+# --- SCRAM --------------------------------------------------------------------------------------------------
 
 # The example of RFC 7677.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 CHALLENGE = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-PROOF = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+PROOF = (
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+)
 LAST = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
@@ -100,7 +104,7 @@ def test_scram_refuses_a_broker_that_does_not_know_the_password() -> None:
             scram.finish(last)
 
 
-# --- TLS -----------------------------------------------------------------------------------------------------------------
+# --- TLS ----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""The client against a real broker: produce, fetch, offsets, admin, and a broker that goes away and comes back."""
+"""The client against a real broker: produce, fetch, offsets, admin, and a broker that goes away and comes
+back."""
 
 import threading
 import time
@@ -69,7 +70,7 @@ def records(*given, at=NOW):
     return [Record(0, at, None, value) for value in given]
 
 
-# --- produce and fetch ---------------------------------------------------------------------------------------------------
+# --- produce and fetch --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
@@ -216,7 +217,7 @@ def test_aborted_transactions_are_hidden_from_read_committed():
     assert next_offset(fetched, 0) == 7
 
 
-# --- offsets -------------------------------------------------------------------------------------------------------------
+# --- offsets ------------------------------------------------------------------------------------------------
 
 
 def test_offsets(cluster, topic):
@@ -236,7 +237,7 @@ def test_offsets(cluster, topic):
     assert {place: answer.offset for place, answer in both.items()} == {(topic, 0): 3, (topic, 1): 0}
 
 
-# --- admin ---------------------------------------------------------------------------------------------------------------
+# --- admin --------------------------------------------------------------------------------------------------
 
 
 def test_topics(admin):
@@ -314,7 +315,7 @@ def test_cluster_and_log_folders(admin, cluster, topic):
     assert sizes[topic, 1] == 0
 
 
-# --- trouble -------------------------------------------------------------------------------------------------------------
+# --- trouble ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(180)

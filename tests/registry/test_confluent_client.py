@@ -1,4 +1,5 @@
-"""confluent-kafka's SchemaRegistryClient and its serializers, unchanged, against this registry; fastavro reads what they write."""
+"""confluent-kafka's SchemaRegistryClient and its serializers, unchanged, against this registry; fastavro
+reads what they write."""
 
 import io
 import json

@@ -1,4 +1,5 @@
-"""Several registries on one topic: who writes, what happens when the leader ends or sleeps, and what must never happen."""
+"""Several registries on one topic: who writes, what happens when the leader ends or sleeps, and what must
+never happen."""
 
 import os
 import threading
@@ -100,7 +101,8 @@ def test_an_instance_that_may_not_lead(broker: Broker) -> None:
 
 
 def test_a_paused_leader_writes_nothing_more(broker: Broker) -> None:
-    """The leader sleeps with writes on the way, another one takes over, the first one wakes up: no id twice, nothing lost."""
+    """The leader sleeps with writes on the way, another one takes over, the first one wakes up: no id twice,
+    nothing lost."""
     first, second = pair(broker, "paused")
     confirmed: dict[str, int] = {}
     stop = threading.Event()
@@ -153,7 +155,8 @@ def test_a_paused_leader_writes_nothing_more(broker: Broker) -> None:
 
 
 def test_two_who_both_believe_to_lead(broker: Broker) -> None:
-    """Two groups, one topic: both instances are told that they lead. The topic lets only the newer one write."""
+    """Two groups, one topic: both instances are told that they lead. The topic lets only the newer one
+    write."""
     settings = settings_of("both")
     with (
         RunningRegistry(

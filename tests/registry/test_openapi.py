@@ -1,4 +1,5 @@
-"""schemathesis: requests made up from the registry's own description. No answer may be a fault of the server."""
+"""schemathesis: requests made up from the registry's own description. No answer may be a fault of the
+server."""
 
 from collections.abc import Iterator
 

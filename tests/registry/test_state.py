@@ -1,4 +1,5 @@
-"""Records of the topic and the state made of them, without a broker. The records are Confluent's, as its registry wrote them."""
+"""Records of the topic and the state made of them, without a broker. The records are Confluent's, as its
+registry wrote them."""
 
 import hashlib
 import json

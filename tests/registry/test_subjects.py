@@ -60,9 +60,8 @@ def test_what_is_refused(api: Api, subject: str) -> None:
     assert refused(api.register, subject, BROKEN) == (409, 409)
     assert refused(api.register, subject, "{") == (422, 42201)
     assert refused(api.register, f"new-{subject}", "") == (422, 42201)
-    assert api.register(subject, "") == api.register(
-        subject, A
-    )  # without a schema: that of the latest version
+    # Without a schema: that of the latest version.
+    assert api.register(subject, "") == api.register(subject, A)
     assert refused(api.register, subject, A, "XML") == (422, 42201)
     assert refused(api.register, subject, PROTO, "PROTOBUF") == (409, 409)
     assert refused(api.get, f"{path}/9") == (404, 40402)
@@ -113,9 +112,8 @@ def test_soft_and_permanent_delete_of_a_version(api: Api, subject: str) -> None:
     assert refused(api.get, f"/schemas/ids/{first}") == (404, 40403)
     assert api.delete(f"{path}/latest") == 2
     assert refused(api.get, path) == (404, 40401)
-    assert (
-        json.loads(api.get(f"/schemas/ids/{second}")["schema"]) == two
-    )  # data written with it can still be read
+    # Data written with it can still be read.
+    assert json.loads(api.get(f"/schemas/ids/{second}")["schema"]) == two
 
 
 def test_soft_and_permanent_delete_of_a_subject(api: Api, subject: str) -> None:

@@ -1,6 +1,8 @@
-"""One broker, one registry and one proxy for all tests of this folder; tests use topics and groups of their own.
+"""One broker, one registry and one proxy for all tests of this folder; tests use topics and groups of their
+own.
 
-MILLSTREAM_TEST_BOOTSTRAP=host:port runs them against a broker that is there already, Apache Kafka for example.
+MILLSTREAM_TEST_BOOTSTRAP=host:port runs them against a broker that is there already, Apache Kafka for
+example.
 """
 
 import os

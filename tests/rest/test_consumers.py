@@ -287,7 +287,8 @@ def test_idle_instances_end(bootstrap: str, registry: Any, group: str, topic: st
         assert refused(create()) == (429, 429)
         first.subscribe(topic)
         first.read(1)
-        # Room for one more when the unused instance has ended, for another when `first` has. Asking `first` would keep it alive.
+        # Room for one more when the unused instance has ended, for another when `first` has. Asking `first`
+        # would keep it alive.
         for _ in range(2):
             wait_until(lambda: create().status_code == 200)
         assert refused(first.records()) == (404, 40403)

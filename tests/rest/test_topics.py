@@ -178,9 +178,8 @@ def test_broker_and_cluster_settings(rest: RunningRest, cluster: str) -> None:
     assert body in http.get(f"{cluster}/brokers/-/configs").json()["data"]
     wide = f"{cluster}/broker-configs"
     assert http.put(f"{wide}/log.retention.ms", json={"value": "600000"}).status_code == 204
-    wait_until(
-        lambda: http.get(f"{wide}/log.retention.ms").status_code == 200
-    )  # Kafka's brokers learn it a moment later
+    # Kafka's brokers learn it a moment later.
+    wait_until(lambda: http.get(f"{wide}/log.retention.ms").status_code == 200)
     body = http.get(f"{wide}/log.retention.ms").json()
     assert (body["kind"], body["config_type"], body["value"]) == ("KafkaClusterConfig", "BROKER", "600000")
     assert body["source"] == "DYNAMIC_DEFAULT_BROKER_CONFIG"

@@ -1,4 +1,5 @@
-"""Protobuf: what is a schema, its canonical and normal form, descriptors, compatibility beyond the vectors."""
+"""Protobuf: what is a schema, its canonical and normal form, descriptors, compatibility beyond the
+vectors."""
 
 import base64
 from pathlib import Path
@@ -173,15 +174,21 @@ def test_what_is_no_schema(text: str) -> None:
     "text",
     [
         "",
-        'message M { required string a = 1 [default = "x"]; optional group G = 2 { optional int32 b = 3; } extensions 100 to max; }',
-        'syntax = "proto2"; import "google/protobuf/descriptor.proto"; extend google.protobuf.FieldOptions { optional bool mark = 50000; } message M { optional int32 a = 1 [(mark) = true]; }',
+        'message M { required string a = 1 [default = "x"]; optional group G = 2 { optional int32 b = 3; '
+        "} extensions 100 to max; }",
+        'syntax = "proto2"; import "google/protobuf/descriptor.proto"; extend '
+        "google.protobuf.FieldOptions { optional bool mark = 50000; } message M { optional int32 a = 1 "
+        "[(mark) = true]; }",
         'edition = "2023"; message M { string a = 1 [features.field_presence = IMPLICIT]; }',
         proto3(
-            'import "confluent/meta.proto"; import "confluent/type/decimal.proto"; message M { confluent.type.Decimal d = 1 [(confluent.field_meta) = { doc: "x" params: [ { key: "scale" value: "2" } ] }]; }'
+            'import "confluent/meta.proto"; import "confluent/type/decimal.proto"; message M { '
+            'confluent.type.Decimal d = 1 [(confluent.field_meta) = { doc: "x" params: [ { key: "scale" '
+            'value: "2" } ] }]; }'
         ),
         proto3('import "google/type/money.proto"; message M { google.type.Money m = 1; }'),
         proto3(
-            "message message { string string = 1; int32 option = 2; bool reserved = 3; } enum enum { enum_A = 0; }"
+            "message message { string string = 1; int32 option = 2; bool reserved = 3; } enum enum { "
+            "enum_A = 0; }"
         ),
     ],
 )
@@ -209,8 +216,10 @@ def test_descriptors_go_both_ways() -> None:
 def test_descriptors_are_those_of_protoc(tmp_path: Path) -> None:
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
     text = """syntax = "proto3"; package a.b; import "google/protobuf/timestamp.proto";
-    message M { string s = 1 [deprecated = true]; repeated int32 n = 2 [packed = false]; map<string, N> m = 3; optional bool o = 4;
-      google.protobuf.Timestamp t = 5; oneof u { N x = 6; E e = 7; } N.Deep deep = 8; reserved 20, 30 to 40, 50 to max; reserved "old";
+    message M { string s = 1 [deprecated = true]; repeated int32 n = 2 [packed = false];
+      map<string, N> m = 3; optional bool o = 4;
+      google.protobuf.Timestamp t = 5; oneof u { N x = 6; E e = 7; } N.Deep deep = 8;
+        reserved 20, 30 to 40, 50 to max; reserved "old";
       message N { Deep d = 1; message Deep { M up = 1; } } enum E { A = 0; B = 5; reserved 2 to 4; } }
     enum Top { option allow_alias = true; Z = 0; Y = 0; NEGATIVE = -1; }
     service S { rpc One (M) returns (stream M.N); }

@@ -1,4 +1,5 @@
-"""Pairs of schemas of Confluent's and Avro's own tests: whether the new one may follow the old one under BACKWARD."""
+"""Pairs of schemas of Confluent's and Avro's own tests: whether the new one may follow the old one under
+BACKWARD."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Classes made from schemas: they can be imported, type-checked in use, and go through encoder and decoder."""
+"""Classes made from schemas: they can be imported, type-checked in use, and go through encoder and
+decoder."""
 
 import json
 import subprocess
@@ -56,8 +57,10 @@ AVRO = json.dumps(
 )
 PROTO = """
 syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";
-message Order { int64 id = 1; State state = 2; repeated Line lines = 3; map<string, Line> by = 4; optional string from = 5;
-  google.protobuf.Timestamp at = 6; oneof pay { string card = 7; Line cash = 8; } message Line { string sku = 1; } }
+message Order { int64 id = 1; State state = 2; repeated Line lines = 3; map<string, Line> by = 4;
+  optional string from = 5;
+  google.protobuf.Timestamp at = 6; oneof pay { string card = 7; Line cash = 8;
+    } message Line { string sku = 1; } }
 enum State { NEW = 0; DONE = 1; }
 """
 JSON_SCHEMA = json.dumps(

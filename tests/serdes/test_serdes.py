@@ -36,7 +36,8 @@ ORDER_2 = json.dumps(
 )
 PROTO = """
 syntax = "proto3"; package shop;
-message Order { int64 id = 1; repeated string tags = 2; map<string, int32> counts = 3; Kind kind = 4; message Line { string sku = 1; } }
+message Order { int64 id = 1; repeated string tags = 2; map<string, int32> counts = 3; Kind kind = 4;
+  message Line { string sku = 1; } }
 message Other { string a = 1; }
 enum Kind { NONE = 0; BIG = 1; }
 """
@@ -158,10 +159,13 @@ def test_references(
 
 def test_protobuf_values(schemas: SchemaRegistry, topic: str) -> None:
     text = """
-    syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; import "google/protobuf/struct.proto";
+    syntax = "proto3"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+      import "google/protobuf/struct.proto";
     message M {
-      bytes raw = 1; google.protobuf.Timestamp at = 2; google.protobuf.StringValue text = 3; google.protobuf.Struct any = 4;
-      optional int32 maybe = 5; oneof o { string a = 6; M inner = 7; } map<string, M> all = 8; repeated M list = 9; uint64 big = 10;
+      bytes raw = 1; google.protobuf.Timestamp at = 2; google.protobuf.StringValue text = 3;
+        google.protobuf.Struct any = 4;
+      optional int32 maybe = 5; oneof o { string a = 6; M inner = 7; } map<string, M> all = 8;
+        repeated M list = 9; uint64 big = 10;
     }
     """
     value = {

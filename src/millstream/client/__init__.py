@@ -1,8 +1,8 @@
 """A small synchronous client of the Kafka protocol, for tools and for Spark tasks.
 
-It works with batches, not records: what it fetches are views of whole record batches, what it produces are batches
-ready to send, so a caller that decodes natively never pays for a Python object per record. It keeps no global state, a
-`ClientConfig` can be pickled, and opening a connection costs two round trips.
+It works with batches, not records: what it fetches are views of whole record batches, what it produces are
+batches ready to send, so a caller that decodes natively never pays for a Python object per record. It keeps
+no global state, a `ClientConfig` can be pickled, and opening a connection costs two round trips.
 
     config       where the cluster is and how long to wait
     security     TLS and SASL settings; `tls` and `sasl` do what they say

@@ -1,7 +1,7 @@
 """What administrators do: topics, partitions, settings, records, log folders, the cluster itself.
 
-Each call answers per topic (or resource): a result or a KafkaError with the broker's own words, so that one bad name does
-not hide the rest. What fails as a whole is raised.
+Each call answers per topic (or resource): a result or a KafkaError with the broker's own words, so that one
+bad name does not hide the rest. What fails as a whole is raised.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,8 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 leaves a number to the broker's default. `assignments` (partition -> brokers) replaces both numbers."""
+    """-1 leaves a number to the broker's default. `assignments` (partition -> brokers) replaces both
+    numbers."""
 
     name: str
     partitions: int = -1
@@ -99,9 +100,8 @@ class LogFolder(NamedTuple):
     error: ErrorCode
     total_bytes: int
     usable_bytes: int
-    sizes: dict[
-        TopicPartition, tuple[int, int, bool]
-    ]  # size, lag, whether it is a copy under way to another folder
+    # Size, lag, whether it is a copy under way to another folder.
+    sizes: dict[TopicPartition, tuple[int, int, bool]]
 
 
 class Reassignment(NamedTuple):
@@ -117,7 +117,7 @@ class Admin:
         self.cluster = cluster
         self._timeout_ms = round(cluster.config.request_timeout * 1000)
 
-    # --- topics --------------------------------------------------------------------------------------------------------
+    # --- topics ---------------------------------------------------------------------------------------------
 
     def topic_names(self) -> list[str]:
         """All topics that this client may see, internal ones too, sorted."""
@@ -161,7 +161,8 @@ class Admin:
     def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
     ) -> dict[str, KafkaError | None]:
-        """Raise the number of partitions to these counts; `assignments` names the brokers of each new partition."""
+        """Raise the number of partitions to these counts; `assignments` names the brokers of each new
+        partition."""
         given = assignments or {}
         wanted = [
             {
@@ -179,7 +180,8 @@ class Admin:
     def describe_topics(
         self, names: Iterable[str], at_once: int = 2000
     ) -> dict[str, TopicState | KafkaError]:
-        """Partitions with leader, replicas and ISR. Asks by DescribeTopicPartitions, in pages, where that is known."""
+        """Partitions with leader, replicas and ISR. Asks by DescribeTopicPartitions, in pages, where that is
+        known."""
         left = sorted(set(names))
         try:
             self.cluster.any().version("describe_topic_partitions")
@@ -264,7 +266,7 @@ class Admin:
                     self.cluster.refresh({topic for topic, _ in left})
         return found
 
-    # --- settings ------------------------------------------------------------------------------------------------------
+    # --- settings -------------------------------------------------------------------------------------------
 
     def describe_configs(
         self, resources: Iterable[tuple[int, str]], *, synonyms: bool = False, documentation: bool = False
@@ -320,7 +322,7 @@ class Admin:
         check(answer.error_code)
         return sorted(str(r.resource_name) for r in answer.config_resources if int(r.resource_type) == kind)
 
-    # --- the cluster ---------------------------------------------------------------------------------------------------
+    # --- the cluster ----------------------------------------------------------------------------------------
 
     def brokers(self) -> list[Node]:
         """Brokers that are up, by id."""
@@ -354,7 +356,7 @@ class Admin:
                 found.append(LogFolder(broker, r.log_dir, r.error_code, total, usable, sizes))
         return found
 
-    # --- inside --------------------------------------------------------------------------------------------------------
+    # --- inside ---------------------------------------------------------------------------------------------
 
     def _change(self, api: str, **fields: Any) -> Any:
         """A request that only the controller can answer. Its timeout in the request is the client's own."""

@@ -1,9 +1,9 @@
 """All brokers of a cluster, as far as this client needs to know: who they are and who leads which partition.
 
-Metadata is asked for when needed, kept, and asked for again when a broker's answer shows that it is old. Every call has
-one deadline (`total_timeout`); within it, errors that pass (a leader that moved, a broker that restarts) are tried again
-after a pause that doubles. A cluster that cannot be reached at all in the beginning is an error at once: then the
-address is wrong, or nothing runs there.
+Metadata is asked for when needed, kept, and asked for again when a broker's answer shows that it is old.
+Every call has one deadline (`total_timeout`); within it, errors that pass (a leader that moved, a broker that
+restarts) are tried again after a pause that doubles. A cluster that cannot be reached at all in the beginning
+is an error at once: then the address is wrong, or nothing runs there.
 """
 
 import random
@@ -23,6 +23,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 Result = TypeVar("Result")
 
+# Errors after which the metadata is worth asking for again.
 MOVED = frozenset(
     {
         ErrorCode.not_leader_or_follower,
@@ -38,7 +39,7 @@ MOVED = frozenset(
         ErrorCode.kafka_storage_error,
         ErrorCode.network_exception,
     }
-)  # errors after which the metadata is worth asking for again
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Retry:
 
 
 class Cluster:
-    """The way to a cluster's brokers. Opens connections when first needed, one per broker. One thread at a time."""
+    """The way to a cluster's brokers. Opens connections when first needed, one per broker. One thread at a
+    time."""
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
@@ -99,7 +101,7 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
 
-    # --- connections -------------------------------------------------------------------------------------------------
+    # --- connections ----------------------------------------------------------------------------------------
 
     def connection(self, node_id: int) -> Connection:
         """The connection to one broker, opened if need be."""
@@ -115,7 +117,8 @@ class Cluster:
         return found
 
     def any(self) -> Connection:
-        """A connection to any broker: one that is open already, a known broker, or one of the given addresses."""
+        """A connection to any broker: one that is open already, a known broker, or one of the given
+        addresses."""
         for connection in (*self._connections.values(), self._bootstrap):
             if connection is not None and connection.usable:
                 return connection
@@ -156,7 +159,7 @@ class Cluster:
     ) -> None:
         self.close()
 
-    # --- trying again --------------------------------------------------------------------------------------------------
+    # --- trying again ---------------------------------------------------------------------------------------
 
     def retry(self, timeout: float | None = None) -> Retry:
         return Retry(self.config, timeout)
@@ -172,11 +175,11 @@ class Cluster:
                 if error.code is ErrorCode.not_controller:
                     self.controller_id = -1
 
-    # --- metadata ------------------------------------------------------------------------------------------------------
+    # --- metadata -------------------------------------------------------------------------------------------
 
     def refresh(self, topics: Iterable[str] | None = None, create: bool = False) -> dict[str, KafkaError]:
-        """Ask for metadata of these topics (None: all of them), and say what is wrong with which of them. With
-        `create`, a broker with auto.create.topics.enable creates what is missing."""
+        """Ask for metadata of these topics (None: all of them), and say what is wrong with which of them.
+        With `create`, a broker with auto.create.topics.enable creates what is missing."""
         names = None if topics is None else sorted(set(topics))
         answer = self.persistently(lambda: self._ask(names, create))
         self.cluster_id = getattr(answer, "cluster_id", None)
@@ -224,8 +227,8 @@ class Cluster:
             retry.pause(problem)
 
     def wait_for_topics(self, names: Iterable[str]) -> None:
-        """Until each of these, which were just created, is known with its leaders: brokers hear of a new topic a moment
-        after it was made."""
+        """Until each of these, which were just created, is known with its leaders: brokers hear of a new
+        topic a moment after it was made."""
         wanted = list(names)
         retry = self.retry()
         while wanted:

@@ -1,4 +1,5 @@
-"""Where the cluster is, and how patient to be. Plain values only, so that it can be pickled to a Spark task."""
+"""Where the cluster is, and how patient to be. Plain values only, so that it can be pickled to a Spark
+task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,8 +29,9 @@ class ClientConfig:
     def of(
         cls, servers: str, properties: Mapping[str, str] | None = None, client_id: str = ""
     ) -> "ClientConfig":
-        """From `host:port,...` and the properties of a Kafka client. Names this client has no use for (serializers,
-        batching) are ignored, as Kafka's clients do; a value that cannot be honoured is a ValueError."""
+        """From `host:port,...` and the properties of a Kafka client. Names this client has no use for
+        (serializers, batching) are ignored, as Kafka's clients do; a value that cannot be honoured is a
+        ValueError."""
         given = properties or {}
         config = cls(parse_addresses(servers or given.get("bootstrap.servers", "")))
         changes: dict[str, str | float] = {}
@@ -53,7 +55,8 @@ _MILLISECONDS = {
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """`host:port` separated by commas; `[::1]:9092` for IPv6; a listener name in front (`PLAINTEXT://`) is dropped."""
+    """`host:port` separated by commas; `[::1]:9092` for IPv6; a listener name in front (`PLAINTEXT://`) is
+    dropped."""
     found = []
     for item in text.split(","):
         item = item.strip()

@@ -1,10 +1,12 @@
 """One connection to one broker.
 
-After connecting it asks which versions the broker speaks, once, and then uses for every request the highest version
-that both sides know. A broker older than the question answers it in version 0, which is understood too.
+After connecting it asks which versions the broker speaks, once, and then uses for every request the highest
+version that both sides know. A broker older than the question answers it in version 0, which is understood
+too.
 
-Requests may be sent ahead: a broker answers a connection's requests in order, so `receive` is called in the order of
-`send`. After any failure of the transport the connection is closed for good; whoever holds it opens another.
+Requests may be sent ahead: a broker answers a connection's requests in order, so `receive` is called in the
+order of `send`. After any failure of the transport the connection is closed for good; whoever holds it opens
+another.
 """
 
 import struct
@@ -48,13 +50,13 @@ class Connection:
             self.close()
             raise
 
-    # --- requests --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def request(
         self, api: str, /, *, within: float | None = None, up_to: int | None = None, **fields: Any
     ) -> Any:
-        """Send one request and wait for its answer, for `within` seconds. `up_to` limits the version. All else are the
-        fields of the request, times in milliseconds."""
+        """Send one request and wait for its answer, for `within` seconds. `up_to` limits the version. All
+        else are the fields of the request, times in milliseconds."""
         version = self.version(api, up_to=up_to)
         form = exchange(api, version)
         self.send(form.key, version, form.flexible, [form.encode(fields)])
@@ -133,7 +135,7 @@ class Connection:
         """The request sent last gets no answer (a produce with acks=0)."""
         self._waiting.pop()
 
-    # --- life ------------------------------------------------------------------------------------------------------
+    # --- life -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         self.closed = True
@@ -159,7 +161,8 @@ class Connection:
             if not error.again:
                 raise
             raise Unreachable(
-                f"{error.message} (is it a Kafka broker, and is security.protocol={self.config.security_protocol} "
+                f"{error.message} (is it a Kafka broker, and is "
+                f"security.protocol={self.config.security_protocol} "
                 "right for this listener?)"
             ) from None
         check(answer.error_code, subject=f"the broker at {self.address}")
@@ -170,8 +173,7 @@ class Connection:
         fields = {"client_software_name": "millstream", "client_software_version": __version__}
         self.send(form.key, version, form.flexible, [form.encode(fields)], self.config.connect_timeout)
         body = self.receive(self.config.connect_timeout)
-        if (
-            version and bytes(body[:2]) == b"\0\x23"
-        ):  # refused: this answer comes in version 0, whatever was asked
+        # Refused: this answer comes in version 0, whatever was asked.
+        if version and bytes(body[:2]) == b"\0\x23":
             form = exchange("api_versions", 0)
         return form.decode(body)

@@ -1,5 +1,6 @@
-"""What the members of a consumer group tell each other through its coordinator, in the classic protocol: the topics that
-each subscribes to, and the partitions that the group's leader assigns. Kafka's clients all speak version 0 of it."""
+"""What the members of a consumer group tell each other through its coordinator, in the classic protocol: the
+topics that each subscribes to, and the partitions that the group's leader assigns. Kafka's clients all speak
+version 0 of it."""
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +23,8 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[
 def range_assign(
     subscriptions: Mapping[str, Iterable[str]], partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Kafka's range assignor: each topic's partitions in one piece per member, the first members one more where it does
-    not come out even."""
+    """Kafka's range assignor: each topic's partitions in one piece per member, the first members one more
+    where it does not come out even."""
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for topic in sorted(partitions):
         subscribers = sorted(member for member, topics in subscriptions.items() if topic in topics)

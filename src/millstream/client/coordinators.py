@@ -1,4 +1,5 @@
-"""Who coordinates a group or a transactional id: FindCoordinator, remembered until an answer shows that it has moved."""
+"""Who coordinates a group or a transactional id: FindCoordinator, remembered until an answer shows that it
+has moved."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -53,7 +54,8 @@ class Coordinators:
         return node
 
     def by_node(self, keys: Iterable[str]) -> dict[int, list[str]]:
-        """Many keys by the broker that coordinates them; a key without a coordinator at the moment is left out."""
+        """Many keys by the broker that coordinates them; a key without a coordinator at the moment is left
+        out."""
         if not self.cluster.nodes:
             self.cluster.refresh([])
         grouped: dict[int, list[str]] = {}

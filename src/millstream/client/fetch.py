@@ -1,8 +1,9 @@
 """Batches out of partitions.
 
-A `Fetcher` asks all leaders at once and waits for their answers, as long as `max_wait_ms` if there is nothing to read.
-It returns what came: whole batches as views of the received bytes. The caller keeps its positions, since only the caller
-knows what it has done with the records; `visible_batches` walks an answer by a consumer's rules.
+A `Fetcher` asks all leaders at once and waits for their answers, as long as `max_wait_ms` if there is nothing
+to read. It returns what came: whole batches as views of the received bytes. The caller keeps its positions,
+since only the caller knows what it has done with the records; `visible_batches` walks an answer by a
+consumer's rules.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,9 +50,9 @@ class Fetcher:
         self._retry: Retry | None = None
 
     def poll(self, positions: Mapping[TopicPartition, int], max_wait_ms: int = 500) -> list[Fetched]:
-        """One round. Partitions whose leader moved are missing from the answer and found again by the next round; if
-        that goes on for longer than the client's patience, the error is raised. Other errors of a partition
-        (offset_out_of_range above all) are in its answer, for the caller to decide."""
+        """One round. Partitions whose leader moved are missing from the answer and found again by the next
+        round; if that goes on for longer than the client's patience, the error is raised. Other errors of a
+        partition (offset_out_of_range above all) are in its answer, for the caller to decide."""
         cluster = self._cluster
         asked: list[tuple[Connection, int]] = []
         problem: KafkaError | None = None
@@ -112,8 +113,8 @@ class Fetcher:
 def visible_batches(
     fetched: Fetched, from_offset: int, read_committed: bool = False
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of an answer that hold records for a reader at `from_offset`: no transaction markers, and for
-    `read_committed` nothing of aborted transactions. The first batch may begin before `from_offset`."""
+    """The batches of an answer that hold records for a reader at `from_offset`: no transaction markers, and
+    for `read_committed` nothing of aborted transactions. The first batch may begin before `from_offset`."""
     waiting = sorted(fetched.aborted, key=lambda entry: entry[1], reverse=True)
     aborted: set[int] = set()
     for header, batch in iter_batches(fetched.records):

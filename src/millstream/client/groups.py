@@ -1,8 +1,8 @@
 """Consumer groups as administrators see them: which there are, who is in them, what they have committed.
 
-Every call about one group goes to the broker that coordinates it (FindCoordinator), and again to another one when that
-changes. A group of either protocol is described in the same words: the newer protocol is asked for first, and a group that
-it does not know is a classic one. Nobody joins a group here.
+Every call about one group goes to the broker that coordinates it (FindCoordinator), and again to another one
+when that changes. A group of either protocol is described in the same words: the newer protocol is asked for
+first, and a group that it does not know is a classic one. Nobody joins a group here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ class Groups:
         self._timeout = timeout
         self._coordinators = Coordinators(cluster, GROUP, timeout)
 
-    # --- which groups there are --------------------------------------------------------------------------------------
+    # --- which groups there are -----------------------------------------------------------------------------
 
     def listed(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """The groups of all brokers that are in one of these states and of one of these types (none: all)."""
@@ -94,7 +94,7 @@ class Groups:
         check(answer.error_code, subject=f"the groups of broker {node_id}")
         return answer
 
-    # --- one group ---------------------------------------------------------------------------------------------------
+    # --- one group ------------------------------------------------------------------------------------------
 
     def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
         found: dict[str, GroupDescription | KafkaError] = {}
@@ -178,7 +178,7 @@ class Groups:
                 found[group_id] = error
         return found
 
-    # --- offsets -----------------------------------------------------------------------------------------------------
+    # --- offsets --------------------------------------------------------------------------------------------
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -221,8 +221,8 @@ class Groups:
         offsets: Mapping[TopicPartition, int],
         metadata: Mapping[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Commit for a group without members, with the texts that go with some of the offsets. The broker refuses a group
-        that has members."""
+        """Commit for a group without members, with the texts that go with some of the offsets. The broker
+        refuses a group that has members."""
         topics = offsets_by_topic(offsets, metadata or {})
 
         def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
@@ -255,7 +255,7 @@ class Groups:
         return self._coordinators.ask(group_id, ask)
 
 
-# --- inside ------------------------------------------------------------------------------------------------------------
+# --- inside -------------------------------------------------------------------------------------------------
 
 
 def _delete(group_id: str, connection: Connection) -> None:

@@ -1,10 +1,10 @@
 """Membership in a group, by the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-`GroupMember` speaks the protocol and leaves to its caller what the group is for: the registry's instances elect a leader
-in one. `ConsumerMembership` is a consumer that reads one thing after another in one thread. It uses the range assignor,
-which every Kafka client knows, so it shares a group with them. Nothing happens in the background: whoever reads calls
-`must_rejoin` often (several times within the session timeout), between two fetches; there the member sends its
-heartbeats and notices a rebalance.
+`GroupMember` speaks the protocol and leaves to its caller what the group is for: the registry's instances
+elect a leader in one. `ConsumerMembership` is a consumer that reads one thing after another in one thread. It
+uses the range assignor, which every Kafka client knows, so it shares a group with them. Nothing happens in
+the background: whoever reads calls `must_rejoin` often (several times within the session timeout), between
+two fetches; there the member sends its heartbeats and notices a rebalance.
 """
 
 import time
@@ -65,8 +65,8 @@ class GroupMember:
         self._heartbeat_timeout = min(cluster.config.request_timeout, session_timeout_ms / 1000)
 
     def join(self, metadata: bytes, assign: Assignor) -> bytes:
-        """Join, or join again, and wait for the others; the assignment of this member. If the group makes it the
-        leader, `assign` decides for all."""
+        """Join, or join again, and wait for the others; the assignment of this member. If the group makes it
+        the leader, `assign` decides for all."""
         members = self._coordinators.ask(self.group_id, partial(self._join, metadata))
         assignments = assign(members) if members is not None else {}
         return self._coordinators.ask(self.group_id, partial(self._sync, assignments))
@@ -81,7 +81,8 @@ class GroupMember:
         self._coordinators.ask(self.group_id, ask)
 
     def leave(self, *, within: float | None = None) -> None:
-        """The others need not wait for the session to end. A static member (KIP-345) stays: it is expected back."""
+        """The others need not wait for the session to end. A static member (KIP-345) stays: it is expected
+        back."""
         if not self.member_id or self._instance_id is not None:
             return
         self._coordinators.ask(
@@ -96,8 +97,8 @@ class GroupMember:
         )
 
     def must_rejoin(self, error: KafkaError) -> bool:
-        """Whether the error means that this member has to join again: as itself, or, where the group has forgotten it,
-        as a new member with no id yet."""
+        """Whether the error means that this member has to join again: as itself, or, where the group has
+        forgotten it, as a new member with no id yet."""
         if error.code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             self.member_id = ""
             self._generation_id = -1
@@ -174,7 +175,8 @@ class GroupMember:
 
 
 class ConsumerMembership:
-    """`topics` says which topics to read and how many partitions each has; a change of it is a reason to rejoin."""
+    """`topics` says which topics to read and how many partitions each has; a change of it is a reason to
+    rejoin."""
 
     def __init__(
         self,
@@ -205,7 +207,8 @@ class ConsumerMembership:
         self._assigned_topics: Mapping[str, int] = {}
 
     def must_rejoin(self) -> bool:
-        """Heartbeat if one is due. True before the first join and when the group rebalances: commit, then `join`."""
+        """Heartbeat if one is due. True before the first join and when the group rebalances: commit, then
+        `join`."""
         if not self._joined:
             return True
         if self._topics() != self._assigned_topics:
@@ -235,7 +238,8 @@ class ConsumerMembership:
         return self.assignment
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit as this member. False if the group has gone on without it: others have these partitions by now."""
+        """Commit as this member. False if the group has gone on without it: others have these partitions by
+        now."""
         if not offsets:
             return True
         try:

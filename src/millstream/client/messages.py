@@ -1,7 +1,7 @@
 """Requests out of keyword arguments, responses as kio's objects: one `Exchange` per API and version.
 
-A caller states the newest form of a request once, with plain lists, dicts and milliseconds. What an older version does
-not have is left out, what the caller does not name gets the protocol's default if there is one.
+A caller states the newest form of a request once, with plain lists, dicts and milliseconds. What an older
+version does not have is left out, what the caller does not name gets the protocol's default if there is one.
 """
 
 import dataclasses
@@ -29,9 +29,8 @@ from millstream.wire.request_check import skimmer
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 API_VERSIONS = API_KEYS["api_versions"]
-WALKED_FIRST = (
-    1 << 18
-)  # answers up to this size are walked for impossible counts before kio makes room for them
+# Answers up to this size are walked for impossible counts before kio makes room for them.
+WALKED_FIRST = 1 << 18
 NO_ID = uuid.UUID(int=0)
 
 _HEADER = struct.Struct(">hhih")  # api, version, correlation id, length of the client id
@@ -49,7 +48,8 @@ class Exchange:
         self.request: Any = load_request_schema(self.key, version)
         response: Any = load_response_schema(self.key, version)
         self.flexible = bool(self.request.__flexible__)
-        # The answer to ApiVersions has no tags in its header: a client must be able to read it before it knows versions.
+        # The answer to ApiVersions has no tags in its header: a client must be able to read it before it
+        # knows versions.
         self.response_tags = bool(response.__flexible__) and self.key != API_VERSIONS
         self._write = entity_writer(self.request)
         self._read = entity_reader(response)
@@ -99,7 +99,7 @@ def request_header(key: int, version: int, correlation_id: int, client_id: bytes
     )
 
 
-# --- plain values into kio's dataclasses -----------------------------------------------------------------------------
+# --- plain values into kio's dataclasses --------------------------------------------------------------------
 
 
 def build(cls: Any, fields: Mapping[str, Any]) -> Any:

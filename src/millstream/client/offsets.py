@@ -1,4 +1,5 @@
-"""Which offsets a partition has: the first, the next to be written, the first at or after a moment in time."""
+"""Which offsets a partition has: the first, the next to be written, the first at or after a moment in
+time."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -33,7 +34,8 @@ def list_offsets(
     read_committed: bool = False,
     timeout: float | None = None,
 ) -> dict[TopicPartition, Offset]:
-    """The offset of each (topic, partition) for a timestamp in milliseconds, or for one of the constants above."""
+    """The offset of each (topic, partition) for a timestamp in milliseconds, or for one of the constants
+    above."""
     oldest = max((_FIRST_VERSION.get(timestamp, 0) for timestamp in wanted.values()), default=0)
     left = dict(wanted)
     found: dict[TopicPartition, Offset] = {}

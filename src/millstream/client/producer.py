@@ -1,13 +1,13 @@
 """Batches into partitions.
 
-Idempotent unless told otherwise: the cluster gives the producer an id, every batch carries the next sequence number of its
-partition, and so a batch that is sent twice because an answer got lost is written once. The numbers are stamped into a
-batch when it is first sent and stay the same in every further try.
+Idempotent unless told otherwise: the cluster gives the producer an id, every batch carries the next sequence
+number of its partition, and so a batch that is sent twice because an answer got lost is written once. The
+numbers are stamped into a batch when it is first sent and stay the same in every further try.
 
-One batch per partition is under way at a time; one call may carry batches of many partitions, which go to all leaders at
-once. `send_batches` waits for the answers; with `start` and `finish` a caller prepares the next batches meanwhile. When
-the outcome of a batch stays unknown, or the broker no longer knows the producer, the next batch starts with a new
-producer id, since the sequence can no longer be continued.
+One batch per partition is under way at a time; one call may carry batches of many partitions, which go to all
+leaders at once. `send_batches` waits for the answers; with `start` and `finish` a caller prepares the next
+batches meanwhile. When the outcome of a batch stays unknown, or the broker no longer knows the producer, the
+next batch starts with a new producer id, since the sequence can no longer be continued.
 """
 
 import struct
@@ -93,13 +93,13 @@ class Producer:
     def send_batches(
         self, batches: Mapping[TopicPartition, Batch], timeout: float | None = None
     ) -> dict[TopicPartition, Sent]:
-        """One finished batch per partition. Returns when all are acknowledged; an error that does not pass is raised
-        after the others have been dealt with, and names its partition."""
+        """One finished batch per partition. Returns when all are acknowledged; an error that does not pass is
+        raised after the others have been dealt with, and names its partition."""
         return self.finish(self.start(batches), timeout)
 
     def start(self, batches: Mapping[TopicPartition, Batch]) -> Sending:
-        """Send one finished batch per partition without waiting. Until `finish` is called with what this returns, the
-        batches stay as they are and the cluster is not used for anything else."""
+        """Send one finished batch per partition without waiting. Until `finish` is called with what this
+        returns, the batches stay as they are and the cluster is not used for anything else."""
         for topic in {topic for topic, _ in batches}:
             self._cluster.topic(topic, create=self._create_topics)
         if self._idempotent:
@@ -139,7 +139,7 @@ class Producer:
             raise fatal
         return sent
 
-    # --- one round ---------------------------------------------------------------------------------------------------
+    # --- one round ------------------------------------------------------------------------------------------
 
     def _launch(
         self, left: Mapping[TopicPartition, Batch]
@@ -217,7 +217,7 @@ class Producer:
                     found[place] = KafkaError(code, text)
         return found
 
-    # --- producer id and sequences -------------------------------------------------------------------------------------
+    # --- producer id and sequences --------------------------------------------------------------------------
 
     def _stamp(self, place: TopicPartition, batch: Batch) -> None:
         if self.producer_id < 0:
@@ -253,8 +253,8 @@ def init_producer_id(
     *,
     up_to: int | None = None,
 ) -> tuple[int, int]:
-    """A new producer id with its epoch; with a transactional id, from its coordinator, the same id with a higher epoch,
-    which fences whoever had it before."""
+    """A new producer id with its epoch; with a transactional id, from its coordinator, the same id with a
+    higher epoch, which fences whoever had it before."""
     answer = connection.request(
         "init_producer_id",
         up_to=up_to,

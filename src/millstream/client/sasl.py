@@ -18,7 +18,8 @@ Ask = Callable[..., Any]  # Connection.request
 
 
 def log_in(ask: Ask, sasl: Sasl, address: str) -> None:
-    """Log in on a fresh connection. KafkaError sasl_authentication_failed if the broker, or its proof, is refused."""
+    """Log in on a fresh connection. KafkaError sasl_authentication_failed if the broker, or its proof, is
+    refused."""
     hello = ask("sasl_handshake", mechanism=sasl.mechanism)
     if hello.error_code is ErrorCode.unsupported_sasl_mechanism:
         offered = ", ".join(hello.mechanisms) or "none"

@@ -1,7 +1,7 @@
 """TLS and SASL settings, by the names of Kafka's Java clients and of librdkafka.
 
-Certificates and keys are PEM, as files or as text. Java's own stores (JKS, PKCS12) are refused with a word on how to
-convert them: Python's TLS cannot read them.
+Certificates and keys are PEM, as files or as text. Java's own stores (JKS, PKCS12) are refused with a word on
+how to convert them: Python's TLS cannot read them.
 """
 
 import re
@@ -16,7 +16,8 @@ _LOGIN = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust, and who we are. Files or PEM text; empty: the system's certificates, and no certificate of ours."""
+    """Whom to trust, and who we are. Files or PEM text; empty: the system's certificates, and no certificate
+    of ours."""
 
     ca_file: str = ""
     ca_text: str = ""
@@ -92,7 +93,8 @@ def _read_sasl(given: Mapping[str, str], protocol: str) -> Sasl:
     mechanism = (given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI").upper()
     if mechanism not in MECHANISMS:
         raise ValueError(
-            f"security.protocol={protocol} with sasl.mechanism={mechanism} is not supported: use {', '.join(MECHANISMS)}"
+            f"security.protocol={protocol} with sasl.mechanism={mechanism} is not supported: use "
+            f"{', '.join(MECHANISMS)}"
         )
     login = {m[1]: _unquoted(m) for m in _LOGIN.finditer(given.get("sasl.jaas.config", ""))}
     username = given.get("sasl.username") or login.get("username", "")

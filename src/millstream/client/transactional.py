@@ -1,13 +1,14 @@
-"""A producer whose batches are in a transaction, in the form of the protocol that every broker since Kafka 0.11 speaks.
+"""A producer whose batches are in a transaction, in the form of the protocol that every broker since Kafka
+0.11 speaks.
 
-`begin` takes the transactional id: whoever had it before is fenced from then on, and what he left open is undone. It
-returns when the end of his last transaction is in every log that it touched, so what is read afterwards is final. Batches
-go out as with any producer; partitions are announced to the coordinator before the first one. `commit` or `abort`
-ends the transaction.
+`begin` takes the transactional id: whoever had it before is fenced from then on, and what he left open is
+undone. It returns when the end of his last transaction is in every log that it touched, so what is read
+afterwards is final. Batches go out as with any producer; partitions are announced to the coordinator before
+the first one. `commit` or `abort` ends the transaction.
 
-A transaction can be ended by another process than the one that wrote into it: `handle` names it in plain values, and
-`TransactionalProducer.resume` continues with it. So one process can commit what others have prepared, and all those at
-once that one coordinator keeps (`end_all`).
+A transaction can be ended by another process than the one that wrote into it: `handle` names it in plain
+values, and `TransactionalProducer.resume` continues with it. So one process can commit what others have
+prepared, and all those at once that one coordinator keeps (`end_all`).
 """
 
 import time
@@ -29,7 +30,8 @@ from millstream.wire.topic_partition import TopicPartition
 BUSY_PAUSE = 0.01
 Result = TypeVar("Result")
 
-# Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every cluster has.
+# Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every
+# cluster has.
 _INIT, _ADD, _END, _PRODUCE, _ADD_OFFSETS, _COMMIT_OFFSETS = 4, 3, 4, 11, 3, 3
 
 _FENCED = frozenset(
@@ -49,7 +51,8 @@ def is_fenced(error: KafkaError) -> bool:
 
 
 class Handle(NamedTuple):
-    """A transaction as its coordinator knows it, with the next sequence number of each partition still to be written."""
+    """A transaction as its coordinator knows it, with the next sequence number of each partition still to be
+    written."""
 
     transactional_id: str
     producer_id: int
@@ -94,7 +97,7 @@ class TransactionalProducer(Producer):
         numbers = tuple((*place, self._sequences.get(place, 0)) for place in places)
         return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers)
 
-    # --- the transaction -----------------------------------------------------------------------------------------------
+    # --- the transaction ------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Take over the transactional id with a new epoch."""
@@ -142,8 +145,8 @@ class TransactionalProducer(Producer):
         offsets: Mapping[TopicPartition, int],
         metadata: Mapping[TopicPartition, str] | None = None,
     ) -> None:
-        """Make a group's offsets, and the texts that go with some of them, part of the transaction: they are there with its
-        records, or neither is. For a group without members."""
+        """Make a group's offsets, and the texts that go with some of them, part of the transaction: they are
+        there with its records, or neither is. For a group without members."""
 
         def announce(connection: Connection) -> None:
             answer = connection.request(
@@ -227,14 +230,15 @@ def _unless_busy(act: Callable[[Connection], Result], connection: Connection) ->
         raise
 
 
-# --- many transactions at once -----------------------------------------------------------------------------------------
+# --- many transactions at once ------------------------------------------------------------------------------
 
 
 def send_all(
     cluster: Cluster, place: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
 ) -> dict[str, KafkaError]:
-    """One more batch for each of these transactions, all into one partition that they have announced, all requests
-    ahead of their answers. Returns what went wrong, by transactional id; errors that pass are tried again."""
+    """One more batch for each of these transactions, all into one partition that they have announced, all
+    requests ahead of their answers. Returns what went wrong, by transactional id; errors that pass are tried
+    again."""
     left = {handle.transactional_id: (handle, batch) for handle, batch in batches}
     failed: dict[str, KafkaError] = {}
     retry = cluster.retry()
@@ -275,8 +279,9 @@ def _send_round(
 
 
 def end_all(cluster: Cluster, handles: Sequence[Handle], committed: bool) -> dict[str, KafkaError]:
-    """Commit or abort transactions, all requests ahead of their answers. Returns what went wrong, by transactional id.
-    Errors that pass are tried again; ending a transaction twice in the same way is not an error."""
+    """Commit or abort transactions, all requests ahead of their answers. Returns what went wrong, by
+    transactional id. Errors that pass are tried again; ending a transaction twice in the same way is not an
+    error."""
     coordinators = Coordinators(cluster, TRANSACTION)
     left = {handle.transactional_id: handle for handle in handles}
     failed: dict[str, KafkaError] = {}

@@ -1,7 +1,9 @@
-"""Transactions as administrators see them: which there are, what their producers wrote, and how to end one by force.
+"""Transactions as administrators see them: which there are, what their producers wrote, and how to end one by
+force.
 
-A transaction is known in two places: its coordinator knows its state and its partitions, the leader of a partition knows
-which producers have a transaction open there. One that only the second place knows is hanging: nobody will end it.
+A transaction is known in two places: its coordinator knows its state and its partitions, the leader of a
+partition knows which producers have a transaction open there. One that only the second place knows is
+hanging: nobody will end it.
 """
 
 import struct
@@ -65,7 +67,8 @@ class Transactions:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactions of all coordinators; of some producers, open for some time, with an id that matches."""
+        """The transactions of all coordinators; of some producers, open for some time, with an id that
+        matches."""
         self.cluster.refresh([])
         found = []
         for node_id in sorted(self.cluster.nodes):
@@ -164,7 +167,8 @@ class Transactions:
         self.cluster.persistently(act)
 
     def terminate(self, transactional_id: str) -> None:
-        """Take the transactional id over, as a new producer would: what was open is aborted, the old producer fenced."""
+        """Take the transactional id over, as a new producer would: what was open is aborted, the old producer
+        fenced."""
         self._coordinators.ask(
             transactional_id,
             lambda connection: init_producer_id(connection, transactional_id, transaction_timeout_ms=1),
@@ -187,7 +191,8 @@ _DESCRIBED = struct.Struct(">iqqh")  # timeout, start time, producer id and epoc
 
 
 def _read_described(body: memoryview, transactional_id: str, coordinator: int) -> TransactionState:
-    """An answer about one id, read by hand: kio refuses a start time of -1, which is what an id without a transaction has."""
+    """An answer about one id, read by hand: kio refuses a start time of -1, which is what an id without a
+    transaction has."""
     count, at = read_count(body, skip_tags(body, 0) + 4, True)  # behind the throttle time
     if count != 1:
         raise Malformed(f"{count} answers to one question")

@@ -11,7 +11,8 @@ from millstream.wire.sockets import send_unpaced
 
 
 class Transport(Protocol):
-    """A connected stream. Every method raises Unreachable or TimedOut, and then the stream is of no more use."""
+    """A connected stream. Every method raises Unreachable or TimedOut, and then the stream is of no more
+    use."""
 
     address: str
 

@@ -1,7 +1,7 @@
 """From nodes to closures: each takes a View of a record and returns a value.
 
-Comparisons with a literal, which is what people write, get closures of their own: no test that can be made once is made
-per record.
+Comparisons with a literal, which is what people write, get closures of their own: no test that can be made
+once is made per record.
 """
 
 import operator
@@ -48,8 +48,8 @@ class Filter:
 def compile_filter(
     text: str, *, read_value: Decode = read_json, read_key: Decode = read_json, now_ms: int | None = None
 ) -> Filter:
-    """`read_value` and `read_key` make an object of the bytes when something inside it is asked for; where they raise
-    ValueError there is nothing inside. FilterError if the expression makes no sense."""
+    """`read_value` and `read_key` make an object of the bytes when something inside it is asked for; where
+    they raise ValueError there is nothing inside. FilterError if the expression makes no sense."""
     node = parse(text)
     compiler = _Compiler(text, now_ms)
     return Filter(text, compiler.test(node), frozenset(compiler.uses), read_key, read_value)
@@ -61,7 +61,7 @@ class _Compiler:
         self._now_ms = now_ms
         self.uses: set[str] = set()
 
-    # --- true or false -----------------------------------------------------------------------------------------------
+    # --- true or false --------------------------------------------------------------------------------------
 
     def test(self, node: Node) -> Test:
         if isinstance(node, Both):
@@ -135,7 +135,7 @@ class _Compiler:
         except (BadTime, OverflowError) as error:
             raise FilterError(str(error), self._text, at) from None
 
-    # --- values ------------------------------------------------------------------------------------------------------
+    # --- values ---------------------------------------------------------------------------------------------
 
     def value(self, node: Node) -> Getter:
         if isinstance(node, Literal):
@@ -197,7 +197,7 @@ def _any(tests: tuple[Test, ...], view: View) -> bool:
     return False
 
 
-# --- paths -------------------------------------------------------------------------------------------------------------
+# --- paths --------------------------------------------------------------------------------------------------
 
 
 def _path(node: Path) -> Getter:
@@ -253,7 +253,7 @@ def _raw_search(path: Path, needle: str) -> Test | None:
     return test
 
 
-# --- comparisons -------------------------------------------------------------------------------------------------------
+# --- comparisons --------------------------------------------------------------------------------------------
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -192,7 +192,7 @@ class _Parser:
             self._fail(f"'{self._now.text}' is not expected here")
         return node
 
-    # --- grammar -----------------------------------------------------------------------------------------------------
+    # --- grammar --------------------------------------------------------------------------------------------
 
     def _either(self) -> Node:
         return self._joined("or", self._all)
@@ -307,7 +307,7 @@ class _Parser:
             raise FilterError(f"there is nothing inside {path.root}", self._text, path.at)
         return path
 
-    # --- tokens ------------------------------------------------------------------------------------------------------
+    # --- tokens ---------------------------------------------------------------------------------------------
 
     @property
     def _now(self) -> Token:

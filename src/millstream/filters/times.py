@@ -1,4 +1,5 @@
-"""Moments as people write them: `2026-01-01T00:00Z`, `2026-01-01`, `-1h`, `now`, or milliseconds since 1970."""
+"""Moments as people write them: `2026-01-01T00:00Z`, `2026-01-01`, `-1h`, `now`, or milliseconds since
+1970."""
 
 import re
 import time
@@ -27,7 +28,8 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
         moment = datetime.fromisoformat(given)
     except ValueError:
         raise BadTime(
-            f"'{text}' is not a time: use 2026-01-31T12:30Z, 2026-01-31, -1h (m, h, d, w), now, or milliseconds "
+            f"'{text}' is not a time: use 2026-01-31T12:30Z, 2026-01-31, -1h (m, h, d, w), now, or "
+            "milliseconds "
             "since 1970"
         ) from None
     if moment.tzinfo is None:

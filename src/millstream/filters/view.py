@@ -22,8 +22,8 @@ read_json = _json_reader()
 
 
 class View:
-    """`record` has topic, partition, offset, timestamp, key, value and headers (pairs of name and bytes). Key and value are
-    bytes or None, or what a decoder has made of them already."""
+    """`record` has topic, partition, offset, timestamp, key, value and headers (pairs of name and bytes). Key
+    and value are bytes or None, or what a decoder has made of them already."""
 
     __slots__ = ("_key", "_read_key", "_read_value", "_value", "record")
 

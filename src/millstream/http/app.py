@@ -1,4 +1,5 @@
-"""The application that the services share: FastAPI routes and documents, the services read requests themselves.
+"""The application that the services share: FastAPI routes and documents, the services read requests
+themselves.
 
     request_metrics > guard > /metrics > (a service's middleware) > FastAPI
 
@@ -29,8 +30,8 @@ def make_app(
     render_error: Callable[[Request, HttpError], Response],
     api: ApiDescription | None = None,
 ) -> FastAPI:
-    """FastAPI with these routers, in the order in which paths are matched. Every error becomes an HttpError, and
-    `render_error` makes the response of it. Without `api` there are no pages of documentation."""
+    """FastAPI with these routers, in the order in which paths are matched. Every error becomes an HttpError,
+    and `render_error` makes the response of it. Without `api` there are no pages of documentation."""
     app = FastAPI(
         title=title,
         version=__version__,

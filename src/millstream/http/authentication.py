@@ -4,7 +4,8 @@
     bob: MD5:5ebe2294ecd0e0f08eab7690d2a6ee69, developer
     carol: {SHA256}2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b, readonly
 
-A user who has only read-only roles may read everything and change nothing; the service says which requests only read.
+A user who has only read-only roles may read everything and change nothing; the service says which requests
+only read.
 """
 
 import base64
@@ -112,7 +113,8 @@ class BasicAuthentication:
 def protected(
     app: ASGIApp, config: ServiceConfig, reads_only: Callable[[str, str], bool], media_type: str
 ) -> ASGIApp:
-    """The application behind the users, and the origins of web pages (CORS), that the configuration allows."""
+    """The application behind the users, and the origins of web pages (CORS), that the configuration
+    allows."""
     if str(config.value("authentication.method")).upper() == "BASIC":
         path = config.value("authentication.user.file")
         if not path:

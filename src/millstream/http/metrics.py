@@ -1,8 +1,9 @@
-"""`/metrics` of an HTTP service, in Prometheus' text format: its requests, its process, and what it adds of its own.
+"""`/metrics` of an HTTP service, in Prometheus' text format: its requests, its process, and what it adds of
+its own.
 
-Requests are counted outside the application, so refused ones count as well, and under their route's template, so that
-names of topics and subjects neither show nor pile up. The page itself is served out there, too: it is no part of the
-API and its OpenAPI page.
+Requests are counted outside the application, so refused ones count as well, and under their route's template,
+so that names of topics and subjects neither show nor pile up. The page itself is served out there, too: it is
+no part of the API and its OpenAPI page.
 """
 
 import os
@@ -127,8 +128,8 @@ def with_metrics_page(app: ASGIApp, metrics: ServiceMetrics) -> ASGIApp:
 def merged(pages: dict[str, str]) -> str:
     """The pages of several services as one: a family begins once, and each sample names its service.
 
-    Samples pass through as text. prometheus_client's parser would rename counters that do not end in _total, and take
-    seconds for the page of a large cluster.
+    Samples pass through as text. prometheus_client's parser would rename counters that do not end in _total,
+    and take seconds for the page of a large cluster.
     """
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 """Content-Type and Accept, checked before a resource sees the request (RFC 9110, sections 8.3 and 12.5.1).
 
-A service says which media types each of its APIs reads and writes; the middleware answers 415 and 406, and relabels a
-response where the client prefers another name for the same JSON.
+A service says which media types each of its APIs reads and writes; the middleware answers 415 and 406, and
+relabels a response where the client prefers another name for the same JSON.
 """
 
 from collections.abc import Callable, Container
@@ -65,7 +65,8 @@ class ContentNegotiation:
 
 
 def preferred(accept: str, offered: Container[str], default: str) -> str | None:
-    """The offered type that the client likes best; `default` where it takes any, None where it takes none of them."""
+    """The offered type that the client likes best; `default` where it takes any, None where it takes none of
+    them."""
     if not accept:
         return default
     for media_type in parse_accept(accept):

@@ -1,7 +1,7 @@
 """What the OpenAPI page says about queries, bodies and responses.
 
-The resources read requests themselves, so FastAPI knows their paths only; a service describes the rest in tables, by
-the name of the function that serves an operation.
+The resources read requests themselves, so FastAPI knows their paths only; a service describes the rest in
+tables, by the name of the function that serves an operation.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,8 +34,8 @@ def enum_of(values: Iterable[str], **more: Any) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class ApiDescription:
-    """`queries` and `bodies` are by operation. `media_type` is that of a path's responses, `request_types` those of an
-    operation's body, given its name and the former."""
+    """`queries` and `bodies` are by operation. `media_type` is that of a path's responses, `request_types`
+    those of an operation's body, given its name and the former."""
 
     summary: str
     tags: tuple[str, ...]

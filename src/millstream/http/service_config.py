@@ -1,4 +1,5 @@
-"""Configuration of an HTTP service: a table of keys with types and defaults, and the keys that every service has."""
+"""Configuration of an HTTP service: a table of keys with types and defaults, and the keys that every service
+has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,10 +71,11 @@ class HttpListener:
 
 
 class ServiceConfig:
-    """Typed values. InvalidSetting for a value that makes no sense; a name that is not known only gets a warning.
+    """Typed values. InvalidSetting for a value that makes no sense; a name that is not known only gets a
+    warning.
 
-    A service names its `keys`, the `prefixes` under which it takes any name (those of Kafka clients), and the port of
-    a listener that has none.
+    A service names its `keys`, the `prefixes` under which it takes any name (those of Kafka clients), and the
+    port of a listener that has none.
     """
 
     keys: ClassVar[Mapping[str, ConfigKey]]

@@ -1,6 +1,7 @@
 """The command of a service: `--config FILE`, `--set NAME=VALUE`, then run until a signal.
 
-FastAPI and uvicorn take longer to import than `--help` should take, so only a service that really starts loads them.
+FastAPI and uvicorn take longer to import than `--help` should take, so only a service that really starts
+loads them.
 """
 
 import argparse
@@ -34,8 +35,8 @@ def run_service(
     epilog: str,
     start_errors: tuple[type[Exception], ...] = (),
 ) -> int:
-    """`millstream NAME`: the exit status. `build` gets the ports that are bound, one for each listener. What makes the
-    start impossible (OSError, ValueError, `start_errors`) is one line on standard error."""
+    """`millstream NAME`: the exit status. `build` gets the ports that are bound, one for each listener. What
+    makes the start impossible (OSError, ValueError, `start_errors`) is one line on standard error."""
     fatal: tuple[type[Exception], ...] = (OSError, ValueError, *start_errors)
     try:
         config = config_class(_properties(name, argv, config_class, description, epilog))
@@ -60,8 +61,8 @@ async def _serve(name: str, config: Config, build: "Callable[[Config, list[int]]
 def _properties(
     name: str, argv: list[str], config_class: "type[ServiceConfig]", description: str, epilog: str
 ) -> dict[str, str]:
-    """What a command line gives; --set wins over the file. ValueError for what makes no sense; SystemExit after
-    --help and --print-config."""
+    """What a command line gives; --set wins over the file. ValueError for what makes no sense; SystemExit
+    after --help and --print-config."""
     from millstream.settings.properties import parse_assignment, read_properties
 
     parser = argparse.ArgumentParser(prog=f"millstream {name}", description=description, epilog=epilog)

@@ -1,7 +1,7 @@
 """Running a service: its listeners, its `ready` line, and its end.
 
-All listeners share one application in one event loop. A service is started before it listens; SIGTERM and SIGINT let
-running requests end, then stop it.
+All listeners share one application in one event loop. A service is started before it listens; SIGTERM and
+SIGINT let running requests end, then stop it.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ GRACEFUL_SHUTDOWN_SECONDS = 3
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """A service that is put together but not started yet. What `start` returns is part of the `ready` line. `ending`
-    is set when the shutdown begins, for responses that would never end by themselves."""
+    """A service that is put together but not started yet. What `start` returns is part of the `ready` line.
+    `ending` is set when the shutdown begins, for responses that would never end by themselves."""
 
     app: ASGIApp
     start: Callable[[], Awaitable[str]]

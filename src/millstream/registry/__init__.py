@@ -1,4 +1,5 @@
-"""Schema Registry: Confluent's REST API over the compacted topic `_schemas`, a client of any Kafka-compatible broker.
+"""Schema Registry: Confluent's REST API over the compacted topic `_schemas`, a client of any Kafka-compatible
+broker.
 
 formats/     the three schema languages: parse, canonical form, normal form, compatibility
 contexts     subjects and the contexts that they live in

@@ -1,4 +1,5 @@
-"""What a change of the registry writes into the topic. Decided from the state alone; nothing here does I/O."""
+"""What a change of the registry writes into the topic. Decided from the state alone; nothing here does
+I/O."""
 
 from dataclasses import dataclass, field
 
@@ -255,7 +256,8 @@ class Deciding:
         return Change(mode, entries)
 
     def _empty_for_import(self, subject: str | None) -> list[tuple[bytes, bytes | None]]:
-        """Imported schemas bring their ids; so nothing may be there, and what is soft-deleted goes for good."""
+        """Imported schemas bring their ids; so nothing may be there, and what is soft-deleted goes for
+        good."""
         names = [name for name in self._state.versions if _concerns(subject, name)]
         entries: list[tuple[bytes, bytes | None]] = []
         for name in names:
@@ -310,11 +312,13 @@ def _reserved(parsed: ParsedSchema, content: Content, previous: Content | None) 
     now = _names(_property(content, RESERVED))
     before = _names(_property(previous, RESERVED)) if previous else set()
     found = [
-        f"{{errorType:'RESERVED_FIELD_REMOVED', description:'the new schema no longer reserves the name {name}'}}"
+        "{errorType:'RESERVED_FIELD_REMOVED', "
+        f"description:'the new schema no longer reserves the name {name}'}}"
         for name in sorted(before - now)
     ]
     found += [
-        f"{{errorType:'FIELD_CONFLICTS_WITH_RESERVED_FIELD', description:'the new schema has a field {name}, which is reserved'}}"
+        "{errorType:'FIELD_CONFLICTS_WITH_RESERVED_FIELD', "
+        f"description:'the new schema has a field {name}, which is reserved'}}"
         for name in sorted(now)
         if parsed.has_top_level_field(name)
     ]

@@ -1,8 +1,9 @@
 """Subjects and contexts.
 
-A context is a registry inside the registry: subjects and ids of its own. A subject of another context than the default
-one is written `:.context:subject`; `:.context:` alone means the context itself (for its config and mode). `.` is the
-default context. `.__GLOBAL` stands for what applies to all contexts. `:*:` in a search means every context.
+A context is a registry inside the registry: subjects and ids of its own. A subject of another context than
+the default one is written `:.context:subject`; `:.context:` alone means the context itself (for its config
+and mode). `.` is the default context. `.__GLOBAL` stands for what applies to all contexts. `:*:` in a search
+means every context.
 """
 
 from typing import NamedTuple

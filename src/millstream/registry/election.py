@@ -1,11 +1,12 @@
 """One leader among the instances of a registry, through membership in a Kafka group.
 
-All instances join a group with protocol type `sr`, and each says who it is. The group's own leader picks the registry's
-leader: the one that led before if it is still there, else the eligible instance with the smallest address. The JSON
-that they exchange is Confluent's, so that Confluent's instances and ours can be in one group.
+All instances join a group with protocol type `sr`, and each says who it is. The group's own leader picks the
+registry's leader: the one that led before if it is still there, else the eligible instance with the smallest
+address. The JSON that they exchange is Confluent's, so that Confluent's instances and ours can be in one
+group.
 
-Membership only says who should lead. That nobody else writes is ensured by the topic (see schemas_topic). With
-`is_current` a leader that was paused for longer than its session finds out before it tries to write.
+Membership only says who should lead. That nobody else writes is ensured by the topic (see schemas_topic).
+With `is_current` a leader that was paused for longer than its session finds out before it tries to write.
 """
 
 import json
@@ -86,8 +87,8 @@ def choose(members: dict[str, dict[str, Any]]) -> tuple[str, dict[str, Any]] | N
 
 
 class Election:
-    """Runs in a thread of its own, and calls `changed` from there with the leader (None: nobody) and whether it is this
-    instance."""
+    """Runs in a thread of its own, and calls `changed` from there with the leader (None: nobody) and whether
+    it is this instance."""
 
     def __init__(
         self,
@@ -125,7 +126,8 @@ class Election:
         self._cluster.close()
 
     def is_current(self) -> bool:
-        """Whether the coordinator was heard within the session timeout; if not, somebody else may lead by now."""
+        """Whether the coordinator was heard within the session timeout; if not, somebody else may lead by
+        now."""
         return time.monotonic() - self._member.last_contact < self._config.session_timeout_ms / 1000
 
     def rejoin(self) -> None:

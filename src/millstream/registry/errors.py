@@ -88,10 +88,9 @@ def invalid_level() -> RegistryError:
     )
 
 
-def invalid_mode(
-    message: str = "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, IMPORT and FORWARD.",
-) -> RegistryError:
-    return RegistryError(422, 42204, message)
+def invalid_mode(message: str = "") -> RegistryError:
+    valid = "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, IMPORT and FORWARD."
+    return RegistryError(422, 42204, message or valid)
 
 
 def not_permitted(message: str) -> RegistryError:

@@ -1,5 +1,5 @@
-"""Questions about the state: schemas with their references resolved, config and mode that apply to a subject, and the
-search for a schema among a subject's versions.
+"""Questions about the state: schemas with their references resolved, config and mode that apply to a subject,
+and the search for a schema among a subject's versions.
 """
 
 from collections import OrderedDict
@@ -79,7 +79,8 @@ class Reading:
     def resolve(
         self, references: tuple[Reference, ...], subject: str, *, deleted: bool
     ) -> tuple[tuple[Reference, ...], dict[str, str]]:
-        """The references with versions in place of -1, and the texts that they lead to, what is needed first first."""
+        """The references with versions in place of -1, and the texts that they lead to, what is needed first
+        first."""
         texts: dict[str, str] = {}
         exact = []
         for reference in references:
@@ -153,7 +154,8 @@ class Reading:
     def find(
         self, subject: str, parsed: ParsedSchema, content: Content, *, deleted: bool = False
     ) -> Version | None:
-        """The version of a subject that has this schema: the same content, or the same schema written differently."""
+        """The version of a subject that has this schema: the same content, or the same schema written
+        differently."""
         context = contexts.context_of(subject)
         schema_id = self.state.id_of(context, content)
         if schema_id is not None:
@@ -196,7 +198,8 @@ class Reading:
 
 
 def merged_content(config: Json, content: Content, previous: Content | None) -> Content:
-    """With metadata and rules of the version before where none are given, and the config's defaults and overrides."""
+    """With metadata and rules of the version before where none are given, and the config's defaults and
+    overrides."""
     metadata = content.metadata if content.metadata is not None else previous.metadata if previous else None
     rules = content.rule_set if content.rule_set is not None else previous.rule_set if previous else None
     for name, first in (("defaultMetadata", True), ("overrideMetadata", False)):
@@ -263,7 +266,8 @@ def _without_version(metadata: Json | None) -> Json | None:
 
 
 def _same_metadata(content: Content, version: Version) -> bool:
-    """Equal metadata and rules; a version number that only one of the two states does not count, if it is the right one."""
+    """Equal metadata and rules; a version number that only one of the two states does not count, if it is the
+    right one."""
     theirs = version.content
     if content.rule_set != theirs.rule_set:
         return False

@@ -1,4 +1,5 @@
-"""The registry's settings: Confluent's names, types and defaults in one table. Our own are marked in their text."""
+"""The registry's settings: Confluent's names, types and defaults in one table. Our own are marked in their
+text."""
 
 import socket
 
@@ -128,7 +129,8 @@ class RegistryConfig(ServiceConfig):
                 name=self.value("kafkastore.topic"),
                 replication_factor=self.value("kafkastore.topic.replication.factor"),
                 check=not self.value("kafkastore.topic.skip.validation"),
-                # One name for all registries of one topic, whatever their group: they all write to that topic.
+                # One name for all registries of one topic, whatever their group: they all write to that
+                # topic.
                 producer_name=f"schema-registry-{self.value('kafkastore.topic')}",
                 timeout=self.value("kafkastore.timeout.ms") / 1000,
                 init_timeout=self.value("kafkastore.init.timeout.ms") / 1000,

@@ -1,8 +1,9 @@
 """The records of the topic `_schemas`, in the JSON that Confluent's registry reads and writes.
 
-The key says what a record is about; a later record with the same key replaces an earlier one (the topic is compacted), a
-null value removes it. One addition of ours, which others ignore: the value of a NOOP record may hold the highest id ever
-used per context, because an id must not come back after its schema is permanently deleted and compacted away.
+The key says what a record is about; a later record with the same key replaces an earlier one (the topic is
+compacted), a null value removes it. One addition of ours, which others ignore: the value of a NOOP record may
+hold the highest id ever used per context, because an id must not come back after its schema is permanently
+deleted and compacted away.
 """
 
 import hashlib

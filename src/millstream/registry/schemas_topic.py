@@ -1,14 +1,15 @@
 """The topic `_schemas`: reads it from its beginning and follows it, and writes to it as the one leader.
 
-Fencing. Two instances may both believe for a moment that they lead (one of them was paused, or cut off from the group's
-coordinator). What they write must not collide, so the right to write is not taken from the group but from the topic itself.
-A new leader asks the transaction coordinator for a producer id under a fixed name: all leaders get the same producer id,
-each with a higher epoch than the one before. It then writes a NOOP record with that epoch. From then on the partition's
-leader refuses every batch of a lower epoch: whatever an older leader sent is before the NOOP, or it is not in the topic.
-The new leader reads up to its NOOP and so knows all that it must not write again.
+Fencing. Two instances may both believe for a moment that they lead (one of them was paused, or cut off from
+the group's coordinator). What they write must not collide, so the right to write is not taken from the group
+but from the topic itself. A new leader asks the transaction coordinator for a producer id under a fixed name:
+all leaders get the same producer id, each with a higher epoch than the one before. It then writes a NOOP
+record with that epoch. From then on the partition's leader refuses every batch of a lower epoch: whatever an
+older leader sent is before the NOOP, or it is not in the topic. The new leader reads up to its NOOP and so
+knows all that it must not write again.
 
-When the outcome of a write is not known (the broker went away), the leader fences itself anew in the same way before it
-writes again. Batches carry sequence numbers, so a retried one is not written twice.
+When the outcome of a write is not known (the broker went away), the leader fences itself anew in the same way
+before it writes again. Batches carry sequence numbers, so a retried one is not written twice.
 """
 
 import logging
@@ -107,7 +108,8 @@ class SchemaTopic:
     # Reading
 
     def load(self) -> tuple[list[Entry], int]:
-        """Create the topic if need be, and read all that it holds. Returns the entries and the offset to follow from.
+        """Create the topic if need be, and read all that it holds. Returns the entries and the offset to
+        follow from.
 
         A cluster that is not there yet is waited for: it may just be starting, too.
         """
@@ -204,7 +206,8 @@ class SchemaTopic:
         return entries
 
     def relax(self, relaxed: bool) -> None:
-        """Nobody waits for what is read next: a leader knows what it wrote. Then it is fetched in larger pieces."""
+        """Nobody waits for what is read next: a leader knows what it wrote. Then it is fetched in larger
+        pieces."""
         self._relaxed = relaxed
 
     def follow(self, deliver: Callable[[list[Entry], int], None]) -> None:

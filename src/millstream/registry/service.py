@@ -1,10 +1,11 @@
 """A running registry: its state, the topic behind it, and whether this instance leads.
 
-Everything here runs in one event loop. The topic's reader and the election have threads of their own and hand over what
-they learn with call_soon_threadsafe; writes go to a third thread, one at a time. A change is decided, written, and
-answered when it is part of the state: what a client was told is what every later read sees. The state takes records in
-the order of the topic only. The leader, which knows what it wrote and at which offset, takes its own record when it is
-acknowledged and next in order; otherwise it waits until the reader brings it.
+Everything here runs in one event loop. The topic's reader and the election have threads of their own and hand
+over what they learn with call_soon_threadsafe; writes go to a third thread, one at a time. A change is
+decided, written, and answered when it is part of the state: what a client was told is what every later read
+sees. The state takes records in the order of the topic only. The leader, which knows what it wrote and at
+which offset, takes its own record when it is acknowledged and next in order; otherwise it waits until the
+reader brings it.
 """
 
 import asyncio
@@ -67,7 +68,8 @@ class RegistryService:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
-        """Read the topic, then follow it and join the group. KafkaError or TopicUnusable if that cannot be."""
+        """Read the topic, then follow it and join the group. KafkaError or TopicUnusable if that cannot
+        be."""
         loop = self._loop = asyncio.get_running_loop()
         began = time.monotonic()
         entries, self._position = await loop.run_in_executor(self._writer, self._topic.load)
@@ -176,7 +178,8 @@ class RegistryService:
             self._election.rejoin()
 
     async def wait_for_leader(self) -> Identity | None:
-        """The leader, if it is another instance; None when this one may write. RegistryError if there is none."""
+        """The leader, if it is another instance; None when this one may write. RegistryError if there is
+        none."""
         if self._may_write:
             return None
         if self.leader is not None and not self.leads:
@@ -193,7 +196,8 @@ class RegistryService:
         return None if self._may_write else self.leader
 
     async def change(self, decide: Callable[[], Change]) -> object:
-        """Decide on the newest state, write, and answer when it has come back. NotLeader if this instance may not."""
+        """Decide on the newest state, write, and answer when it has come back. NotLeader if this instance may
+        not."""
         async with self._write_lock:
             if not self._may_write:
                 raise NotLeader

@@ -1,8 +1,8 @@
 """Everything that the topic says, in memory, with the indexes that requests need.
 
-Only `apply` changes it, one record after the other in the order of the topic, so every instance that has read as far has
-the same state. A record that makes no sense is left out and counted, never an end of the registry: the topic may hold
-what a newer registry wrote.
+Only `apply` changes it, one record after the other in the order of the topic, so every instance that has read
+as far has the same state. A record that makes no sense is left out and counted, never an end of the registry:
+the topic may hold what a newer registry wrote.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Questions to the cluster: topics, settings, groups, offsets. Our own client answers them, which waits while it asks,
-so each question runs in a thread. A thread keeps its connections.
+"""Questions to the cluster: topics, settings, groups, offsets. Our own client answers them, which waits while
+it asks, so each question runs in a thread. A thread keeps its connections.
 """
 
 import asyncio
@@ -61,7 +61,8 @@ class Kafka:
         return found[0] if found is not None and found[1] > time.monotonic() else None
 
     async def partitions(self, topic: str, *, create: bool = False) -> int | None:
-        """How many partitions a topic has; None if there is no such topic. With `create`, the broker may create it."""
+        """How many partitions a topic has; None if there is no such topic. With `create`, the broker may
+        create it."""
         found = self.known_partitions(topic)
         if found is not None:
             return found

@@ -1,11 +1,11 @@
 """One consumer that lives between requests.
 
-Requests to an instance come one after the other (a lock); what may wait runs in a thread. Asking librdkafka for records that it
-has fetched already does not wait, so a request for records asks, sleeps a little in the loop, and asks again: a hundred
-instances that wait for records need no threads for it.
+Requests to an instance come one after the other (a lock); what may wait runs in a thread. Asking librdkafka
+for records that it has fetched already does not wait, so a request for records asks, sleeps a little in the
+loop, and asks again: a hundred instances that wait for records need no threads for it.
 
-What counts as read is what a client was given, not what was fetched. With auto commit an answer's records count from the
-next request on, for a client that never comes back may not have got them.
+What counts as read is what a client was given, not what was fetched. With auto commit an answer's records
+count from the next request on, for a client that never comes back may not have got them.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ class Instance:
         max_bytes: int,
         render: Callable[[list[Message]], Awaitable[tuple[Any, int]]],
     ) -> Any:
-        """What `render` makes of the next records. It tells how many it could; the others stay for the next time."""
+        """What `render` makes of the next records. It tells how many it could; the others stay for the next
+        time."""
         async with self.lock:
             try:
                 self._acknowledge()
@@ -227,7 +228,8 @@ class Instance:
         await self._act(act)
 
     def _next(self, place: TopicPartition) -> int:
-        """The offset of the next record for the client; -1001 if that is up to the group and the reset policy."""
+        """The offset of the next record for the client; -1001 if that is up to the group and the reset
+        policy."""
         for message in self._pending:
             if (message.topic(), message.partition()) == place:
                 return int(message.offset())  # type: ignore[arg-type]
@@ -362,7 +364,8 @@ class Instance:
             self._consumer.resume(held)
 
     async def keep(self) -> None:
-        """While nobody asks: fetch nothing, but take part in the group, or its other members would wait for this one."""
+        """While nobody asks: fetch nothing, but take part in the group, or its other members would wait for
+        this one."""
         if (
             self.lock.locked()
             or time.monotonic() - self.used < IDLE

@@ -1,4 +1,5 @@
-"""Objects out of a stream of JSON values that follow each other, as they arrive: {...}{...}, or one a line."""
+"""Objects out of a stream of JSON values that follow each other, as they arrive: {...}{...}, or one a
+line."""
 
 import codecs
 import json
@@ -31,7 +32,8 @@ class JsonStream:
         except UnicodeDecodeError as error:
             raise BadStream(f"not UTF-8: {error.reason}", found) from None
         rest, at = self._rest, 0
-        # A long value that has not ended yet is not tried again with every part of it: objects end with a brace.
+        # A long value that has not ended yet is not tried again with every part of it: objects end with a
+        # brace.
         tries = last or b"}" in data or not rest.lstrip(_SPACE).startswith("{")
         while tries:
             while at < len(rest) and rest[at] in _SPACE:

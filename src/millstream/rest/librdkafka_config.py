@@ -1,8 +1,9 @@
 """Settings of Java's clients in the words of librdkafka.
 
-Most names are the same. Some differ, some name Java classes, some mean nothing here; what librdkafka does not know is left
-out with a warning, once, as Java's clients warn about names that they do not know. TLS and login are read by our own
-client's rules, so that both clients of the proxy take the same settings and refuse the same.
+Most names are the same. Some differ, some name Java classes, some mean nothing here; what librdkafka does not
+know is left out with a warning, once, as Java's clients warn about names that they do not know. TLS and login
+are read by our own client's rules, so that both clients of the proxy take the same settings and refuse the
+same.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """Records to Kafka by librdkafka: many requests share one producer and thereby its batches.
 
-A thread waits for delivery reports. It fills in the results of a request and wakes the request up when all are there.
+A thread waits for delivery reports. It fills in the results of a request and wakes the request up when all
+are there.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The proxy's settings: Confluent's names, types and defaults in one table. Our own are marked in their text."""
+"""The proxy's settings: Confluent's names, types and defaults in one table. Our own are marked in their
+text."""
 
 from millstream.client import ClientConfig
 from millstream.http.service_config import (
@@ -66,7 +67,8 @@ KEYS: dict[str, ConfigKey] = {
 
 
 class RestConfig(ServiceConfig):
-    """`client.*` goes to all Kafka clients, `producer.*`, `consumer.*` and `admin.*` to those of a purpose."""
+    """`client.*` goes to all Kafka clients, `producer.*`, `consumer.*` and `admin.*` to those of a
+    purpose."""
 
     keys = KEYS
     prefixes = ("client.", "producer.", "consumer.", "admin.")

@@ -1,7 +1,7 @@
 """JSON to bytes and back by the schemas of a registry.
 
-Which schema: an id, a version of a subject, the text itself (which is registered), or the newest of the subject. Questions to
-the registry wait for its answer, so they run in threads; what is found is kept.
+Which schema: an id, a version of a subject, the text itself (which is registered), or the newest of the
+subject. Questions to the registry wait for its answer, so they run in threads; what is found is kept.
 """
 
 import asyncio
@@ -141,7 +141,8 @@ class Schemas:
     # Reading
 
     async def prepare(self, data: list[bytes]) -> None:
-        """Get the schemas of these keys and values, as far as they can be had; `decode` tells of the others."""
+        """Get the schemas of these keys and values, as far as they can be had; `decode` tells of the
+        others."""
         missing = set()
         for one in data:
             try:

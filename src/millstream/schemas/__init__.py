@@ -1,5 +1,5 @@
-"""The three schema languages. `parse` turns a schema's text into an object that knows its canonical form, its normal
-form and what of it breaks readers of an older schema. Nothing here does I/O.
+"""The three schema languages. `parse` turns a schema's text into an object that knows its canonical form, its
+normal form and what of it breaks readers of an older schema. Nothing here does I/O.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,11 @@ def parse(
     *,
     new: bool = False,
 ) -> ParsedSchema:
-    """Parse a schema; `resolved` holds the texts of everything that it refers to, by name, what is needed first first.
+    """Parse a schema; `resolved` holds the texts of everything that it refers to, by name, what is needed
+    first first.
 
-    With `new`, rules are applied that an already registered schema is not held to (defaults must fit their types).
-    The languages' modules are imported when they are first needed.
+    With `new`, rules are applied that an already registered schema is not held to (defaults must fit their
+    types). The languages' modules are imported when they are first needed.
     """
     parsed = _construct(schema_type, text, references, resolved or {}, new)
     if new:

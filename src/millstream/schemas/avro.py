@@ -1,8 +1,9 @@
 """Avro schemas: canonical text, normal form and compatibility.
 
-The canonical text keeps everything that the author wrote, docs and properties too, in the order of attributes that
-Java Avro uses; a type of a referenced schema is only named. The normal form is Avro's parsing canonical form with full
-names, extended by what the registry must not lose (defaults, docs, aliases, logical types, properties in order).
+The canonical text keeps everything that the author wrote, docs and properties too, in the order of attributes
+that Java Avro uses; a type of a referenced schema is only named. The normal form is Avro's parsing canonical
+form with full names, extended by what the registry must not lose (defaults, docs, aliases, logical types,
+properties in order).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,11 @@
 """Whether data written with one Avro schema can be read with another: Avro's resolution rules.
 
-Same kind: arrays and maps by their contents, fixed by name and size, enums by name and symbols (a reader's enum default
-takes what it does not know), records by name and fields, unions branch by branch. Different kinds: int, long, float and
-double widen, bytes and string exchange, a writer's union must be readable whole, a reader's union needs one branch that
-can read. Names match without their namespace, or by an alias of the reader. Recursive types are compared once: while a
-pair is being compared, the same pair inside of it is taken to be fine.
+Same kind: arrays and maps by their contents, fixed by name and size, enums by name and symbols (a reader's
+enum default takes what it does not know), records by name and fields, unions branch by branch. Different
+kinds: int, long, float and double widen, bytes and string exchange, a writer's union must be readable whole,
+a reader's union needs one branch that can read. Names match without their namespace, or by an alias of the
+reader. Recursive types are compared once: while a pair is being compared, the same pair inside of it is taken
+to be fine.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,9 @@ DESCRIPTIONS = {
     "NAME_MISMATCH": "the name at '{path}' is not the same in both schemas and is no alias",
     "MISSING_ENUM_SYMBOLS": "the %s schema lacks the enum symbols {detail} at '{path}' of the %s schema",
     "MISSING_UNION_BRANCH": "the %s schema has no branch at '{path}' for a type that the %s schema has there",
-    "READER_FIELD_MISSING_DEFAULT_VALUE": "the field '{detail}' at '{path}' in the %s schema has no default and is not in the %s schema",
+    "READER_FIELD_MISSING_DEFAULT_VALUE": (
+        "the field '{detail}' at '{path}' in the %s schema has no default and is not in the %s schema"
+    ),
 }
 
 

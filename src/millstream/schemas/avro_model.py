@@ -1,7 +1,7 @@
 """Avro schemas as objects: parsed with Java Avro's rules, written with Java Avro's order of attributes.
 
-Names live in one table per schema. It begins with the types of the schemas referred to; a type may be used once it is
-defined, inside its own definition too.
+Names live in one table per schema. It begins with the types of the schemas referred to; a type may be used
+once it is defined, inside its own definition too.
 """
 
 import re
@@ -31,7 +31,8 @@ MISSING: Any = _Missing()  # a field without a default; None is a default
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """One type. Which attributes matter depends on `kind`; branches are a union's, child an array's or map's."""
+    """One type. Which attributes matter depends on `kind`; branches are a union's, child an array's or
+    map's."""
 
     kind: str
     name: str = ""
@@ -89,7 +90,8 @@ class Parser:
         for one, owner in self._unchecked:
             if not fits(one.type, one.default):
                 raise InvalidSchema(
-                    f"Invalid default for field {one.name} of {owner}: {dumps(one.default)} not a {write(one.type)}"
+                    f"Invalid default for field {one.name} of {owner}: {dumps(one.default)} not a "
+                    f"{write(one.type)}"
                 )
         self._unchecked.clear()
         return parsed
@@ -214,7 +216,8 @@ class Parser:
         except InvalidSchema as error:
             if isinstance(value, str) and str(error).startswith("Undefined name"):
                 raise InvalidSchema(
-                    f'"{value}" is not a defined name. The type of the "{name}" field must be a defined name or a '
+                    f'"{value}" is not a defined name. The type of the "{name}" field must be a defined '
+                    "name or a "
                     '{"type": ...} expression.'
                 ) from None
             raise

@@ -1,14 +1,15 @@
 """Whether JSON that was valid for one schema is valid for another: Confluent's rules.
 
-Every difference has a kind; the kinds in COMPATIBLE do no harm. What may be added to an object or a tuple and what may be
-taken away depends on how open the other side is: open (anything more is allowed), closed (nothing more), or partially
-open (more, of a given schema).
+Every difference has a kind; the kinds in COMPATIBLE do no harm. What may be added to an object or a tuple and
+what may be taken away depends on how open the other side is: open (anything more is allowed), closed (nothing
+more), or partially open (more, of a given schema).
 
-Where schemas are combined, each part of one side is compared with each of the other, and a matching is sought in which
-every part of the smaller side has a compatible partner of its own.
+Where schemas are combined, each part of one side is compared with each of the other, and a matching is sought
+in which every part of the smaller side has a compatible partner of its own.
 
-Schemas may be recursive. While a pair is being compared, the same pair inside of it is taken to be compatible. That can
-turn out wrong; then the comparison is done again with that knowledge, until it does not change any more.
+Schemas may be recursive. While a pair is being compared, the same pair inside of it is taken to be
+compatible. That can turn out wrong; then the comparison is done again with that knowledge, until it does not
+change any more.
 """
 
 from collections.abc import Callable
@@ -94,7 +95,8 @@ class _Comparison:
         self._open.add(pair)
         self._alive += (old, new)
         found = self._pair(old, new)
-        # Only what does harm is told, and of one place not more than anyone would read: lists of lists grow fast.
+        # Only what does harm is told, and of one place not more than anyone would read: lists of lists grow
+        # fast.
         found = [one for one in found if one[0] not in self._allowed][:MOST_TOLD]
         self._open.discard(pair)
         self._done[pair] = found
@@ -123,7 +125,8 @@ class _Comparison:
         return found + compare(self, old, new) if compare else found
 
     def _one_side_combined(self, old: Node, new: Node) -> list[Difference] | None:
-        """A plain schema against a combined one: one part that fits is enough. None where that does not decide."""
+        """A plain schema against a combined one: one part that fits is enough. None where that does not
+        decide."""
         if isinstance(new, CombinedNode) and not isinstance(old, CombinedNode):
             one = len(new.parts) == 1
             pairs = [(old, part) for part in new.parts] if one or new.criterion != "allOf" else []
@@ -452,7 +455,8 @@ def _distinct(parts: list[Node]) -> list[Node]:
 
 
 def _matching(fits: list[dict[int, list[Difference]]]) -> dict[int, int]:
-    """As many pairs as possible, no part in two of them: augmenting paths. Maps a part of the new side to one of the old."""
+    """As many pairs as possible, no part in two of them: augmenting paths. Maps a part of the new side to one
+    of the old."""
     partner: dict[int, int] = {}
 
     def place(index: int, tried: set[int]) -> bool:

@@ -1,4 +1,5 @@
-"""The kinds of differences between JSON Schemas, which of them do no harm, and what to tell about the others."""
+"""The kinds of differences between JSON Schemas, which of them do no harm, and what to tell about the
+others."""
 
 COMPATIBLE = frozenset(
     [
@@ -69,6 +70,7 @@ COMPATIBLE = frozenset(
         "NOT_TYPE_NARROWED",
     ]
 )
+# CompatibilityPolicy=LENIENT: objects may change as if only the properties named mattered.
 LENIENT = COMPATIBLE | frozenset(
     [
         "ADDITIONAL_PROPERTIES_NARROWED",
@@ -81,19 +83,32 @@ LENIENT = COMPATIBLE | frozenset(
         "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
         "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
     ]
-)  # compatibilityPolicy=LENIENT: objects may change as if only the properties named mattered
+)
 
 _BY_KIND = {
-    "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": "the %s schema requires the property at '{path}', which the %s schema does not have",
-    "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": "the %s schema is closed and lacks what is at '{path}' in the %s schema",
-    "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL": "the %s schema is closed and lacks what is at '{path}' in the %s schema",
+    "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": (
+        "the %s schema requires the property at '{path}', which the %s schema does not have"
+    ),
+    "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": (
+        "the %s schema is closed and lacks what is at '{path}' in the %s schema"
+    ),
+    "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL": (
+        "the %s schema is closed and lacks what is at '{path}' in the %s schema"
+    ),
     "TYPE_NARROWED": "the type at '{path}' allows less in the %s schema than in the %s schema",
-    "COMBINED_TYPE_SUBSCHEMAS_CHANGED": "the schemas combined at '{path}' in the %s schema do not match those in the %s schema",
+    "COMBINED_TYPE_SUBSCHEMAS_CHANGED": (
+        "the schemas combined at '{path}' in the %s schema do not match those in the %s schema"
+    ),
     "SCHEMA_ADDED": "the %s schema restricts what is at '{path}', the %s schema does not",
 }
 _BY_ENDING = {
-    "_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "what is at '{path}' in only one of the %s and the %s schema does not fit the schema of additional content",
-    "_ADDED_TO_OPEN_CONTENT_MODEL": "the %s schema restricts what is at '{path}'; the %s schema is open there and allowed anything",
+    "_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": (
+        "what is at '{path}' in only one of the %s and the %s schema does not fit the schema of "
+        "additional content"
+    ),
+    "_ADDED_TO_OPEN_CONTENT_MODEL": (
+        "the %s schema restricts what is at '{path}'; the %s schema is open there and allowed anything"
+    ),
     "_INCREASED": "the value at '{path}' in the %s schema is more than in the %s schema",
     "_EXPANDED": "the value at '{path}' in the %s schema is more than in the %s schema",
     "_DECREASED": "the value at '{path}' in the %s schema is less than in the %s schema",

@@ -1,11 +1,11 @@
 """Builds the nodes of json_model from a schema's JSON.
 
-Drafts 4, 6, 7: `$ref` alone counts. Otherwise one part for `enum`, for each of `allOf`, `anyOf`, `oneOf`, for `not`, for
-`const`, for `type` with all keywords of that type (several types: any of them), and one for each other kind of value of
-which keywords are present.
+Drafts 4, 6, 7: `$ref` alone counts. Otherwise one part for `enum`, for each of `allOf`, `anyOf`, `oneOf`, for
+`not`, for `const`, for `type` with all keywords of that type (several types: any of them), and one for each
+other kind of value of which keywords are present.
 
-2019-09, 2020-12: one part per keyword, in the order written, where parts about one kind of value melt into one;
-keywords beside several types melt into the type that they are about; `$ref` is a part like any other.
+2019-09, 2020-12: one part per keyword, in the order written, where parts about one kind of value melt into
+one; keywords beside several types melt into the type that they are about; `$ref` is a part like any other.
 
 Several parts are a combined node that asks for all of them.
 """

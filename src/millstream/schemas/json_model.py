@@ -1,10 +1,10 @@
 """JSON Schemas as objects to compare: one node per kind of value, not one per keyword.
 
-JSON Schema says what must hold, keyword by keyword. To say what changed between two schemas one has to know what kind of
-value each of them describes. So keywords are gathered: everything about strings makes a string node, everything about
-objects an object node, and so on; where a schema speaks of several things at once (a type and an enum, an object and a
-`oneOf`) it becomes a combined node that asks for all of them. Drafts 4, 6 and 7 gather slightly differently from 2019-09
-and 2020-12, see json_loader.
+JSON Schema says what must hold, keyword by keyword. To say what changed between two schemas one has to know
+what kind of value each of them describes. So keywords are gathered: everything about strings makes a string
+node, everything about objects an object node, and so on; where a schema speaks of several things at once (a
+type and an enum, an object and a `oneOf`) it becomes a combined node that asks for all of them. Drafts 4, 6
+and 7 gather slightly differently from 2019-09 and 2020-12, see json_loader.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,8 @@ MISSING: Any = _Missing()
 
 @dataclass(slots=True, eq=False, repr=False)
 class Node:
-    """Any schema. `key` is the schema's text in normal form where it was written as one, to find repetitions."""
+    """Any schema. `key` is the schema's text in normal form where it was written as one, to find
+    repetitions."""
 
     id: str | None = None
     title: str | None = None

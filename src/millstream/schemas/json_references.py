@@ -1,5 +1,6 @@
-"""Finds what a `$ref` means: in the same document by pointer or anchor, in a sub-schema with its own `$id`, in a schema
-that the registry keeps (a reference, by name), or in one of the meta-schemas. Nothing is ever fetched from the network.
+"""Finds what a `$ref` means: in the same document by pointer or anchor, in a sub-schema with its own `$id`,
+in a schema that the registry keeps (a reference, by name), or in one of the meta-schemas. Nothing is ever
+fetched from the network.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,5 @@
-"""JSON Schemas, drafts 4 to 2020-12. The canonical text is the JSON as written, without white space; the normal form has
-the keys of every object in order.
+"""JSON Schemas, drafts 4 to 2020-12. The canonical text is the JSON as written, without white space; the
+normal form has the keys of every object in order.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,8 @@
 """JSON in and out the way Java's registry writes it, so that the same schema gives the same text in both.
 
-Compact, non-ASCII characters as they are, keys in the order given; a number with a fraction or an exponent is written as
-Java writes a double (`1.0E10`, not `10000000000.0`). NaN and Infinity, which Python's parser takes, are not JSON.
+Compact, non-ASCII characters as they are, keys in the order given; a number with a fraction or an exponent is
+written as Java writes a double (`1.0E10`, not `10000000000.0`). NaN and Infinity, which Python's parser
+takes, are not JSON.
 """
 
 import json

@@ -1,9 +1,11 @@
-"""Whether messages written with one .proto file can be read with another: Confluent's rules over protobuf's wire format.
+"""Whether messages written with one .proto file can be read with another: Confluent's rules over protobuf's
+wire format.
 
-Messages are compared by name, fields by number wherever in the message they stand. Numbers of one wire kind exchange
-(int32, int64, uint32, uint64, bool, enums), so do string and bytes. A field may become part of a oneof of its own;
-fields that were independent may not become exclusive. A member of a oneof may not vanish unless its whole oneof does.
-Types from other files are compared when the two sides do not use the same version of the same subject.
+Messages are compared by name, fields by number wherever in the message they stand. Numbers of one wire kind
+exchange (int32, int64, uint32, uint64, bool, enums), so do string and bytes. A field may become part of a
+oneof of its own; fields that were independent may not become exclusive. A member of a oneof may not vanish
+unless its whole oneof does. Types from other files are compared when the two sides do not use the same
+version of the same subject.
 """
 
 from dataclasses import dataclass, field
@@ -33,15 +35,27 @@ SCALAR_KINDS = {
 DESCRIPTIONS = {
     "PACKAGE_CHANGED": "the package in the %s schema is not the package in the %s schema",
     "MESSAGE_REMOVED": "the %s schema lacks the message '{path}' of the %s schema",
-    "FIELD_KIND_CHANGED": "the field '{path}' in the %s schema is of another kind (scalar, message, map) than in the %s schema",
-    "FIELD_SCALAR_KIND_CHANGED": "the type of the field '{path}' in the %s schema is written differently from that in the %s schema",
-    "FIELD_NAMED_TYPE_CHANGED": "the message type of the field '{path}' in the %s schema does not fit that in the %s schema",
-    "FIELD_NUMERIC_LABEL_CHANGED": "the label of the numeric field '{path}' in the %s schema is not that in the %s schema",
+    "FIELD_KIND_CHANGED": (
+        "the field '{path}' in the %s schema is of another kind (scalar, message, map) than in the %s schema"
+    ),
+    "FIELD_SCALAR_KIND_CHANGED": (
+        "the type of the field '{path}' in the %s schema is written differently from that in the %s schema"
+    ),
+    "FIELD_NAMED_TYPE_CHANGED": (
+        "the message type of the field '{path}' in the %s schema does not fit that in the %s schema"
+    ),
+    "FIELD_NUMERIC_LABEL_CHANGED": (
+        "the label of the numeric field '{path}' in the %s schema is not that in the %s schema"
+    ),
     "REQUIRED_FIELD_ADDED": "the required field '{path}' in the %s schema is not in the %s schema",
     "REQUIRED_FIELD_REMOVED": "the %s schema lacks the required field '{path}' of the %s schema",
     "ONEOF_FIELD_REMOVED": "the %s schema lacks the oneof's field '{path}' of the %s schema",
-    "MULTIPLE_FIELDS_MOVED_TO_ONEOF": "fields of the oneof '{path}' in the %s schema were independent in the %s schema",
-    "FIELD_MOVED_TO_EXISTING_ONEOF": "a field of the oneof '{path}' in the %s schema was outside of it in the %s schema",
+    "MULTIPLE_FIELDS_MOVED_TO_ONEOF": (
+        "fields of the oneof '{path}' in the %s schema were independent in the %s schema"
+    ),
+    "FIELD_MOVED_TO_EXISTING_ONEOF": (
+        "a field of the oneof '{path}' in the %s schema was outside of it in the %s schema"
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Between .proto files as objects and protobuf's own descriptors (FileDescriptorProto).
 
-Clients of some languages register and ask for schemas as descriptors in base64. Options that protobuf itself defines
-are carried over in both directions; custom options are only in the text.
+Clients of some languages register and ask for schemas as descriptors in base64. Options that protobuf itself
+defines are carried over in both directions; custom options are only in the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,6 +40,7 @@ LABEL_NUMBERS = {
     "required": Pb.LABEL_REQUIRED,
     "repeated": Pb.LABEL_REPEATED,
 }
+# These first, the others by number.
 FILE_OPTIONS_ORDER = [
     "java_package",
     "java_outer_classname",
@@ -48,7 +49,7 @@ FILE_OPTIONS_ORDER = [
     "java_string_check_utf8",
     "optimize_for",
     "go_package",
-]  # these first, the others by number
+]
 
 
 def default_json_name(name: str) -> str:
@@ -371,7 +372,8 @@ def _write_options(target: Any, options: list[Option]) -> None:
 
 
 def known_files() -> Mapping[str, ProtoFile]:
-    """Files that a schema may import without a reference: protobuf's own, Google's common types, Confluent's."""
+    """Files that a schema may import without a reference: protobuf's own, Google's common types,
+    Confluent's."""
     return _KNOWN
 
 

@@ -35,7 +35,8 @@ class Word:
 
 @dataclass(slots=True)
 class Option:
-    """`name = value`. The value is text (a string literal), a Word, a dict, a list, or one more Option for `(name).more`."""
+    """`name = value`. The value is text (a string literal), a Word, a dict, a list, or one more Option for
+    `(name).more`."""
 
     name: str
     value: Any

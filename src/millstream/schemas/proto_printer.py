@@ -1,8 +1,9 @@
-"""Writes a .proto file in the registry's canonical order: messages before enums, and in a message reserved, options,
-fields, oneofs, groups, extensions, nested types. Without comments.
+"""Writes a .proto file in the registry's canonical order: messages before enums, and in a message reserved,
+options, fields, oneofs, groups, extensions, nested types. Without comments.
 
-Normalized, also: imports and options sorted, fields and constants by number, names in full with a leading dot, maps as
-maps (not as their entry messages), one reserved range a line, no `syntax` for proto2, numbers in one spelling.
+Normalized, also: imports and options sorted, fields and constants by number, names in full with a leading
+dot, maps as maps (not as their entry messages), one reserved range a line, no `syntax` for proto2, numbers in
+one spelling.
 """
 
 from collections.abc import Sequence

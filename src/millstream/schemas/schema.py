@@ -11,7 +11,8 @@ class InvalidSchema(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
-    """A schema used by another one: the name that the text uses, and the subject and version where it is found."""
+    """A schema used by another one: the name that the text uses, and the subject and version where it is
+    found."""
 
     name: str
     subject: str

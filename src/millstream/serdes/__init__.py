@@ -6,11 +6,12 @@
     decoder = Decoder(registry)
     decoder.decode(message.value())                    # a dict, a str, ... whatever the schema describes
 
-    encoder = Encoder(registry, schema_text, "AVRO")   # registers the schema under topic-value at the first use
-    producer.produce("orders", encoder.encode("orders", {"id": 1}))
+    encoder = Encoder(registry, schema_text, "AVRO")   # registers the schema under topic-value at the first
+    use producer.produce("orders", encoder.encode("orders", {"id": 1}))
 
-What is on the wire is Confluent's format: a zero byte, the schema's id in four bytes, the body; for Protobuf the path to the
-message type between id and body. Schemas are asked for once and kept. Pipelines, console and command line all use this.
+What is on the wire is Confluent's format: a zero byte, the schema's id in four bytes, the body; for Protobuf
+the path to the message type between id and body. Schemas are asked for once and kept. Pipelines, console and
+command line all use this.
 """
 
 from millstream.serdes.client import RegisteredSchema, RegistryRefused, RegistryUnreachable, SchemaRegistry

@@ -1,8 +1,9 @@
 """Avro's JSON encoding to Avro's binary encoding and back, without a step between.
 
-In Avro's JSON a value of a union says which branch it is, {"string": "x"}, and null is null; bytes and fixed are strings with
-a character for each byte. Logical types are what they are made of: a date is a number of days. Confluent's proxy speaks that
-JSON, so this one has to know the branch of every union exactly, which Python values do not tell (an int or a long?).
+In Avro's JSON a value of a union says which branch it is, {"string": "x"}, and null is null; bytes and fixed
+are strings with a character for each byte. Logical types are what they are made of: a date is a number of
+days. Confluent's proxy speaks that JSON, so this one has to know the branch of every union exactly, which
+Python values do not tell (an int or a long?).
 
 A schema is compiled once into functions, one for each type in it.
 """
@@ -83,7 +84,8 @@ class AvroJson:
         return self._compile(kind)
 
     def _named(self, name: str) -> tuple[Encode, Decode]:
-        """A type by its name: it may be the one that is being compiled, so it is looked up when it is used."""
+        """A type by its name: it may be the one that is being compiled, so it is looked up when it is
+        used."""
         encoders, decoders = self._encoders, self._decoders
         return (
             lambda value, out: encoders[name](value, out),

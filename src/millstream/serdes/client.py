@@ -1,7 +1,8 @@
-"""A small client of a Schema Registry. It asks once for each schema and keeps the answer: a schema under an id never changes.
+"""A small client of a Schema Registry. It asks once for each schema and keeps the answer: a schema under an
+id never changes.
 
-Standard library only, for any number of threads: each uses a connection of its own, kept open. Several addresses may be
-given; when one does not answer, the next is tried.
+Standard library only, for any number of threads: each uses a connection of its own, kept open. Several
+addresses may be given; when one does not answer, the next is tried.
 """
 
 import base64
@@ -193,9 +194,8 @@ class SchemaRegistry:
         data = None if body is None else json.dumps(body).encode()
         failure: Exception | None = None
         for address in self._addresses:
-            for attempt in range(
-                2
-            ):  # a connection that was kept may have been closed by the other side meanwhile
+            # A connection that was kept may have been closed by the other side meanwhile.
+            for attempt in range(2):
                 fresh = attempt > 0
                 try:
                     status, answer = self._exchange(address, method, path, data, fresh)

@@ -25,7 +25,8 @@ class Decoded(NamedTuple):
 class Decoder:
     """Turns keys and values of any registered schema into Python objects.
 
-    reader    an Avro schema to read with: fields get its names, types and defaults, whatever version wrote them
+    reader    an Avro schema to read with: fields get its names, types and defaults, whatever version wrote
+    them
     validate  check JSON against its schema
     """
 
@@ -82,7 +83,8 @@ class Encoder:
     """Turns Python objects into bytes by one schema.
 
     auto_register   register the schema at the first use; else it has to be there
-    use_latest      write with the newest schema of the subject, whatever schema was given (which may then be left out)
+    use_latest      write with the newest schema of the subject, whatever schema was given (which may then be
+    left out)
     strategy        under which subject: "topic" (default), "record", "topic-record", or a function
     message         for Protobuf: the message's name, if it is not the first one of the file
     """

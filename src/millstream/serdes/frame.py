@@ -1,9 +1,9 @@
 """Confluent's wire format: a zero byte, four bytes of schema id, the body.
 
-Newer clients may put the schema's guid into a header instead (`__value_schema_id`: a one byte, sixteen bytes of guid) or
-in front of the body in the same form. For Protobuf the body begins with the path to the message type: how many steps,
-then the index of the message in the file, of the nested message in that one, and so on, as zigzag varints; the
-most frequent path, [0], is a single zero.
+Newer clients may put the schema's guid into a header instead (`__value_schema_id`: a one byte, sixteen bytes
+of guid) or in front of the body in the same form. For Protobuf the body begins with the path to the message
+type: how many steps, then the index of the message in the file, of the nested message in that one, and so on,
+as zigzag varints; the most frequent path, [0], is a single zero.
 """
 
 import struct

@@ -1,4 +1,5 @@
-"""Bodies from JSON and to JSON, each in its language's own way: what the REST Proxy and the console tools speak.
+"""Bodies from JSON and to JSON, each in its language's own way: what the REST Proxy and the console tools
+speak.
 
 Avro has its JSON encoding (unions say their branch), Protobuf its JSON mapping, JSON is itself.
 """

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON. Bytes that are text are shown as text, others in base64; dates and decimals as text."""
+    """One line of JSON. Bytes that are text are shown as text, others in base64; dates and decimals as
+    text."""
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 

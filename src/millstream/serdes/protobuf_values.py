@@ -1,8 +1,9 @@
 """Protobuf messages as Python values and back.
 
-Numbers are numbers, bytes are bytes, enums are their constants' names (a number that has no name stays a number), messages
-are dicts with the fields' names, maps are dicts. A field that knows whether it is set is left out when it is not.
-Timestamps are datetimes, durations timedeltas, wrappers the value inside, Struct and Any what JSON makes of them.
+Numbers are numbers, bytes are bytes, enums are their constants' names (a number that has no name stays a
+number), messages are dicts with the fields' names, maps are dicts. A field that knows whether it is set is
+left out when it is not. Timestamps are datetimes, durations timedeltas, wrappers the value inside, Struct and
+Any what JSON makes of them.
 """
 
 import datetime

@@ -1,4 +1,5 @@
-"""The base of classes that `millstream registry codegen` makes: dataclasses that turn into plain values and back."""
+"""The base of classes that `millstream registry codegen` makes: dataclasses that turn into plain values and
+back."""
 
 import dataclasses
 import enum
@@ -8,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 
 class Record:
-    """A dataclass with its schema. SCHEMA is the text, SCHEMA_TYPE its language, NAMES the fields' names where Python
-    does not allow them."""
+    """A dataclass with its schema. SCHEMA is the text, SCHEMA_TYPE its language, NAMES the fields' names
+    where Python does not allow them."""
 
     SCHEMA: ClassVar[str] = ""
     SCHEMA_TYPE: ClassVar[str] = "AVRO"

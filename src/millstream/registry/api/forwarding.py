@@ -1,6 +1,8 @@
-"""Writes happen at the leader. Any other instance passes the request on to it and its answer back, as they are.
+"""Writes happen at the leader. Any other instance passes the request on to it and its answer back, as they
+are.
 
-It passes the answer on when it has itself read what was written, so that whoever wrote through it can read there, too.
+It passes the answer on when it has itself read what was written, so that whoever wrote through it can read
+there, too.
 """
 
 import logging
@@ -79,7 +81,8 @@ async def at_leader(
         leader = await service.wait_for_leader()
         if leader is not None:
             if request.headers.get(FORWARDED, "").lower() == "true":
-                raise errors.unknown_leader()  # the sender took this instance for the leader; it will find out
+                # The sender took this instance for the leader; it will find out.
+                raise errors.unknown_leader()
             return await forward(request, leader)
         try:
             response = render(await service.change(decide))

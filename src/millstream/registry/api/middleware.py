@@ -1,4 +1,5 @@
-"""What happens to every request before a resource sees it: media types, contexts in paths, who may send it."""
+"""What happens to every request before a resource sees it: media types, contexts in paths, who may send
+it."""
 
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -18,7 +19,8 @@ def media_types(path: str) -> MediaTypes:
 
 
 def reads_only(method: str, path: str) -> bool:
-    """Whether a user who may only read may send this request: GET, looking a schema up, checking compatibility."""
+    """Whether a user who may only read may send this request: GET, looking a schema up, checking
+    compatibility."""
     if method in ("GET", "HEAD", "OPTIONS"):
         return True
     if method != "POST":
@@ -39,8 +41,8 @@ class ContextPaths:
 
 
 def into_context(scope: Scope) -> None:
-    """Move the context from the path into the subject, for every resource. The scope itself is changed, so that the
-    metrics, further out, learn the route."""
+    """Move the context from the path into the subject, for every resource. The scope itself is changed, so
+    that the metrics, further out, learn the route."""
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
     _, _, context, *rest = raw.decode("ascii", "replace").split("/")
     prefix = contexts.Subject(contexts.with_dot(unquote(context)), "").prefix

@@ -135,7 +135,8 @@ def _number(schema_id: str) -> int:
 
 
 def _places(service: RegistryService, request: Request) -> list[str]:
-    """The contexts to look for an id in: that of the subject given, else the default one before all others."""
+    """The contexts to look for an id in: that of the subject given, else the default one before all
+    others."""
     subject = request.query_params.get("subject")
     if subject:
         parsed = contexts.parse(subject)

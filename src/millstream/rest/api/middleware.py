@@ -1,4 +1,5 @@
-"""What happens to every request before a resource sees it: which versions are served, and their media types."""
+"""What happens to every request before a resource sees it: which versions are served, and their media
+types."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,5 +41,6 @@ class ApiVersions:
 
 
 def reads_only(method: str, path: str) -> bool:
-    """Whether a user who may only read may send this request. Reading records moves the position of an instance."""
+    """Whether a user who may only read may send this request. Reading records moves the position of an
+    instance."""
     return method in ("GET", "HEAD", "OPTIONS") and not path.endswith("/records")

@@ -1,5 +1,5 @@
-"""Version 3: records, as a stream. One connection can carry records for hours: JSON objects follow each other in the request,
-results follow each other in the answer, in the same order, each as soon as it is known.
+"""Version 3: records, as a stream. One connection can carry records for hours: JSON objects follow each other
+in the request, results follow each other in the answer, in the same order, each as soon as it is known.
 
 Records that arrive together are sent together.
 """
@@ -152,7 +152,8 @@ class Stream(Response):
 
 
 async def _begin(service: RestService, cluster_id: str, topic: str, items: list[Any]) -> Awaitable[list[Any]]:
-    """Put records in line; to be awaited for a result for each item. An item is a request for a record, or an error."""
+    """Put records in line; to be awaited for a result for each item. An item is a request for a record, or an
+    error."""
     results: list[Any] = [None] * len(items)
     ready: list[tuple[int, Prepared]] = []
     missing = await _missing(service, topic)
@@ -188,7 +189,8 @@ async def _missing(service: RestService, topic: str) -> RestError | None:
 
 
 def in_stream(error: RestError) -> dict[str, Any]:
-    """An error as the result of a record. What is wrong with the data says so twice, as Confluent's proxy does."""
+    """An error as the result of a record. What is wrong with the data says so twice, as Confluent's proxy
+    does."""
     if error.status == 422 and error.code > 42200:
         return {"error_code": 422, "message": f"Error: {error.code} : {error.message}"}
     return error.body()

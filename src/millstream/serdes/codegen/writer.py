@@ -1,5 +1,5 @@
-"""A module's text. Fields with a default come after those without, as dataclasses want it, otherwise in the schema's order;
-all are keyword arguments anyway."""
+"""A module's text. Fields with a default come after those without, as dataclasses want it, otherwise in the
+schema's order; all are keyword arguments anyway."""
 
 import json
 import keyword
