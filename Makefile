@@ -105,13 +105,13 @@ faults: $(VENV)/.dev
 	@$(BIN)/python tests/faults/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 faults-pipeline: $(VENV)/.dev
-	@$(BIN)/python tests/faults/pipeline/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python tests/faults/spark/run.py pipeline --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 power-loss: $(VENV)/.dev
 	@$(BIN)/python tests/faults/power_loss/run.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
 
 faults-streams: $(VENV)/.dev
-	@$(BIN)/python tests/faults/streams/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python tests/faults/spark/run.py streams --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 examples: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/examples/test_streams.py -m "slow or not slow"

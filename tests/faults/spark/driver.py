@@ -1,4 +1,4 @@
-"""The driver process of the pipeline: started, killed in parts or whole, and started again."""
+"""The driver process of an application on Spark: started, killed in parts or whole, and started again."""
 
 import contextlib
 import json
@@ -6,47 +6,51 @@ import os
 import random
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
+from tests.faults.spark.supervise import FAILED, STARTED
+from tests.support.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parents[3]
-START_TIMEOUT = 120.0
+START_PATIENCE = 600.0
 
 
 class Driver:
     """Python driver, JVM and Python workers: one tree of processes."""
 
-    def __init__(
-        self, servers: str, source: str, target: str, checkpoint: Path, shape: str, log: Path
-    ) -> None:
+    def __init__(self, command: Sequence[str], source: str, checkpoint: Path, log: Path) -> None:
+        """`command` is the module to run and its arguments; `source` the topic whose offsets Spark's checkpoint names."""
         self.checkpoint = checkpoint
         self.log = log
-        self._command = self.command(servers, source, target, shape)
+        self._command = [sys.executable, "-m", *command]
         self._source = source
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, psutil.Process] = {}
         log.touch()
 
-    def command(self, servers: str, source: str, target: str, shape: str) -> list[str]:
-        """How to start the driver."""
-        command = [sys.executable, "-m", "tests.faults.pipeline.app", "--servers", servers]
-        command += ["--source", source, "--target", target]
-        return [*command, "--checkpoint", str(self.checkpoint), "--shape", shape]
-
     def start(self) -> None:
         """Start, and wait until the query runs."""
-        began = self._lines("started")
+        starts_before = self._starts()
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd=ROOT, env={**os.environ}
             )
-        deadline = time.monotonic() + START_TIMEOUT
-        while self._lines("started") == began:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the pipeline did not start:\n{self.log.read_text()[-3000:]}")
-            time.sleep(0.05)
+        self._process = process
+        wait_until(
+            lambda: self._starts() > starts_before or process.poll() is not None,
+            lambda: f"the application did not start:\n{self.tail()}",
+            patience=START_PATIENCE,
+            interval=0.05,
+        )
+        if process.poll() is not None:
+            raise RuntimeError(f"the application ended while starting:\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self.log.read_text(errors="replace")[-3000:]
 
     @property
     def running(self) -> bool:
@@ -54,9 +58,8 @@ class Driver:
 
     def failures(self) -> list[str]:
         """Why the query ended, each time that it did."""
-        return [
-            line for line in self.log.read_text(errors="replace").splitlines() if line.startswith("failed:")
-        ]
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [line for line in lines if line.startswith(FAILED)]
 
     @property
     def in_batch(self) -> bool:
@@ -73,8 +76,8 @@ class Driver:
         """How many inputs are in the batches so far, the one that runs included."""
         newest = self._newest("offsets")
         try:
-            told = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
-            return sum(told["offsets"][self._source].values())
+            written = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
+            return sum(written["offsets"][self._source].values())
         except (OSError, ValueError, LookupError):
             return 0
 
@@ -84,7 +87,7 @@ class Driver:
             default=-1,
         )
 
-    # --- kills -----------------------------------------------------------------------------------------------------------
+    # --- kills ---
 
     def kill_worker(self, source: random.Random) -> bool:
         """kill -9 of one Python worker, if there is one now."""
@@ -144,8 +147,8 @@ class Driver:
         self._seen.update((process.pid, process) for process in found)
         return found
 
-    def _lines(self, text: str) -> int:
-        return self.log.read_text(errors="replace").splitlines().count(text)
+    def _starts(self) -> int:
+        return self.log.read_text(errors="replace").splitlines().count(STARTED)
 
 
 def _is_worker(process: psutil.Process) -> bool:

@@ -1,1 +1,0 @@
-"""Kills in the middle of exactly-once pipelines, and a check that every input had its effect once."""

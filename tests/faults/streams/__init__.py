@@ -1,1 +1,0 @@
-"""Kills in the middle of exactly-once Streams applications, and a check that every input was counted once."""
