@@ -183,8 +183,8 @@ def fetch_fields(
 class Target:
     """The broker under attack, and a well-behaved client that must not notice.
 
-    By default a Millstream of our own, whose memory and log can be watched. With MILLSTREAM_AGAINST=HOST:PORT any
-    broker: that is how the expected answers were taken from Apache Kafka.
+    By default a Millstream of our own, whose memory and log can be watched. With MILLSTREAM_AGAINST=HOST:PORT
+    any broker: that is how the expected answers were taken from Apache Kafka.
     """
 
     def __init__(self, bootstrap: str, broker: Broker | None) -> None:

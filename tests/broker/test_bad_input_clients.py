@@ -1,5 +1,5 @@
-"""Clients that behave badly with right bytes: too many, too slow, too greedy, gone too soon. Memory stays bounded and
-nobody else notices."""
+"""Clients that behave badly with right bytes: too many, too slow, too greedy, gone too soon. Memory stays
+bounded and nobody else notices."""
 
 import os
 import socket
@@ -193,7 +193,8 @@ def test_connections_that_come_and_go(target: Target, bounded: Callable[[int], N
 
 
 def test_fetch_sessions_nobody_closes(target: Target, big_topic: str, bounded: Callable[[int], None]) -> None:
-    """There is room for max.incremental.fetch.session.cache.slots of them: the rest are served without one."""
+    """There is room for max.incremental.fetch.session.cache.slots of them: the rest are served without
+    one."""
     with Raw(target.bootstrap) as connection:
         for _ in range(1500):
             fields = fetch_fields(big_topic, 20, wait=0) | {"session_epoch": 0}

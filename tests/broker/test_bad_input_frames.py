@@ -1,6 +1,8 @@
-"""Frames that are wrong. Every expectation here was taken from Apache Kafka 4.2 (MILLSTREAM_AGAINST=HOST:PORT runs it there).
+"""Frames that are wrong. Every expectation here was taken from Apache Kafka 4.2 (MILLSTREAM_AGAINST=HOST:PORT
+runs it there).
 
-A frame that makes no sense closes the connection with one line in the log; whoever else is connected notices nothing.
+A frame that makes no sense closes the connection with one line in the log; whoever else is connected notices
+nothing.
 """
 
 import socket
@@ -61,7 +63,8 @@ def test_closes_the_connection(target: Target, what: str) -> None:
 
 
 ANSWERED = {
-    # the answer to ApiVersions from the future: in version 0, with the one range that the client needs to ask again
+    # the answer to ApiVersions from the future: in version 0, with the one range that the client needs to ask
+    # again
     "ApiVersions v99": (
         framed(header(18, 99, 7, flexible=True) + b"\x04abc\x04abc\0"),
         struct.pack(">ihihhh", 7, 35, 1, 18, 0, 4),

@@ -1,8 +1,9 @@
 """Record batches that are wrong: the producer gets Kafka's error code, and the log stays as it was.
 
-The codes were taken from Apache Kafka 4.2 (MILLSTREAM_AGAINST=HOST:PORT runs this file there). Millstream does not open
-the records of a batch unless it must, so a few lies inside a batch with a right checksum go through: those cases name
-what it may answer. The checksum is the producer's own, so this is the producer's own damage.
+The codes were taken from Apache Kafka 4.2 (MILLSTREAM_AGAINST=HOST:PORT runs this file there). Millstream
+does not open the records of a batch unless it must, so a few lies inside a batch with a right checksum go
+through: those cases name what it may answer. The checksum is the producer's own, so this is the producer's
+own damage.
 """
 
 import struct

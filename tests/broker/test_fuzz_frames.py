@@ -1,7 +1,9 @@
-"""Right requests of every API, damaged at random: the broker answers or closes, never falls over, and others go on.
+"""Right requests of every API, damaged at random: the broker answers or closes, never falls over, and others
+go on.
 
-Bounded in count, so about twenty seconds. In CI the same examples every time; elsewhere new ones each run, and what
-once failed is tried first (hypothesis keeps it). FUZZ_EXAMPLES=100000 in the environment makes a night of it.
+Bounded in count, so about twenty seconds. In CI the same examples every time; elsewhere new ones each run,
+and what once failed is tried first (hypothesis keeps it). FUZZ_EXAMPLES=100000 in the environment makes a
+night of it.
 """
 
 import os

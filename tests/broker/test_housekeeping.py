@@ -1,4 +1,4 @@
-"""What the broker does by the clock, with logs and no broker around it: one partition's trouble is not the others'."""
+"""Housekeeping with logs and no broker around it: a failure of one partition does not stop the others."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def logs(tmp_path: Path) -> Iterator[list[PartitionLog]]:
 
 
 def keeper(logs: list[PartitionLog]) -> Housekeeping:
-    cleaning = SimpleNamespace(owns=lambda log: False)
+    log_cleaner = SimpleNamespace(owns=lambda log: False)
     partitions = [SimpleNamespace(log=log) for log in logs]
-    return Housekeeping(SimpleNamespace(partitions=partitions, cleaning=cleaning))  # type: ignore[arg-type]
+    return Housekeeping(SimpleNamespace(partitions=partitions, log_cleaner=log_cleaner))  # type: ignore[arg-type]
 
 
 async def test_retention_goes_on_with_the_next_partition(

@@ -1,4 +1,5 @@
-"""Compaction in a running broker: while clients read and write, across restarts and kills, and when it cannot work."""
+"""Compaction in a running broker: while clients read and write, across restarts and kills, and when it cannot
+work."""
 
 from __future__ import annotations
 

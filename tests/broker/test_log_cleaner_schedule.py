@@ -1,4 +1,4 @@
-"""The cleaner's schedule with logs of its own and no broker around it: who is next, and what happens when it fails."""
+"""The log cleaner's schedule without a broker around it: which log is next, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.log_cleaner import Cleaning
+from millstream.broker.log_cleaner import LogCleaner
 from millstream.settings.resolve import BrokerSettings
 from millstream.storage.cleaning import child, planning, swap
 from millstream.storage.cleaning.cleaned_segment import Replacement
@@ -33,7 +33,7 @@ class World:
         self.folders.open(1)
         self.settings = BrokerSettings({"log.cleaner.backoff.ms": "10"})
         self.partitions: list[Any] = []
-        self.cleaning = Cleaning(self)  # type: ignore[arg-type]
+        self.log_cleaner = LogCleaner(self)  # type: ignore[arg-type]
 
     def log(self, topic: str, rounds: int = 2, clean_rounds: int = 0, **changes: Any) -> PartitionLog:
         """A log with so many closed segments of the same key, some of which count as clean."""
@@ -51,7 +51,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     yield world
-    await world.cleaning.stop()
+    await world.log_cleaner.stop()
     world.folders.close(clean=False)
 
 
@@ -60,20 +60,20 @@ async def test_the_dirtiest_first_and_each_once(world: World) -> None:
     full = world.log("full")
     world.log("not-compacted", cleanup_policy=frozenset({"delete"}))
     world.log("clean-enough", rounds=4, clean_rounds=3, min_cleanable_dirty_ratio=0.9)
-    cleaning = world.cleaning
-    assert await cleaning._next() is full
-    assert await cleaning._next() is half
-    assert await cleaning._next() is None
-    assert cleaning.owns(full) and cleaning.owns(half)
+    cleaner = world.log_cleaner
+    assert await cleaner._next() is full
+    assert await cleaner._next() is half
+    assert await cleaner._next() is None
+    assert cleaner.owns(full) and cleaner.owns(half)
 
 
 async def test_logs_are_cleaned_until_nothing_is_due(world: World) -> None:
     logs = [world.log(f"t{number}", rounds=3) for number in range(3)]
-    world.cleaning.start()
-    await wait_until_async(lambda: world.cleaning.cleanings == 3)
+    world.log_cleaner.start()
+    await wait_until_async(lambda: world.log_cleaner.cleanings == 3)
     assert all(log.cleaned_to == 3 and len(rows(log)) == 1 for log in logs)
     await wait_until_async(lambda: (Path(world.folders.paths[0]) / "cleaner-offset-checkpoint").exists())
-    assert world.cleaning.failures == 0
+    assert world.log_cleaner.failures == 0
 
 
 async def test_a_child_that_cannot_run_is_no_fault_of_the_log(
@@ -81,22 +81,22 @@ async def test_a_child_that_cannot_run_is_no_fault_of_the_log(
 ) -> None:
     log = world.log("t")
     monkeypatch.setattr(child, "COMMAND", ("/bin/false",))
-    world.cleaning.start()
-    await wait_until_async(lambda: world.cleaning.failures == 1)
-    assert not world.cleaning.uncleanable
-    assert await world.cleaning._next() is None, "it rests"
+    world.log_cleaner.start()
+    await wait_until_async(lambda: world.log_cleaner.failures == 1)
+    assert not world.log_cleaner.uncleanable
+    assert await world.log_cleaner._next() is None, "it pauses"
     monkeypatch.undo()
-    world.cleaning._rest.clear()
+    world.log_cleaner._backoff.clear()
     await wait_until_async(lambda: log.cleaned_to == 2)
 
 
-async def test_a_rest_grows(world: World) -> None:
+async def test_the_pause_after_a_failure_grows(world: World) -> None:
     log = world.log("t")
-    rests = []
+    pauses = []
     for _ in range(10):
-        world.cleaning._put_to_rest(log, "because")
-        rests.append(world.cleaning._rest[log][1])
-    assert rests[:3] == [60, 120, 240] and rests[-1] == 3600
+        world.log_cleaner._retry_later(log, "because")
+        pauses.append(world.log_cleaner._backoff[log][1])
+    assert pauses[:3] == [60, 120, 240] and pauses[-1] == 3600
 
 
 async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +110,11 @@ async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pyt
 
     real = swap.replace_segments
     monkeypatch.setattr(swap, "replace_segments", refuse)
-    world.cleaning.start()
-    await wait_until_async(lambda: other.cleaned_to == 3 and world.cleaning.uncleanable)
-    assert list(world.cleaning.uncleanable) == [log]
+    world.log_cleaner.start()
+    await wait_until_async(lambda: other.cleaned_to == 3 and world.log_cleaner.uncleanable)
+    assert list(world.log_cleaner.uncleanable) == [log]
     assert len(rows(log)) == 2
-    assert not world.cleaning.owns(log), "its retention is housekeeping's again"
+    assert not world.log_cleaner.owns(log), "its retention is housekeeping's again"
     assert not [name for name in os.listdir(log.folder) if name.endswith(".cleaned")]
 
 
@@ -131,21 +131,21 @@ async def test_a_log_that_is_truncated_meanwhile(world: World, monkeypatch: pyte
         return await original(self, job, later)
 
     monkeypatch.setattr(child.Child, "clean", clean)
-    cleaning = world.cleaning
-    assert await cleaning._next() is log
-    assert await cleaning._clean(0, None, log) is None
+    cleaner = world.log_cleaner
+    assert await cleaner._next() is log
+    assert await cleaner._clean(0, None, log) is None
     assert (log.end_offset, log.cleaned_to, len(rows(log))) == (2, 0, 2)
-    assert cleaning.failures == 0 and not cleaning.uncleanable
-    assert not cleaning._busy
+    assert cleaner.failures == 0 and not cleaner.uncleanable
+    assert not cleaner._busy
 
 
 async def test_a_topic_that_is_no_longer_compacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     log = world.log("t")
-    cleaning = world.cleaning
-    assert await cleaning._next() is log
+    cleaner = world.log_cleaner
+    assert await cleaner._next() is log
     log.config = replace(CONFIG, cleanup_policy=frozenset({"delete"}))
-    assert await cleaning._clean(0, None, log) is None
-    assert len(rows(log)) == 2 and cleaning.failures == 0
+    assert await cleaner._clean(0, None, log) is None
+    assert len(rows(log)) == 2 and cleaner.failures == 0
 
 
 async def test_retention_of_compacted_logs(world: World) -> None:
@@ -155,8 +155,8 @@ async def test_retention_of_compacted_logs(world: World) -> None:
     cut = world.log("cut")
     cut.advance_start(1)
     busy = world.log("busy", cleanup_policy=both, retention_ms=1000)
-    world.cleaning._busy.add(busy)
-    await world.cleaning._delete_old_segments()
+    world.log_cleaner._busy.add(busy)
+    await world.log_cleaner._delete_old_segments()
     assert old.start_offset == 2 and len(old.segments) == 1
     assert len(kept.segments) == 3
     assert len(cut.segments) == 2
@@ -176,18 +176,18 @@ async def test_retention_that_fails_does_not_hold_up_the_cleaner(
         return delete(log, now_ms)
 
     monkeypatch.setattr(PartitionLog, "delete_old_segments", refuse)
-    world.cleaning.start()
+    world.log_cleaner.start()
     await wait_until_async(lambda: good.cleaned_to == bad.cleaned_to == 2)
 
 
 async def test_threads_may_change(world: World) -> None:
-    world.cleaning.start()
-    await wait_until_async(lambda: len(world.cleaning._tasks) == 1)
+    world.log_cleaner.start()
+    await wait_until_async(lambda: len(world.log_cleaner._tasks) == 1)
     world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "2"})
-    await wait_until_async(lambda: len(world.cleaning._tasks) == 2)
+    await wait_until_async(lambda: len(world.log_cleaner._tasks) == 2)
     world.settings = BrokerSettings({"log.cleaner.backoff.ms": "10", "log.cleaner.threads": "1"})
-    await wait_until_async(lambda: world.cleaning._tasks[1].done())
-    assert not world.cleaning._tasks[0].done()
+    await wait_until_async(lambda: world.log_cleaner._tasks[1].done())
+    assert not world.log_cleaner._tasks[0].done()
     log = world.log("t")
     await wait_until_async(lambda: log.cleaned_to == 2)
 
@@ -201,6 +201,6 @@ async def test_the_map_gets_its_share_of_the_memory(world: World) -> None:
             "log.cleaner.io.buffer.size": "800000",
         }
     )
-    job = await world.cleaning._job(log, planning.survey(log, 0, NOW))
+    job = await world.log_cleaner._job(log, planning.survey(log, 0, NOW))
     assert (job.map_bytes, job.buffer_bytes) == (2_000_000, 100_000)
     assert job.bytes_per_second > 1e300

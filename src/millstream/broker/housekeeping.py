@@ -1,8 +1,8 @@
-"""What the broker does on its own, by the clock: retention, flushes, checkpoints, idle connections, loop lag.
+"""What the broker does by the clock: retention, flushes, checkpoints, idle connections, loop lag.
 
-Each job is a coroutine on the loop that does a little and sleeps. What may take long (fsync, unlink) goes to helper
-threads inside storage. A job that fails is logged and tried again at its next turn; it never ends the broker. What fails
-for one partition (a disk that says no) is logged and goes on with the next one.
+Each job is a coroutine on the loop that does a little and sleeps. What may take long (fsync, unlink) goes to
+helper threads. A job that fails is logged and tried again at its next turn; it never ends the broker. If it
+fails for one partition (a disk error), it goes on with the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from millstream.broker.partitions import Breather
+from millstream.broker.partitions import Yielder
 from millstream.storage import checkpoints
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -25,51 +25,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.housekeeping")
 
-SHED_AFTER = 10.0  # seconds without traffic after which a kept buffer is given back
+SHED_AFTER = 10.0  # seconds without traffic until a connection's spare buffer is freed
 
 
 class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._tasks: list[asyncio.Task[None]] = []
-        self._written: dict[str, dict[TopicPartition, int | None]] = {}  # what each checkpoint file says
+        # What each checkpoint file holds.
+        self._written: dict[str, dict[TopicPartition, int | None]] = {}
 
     def start(self) -> None:
-        self._every(
-            lambda: self.broker.settings.integer("log.retention.check.interval.ms") / 1000, self.retention
-        )
-        self._every(lambda: 1.0, self.reap)
-        self._every(lambda: 5.0, self.checkpoints)
-        self._every(
-            lambda: self.broker.settings.integer("log.flush.offset.checkpoint.interval.ms") / 1000,
-            self.recovery_points,
-        )
-        self._every(lambda: 1.0, self.overdue_flushes)
-        self._every(lambda: 1.0, self.sync_closed_segments)
-        self._every(lambda: 5.0, self.idle_connections)
-        self._every(
-            lambda: self.broker.settings.integer("producer.id.expiration.check.interval.ms") / 1000,
-            self.expire_producers,
-        )
-        self._every(
-            lambda: self.broker.settings.integer("offsets.retention.check.interval.ms") / 1000,
-            self.expire_offsets,
-        )
         transactions = self.broker.transactions
-        self._every(
-            lambda: (
-                self.broker.settings.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-                / 1000
-            ),
-            transactions.abort_timed_out,
-        )
-        self._every(
-            lambda: (
-                self.broker.settings.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
-                / 1000
-            ),
-            transactions.forget_expired,
-        )
+        for interval, job in (
+            ("log.retention.check.interval.ms", self.retention),
+            (1.0, self.reap),
+            (5.0, self.checkpoints),
+            ("log.flush.offset.checkpoint.interval.ms", self.recovery_points),
+            (1.0, self.overdue_flushes),
+            (1.0, self.sync_closed_segments),
+            (5.0, self.idle_connections),
+            ("producer.id.expiration.check.interval.ms", self.expire_producers),
+            ("offsets.retention.check.interval.ms", self.expire_offsets),
+            ("transaction.abort.timed.out.transaction.cleanup.interval.ms", transactions.abort_timed_out),
+            ("transaction.remove.expired.transaction.cleanup.interval.ms", transactions.forget_expired),
+        ):
+            self._tasks.append(asyncio.create_task(self._repeat(interval, job)))
         self._tasks.append(asyncio.create_task(self._measure_lag()))
 
     async def stop(self) -> None:
@@ -77,21 +58,22 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _every(self, seconds: Callable[[], float], job: Callable[[], Awaitable[None]]) -> None:
-        async def run() -> None:
-            while True:
-                await asyncio.sleep(max(seconds(), 0.01))
-                try:
-                    await job()
-                except Exception:
-                    logger.exception("%s failed, it will be tried again", job.__name__)
-
-        self._tasks.append(asyncio.create_task(run()))
+    async def _repeat(self, interval: str | float, job: Callable[[], Awaitable[None]]) -> None:
+        """Do a job again and again; its interval is in seconds, or is a setting in milliseconds that may
+        change."""
+        while True:
+            settings = self.broker.settings
+            seconds = settings.integer(interval) / 1000 if isinstance(interval, str) else interval
+            await asyncio.sleep(max(seconds, 0.01))
+            try:
+                await job()
+            except Exception:
+                logger.exception("%s failed, it will be tried again", job.__name__)
 
     async def retention(self) -> None:
         now_ms = time.time_ns() // 1_000_000
         async for partition in self._all():
-            if not self.broker.cleaning.owns(partition.log):
+            if not self.broker.log_cleaner.owns(partition.log):
                 try:
                     partition.log.delete_old_segments(now_ms)
                 except (KafkaError, OSError) as error:
@@ -108,7 +90,7 @@ class Housekeeping:
         await self.write_start_offsets()
 
     async def write_start_offsets(self) -> None:
-        """Where logs begin that do not begin with a segment: deleted records must not come back after a crash."""
+        """Log starts inside a segment, so that deleted records do not come back after a crash."""
         await self._write(checkpoints.START_OFFSETS, self.broker.folders.start_to_remember)
 
     async def recovery_points(self) -> None:
@@ -149,10 +131,10 @@ class Housekeeping:
         await self.broker.groups.expire_offsets()
 
     async def _all(self) -> AsyncIterator[Partition]:
-        """Every partition, with a pause for the loop now and then."""
-        breathe = Breather()
+        """Every partition, letting the loop serve others now and then."""
+        yield_now = Yielder()
         for partition in list(self.broker.partitions):
-            await breathe()
+            await yield_now()
             if not partition.log.closed:
                 yield partition
 
@@ -170,7 +152,7 @@ class Housekeeping:
                 connection.close(f"idle for {idle:.0f} s (connections.max.idle.ms)")
 
     async def _measure_lag(self) -> None:
-        """How late a timer comes: the time during which the loop served nobody."""
+        """How late a timer fires: the time during which the loop served nobody."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + 1.0

@@ -1,15 +1,17 @@
-"""The cleaner's schedule: which compacted log is next, and what to do with what its child process hands over.
+"""The log cleaner's schedule: which compacted log is next, and what to do with what its child process hands
+over.
 
-`log.cleaner.threads` tasks run on the loop. Each looks for the dirtiest log that is due, has a child process compact it
-(storage/cleaning), puts the new segments in place, and notes in `cleaner-offset-checkpoint` how far the log is clean. When
-nothing is due, its child goes and the task sleeps `log.cleaner.backoff.ms`. The loop itself only surveys numbers that are
-in memory and renames files.
+`log.cleaner.threads` tasks run on the loop. Each looks for the dirtiest log that is due, has a child process
+compact it (storage/cleaning), swaps in the new segments, and writes to `cleaner-offset-checkpoint` how far
+the log is clean. When nothing is due, its child ends and the task sleeps for `log.cleaner.backoff.ms`. The
+loop itself only compares numbers that are in memory and renames files.
 
-A log that cannot be cleaned because of what it holds is set aside until the next start and said aloud; one that could not
-be cleaned because of its surroundings (a full disk, a killed child) is tried again after a while. Either goes on serving.
+A log that cannot be cleaned because of what it holds is logged as uncleanable and left alone until the next
+start. After any other failure (a full disk, a killed child) it is tried again after a while. Either goes on
+serving.
 
-Compacted logs get their retention (`compact,delete`, and segments below the log's start) from here too, so that nothing
-is deleted from under a cleaning.
+Compacted logs get their retention (`compact,delete`, and segments below the log's start) from here too, so
+that nothing is deleted from under a cleaning.
 """
 
 from __future__ import annotations
@@ -35,16 +37,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.cleaner")
 
-BREATHE_EVERY = 50  # logs surveyed before the loop gets its turn again
-PRODUCERS_AT_ONCE = 5000  # likewise, for what a job must know ...
-SEGMENTS_AT_ONCE = 200
-STAFF_CHECK = 1.0  # seconds until a change of log.cleaner.threads is noticed
-FIRST_REST = 30.0  # seconds until a log is tried again after a failure; doubled each time ...
-LONGEST_REST = 3600.0
-MOST_MAP_BYTES = 1 << 31
+# How many logs, producers and segments are looked at before the loop serves others.
+LOGS_PER_STEP = 50
+PRODUCERS_PER_STEP = 5000
+SEGMENTS_PER_STEP = 200
+# Seconds until a change of log.cleaner.threads is noticed.
+THREADS_CHECK = 1.0
+# Seconds until a log is tried again after a failure; doubled each time.
+FIRST_BACKOFF = 30.0
+MAX_BACKOFF = 3600.0
+MAX_MAP_BYTES = 1 << 31
 
 
-class Cleaning:
+class LogCleaner:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.enabled = broker.settings.boolean("log.cleaner.enable")
@@ -56,41 +61,42 @@ class Cleaning:
         self.max_delay_ms = 0
         self.last_run = time.monotonic()
         self._busy: set[PartitionLog] = set()
-        self._rest: dict[PartitionLog, tuple[float, float]] = {}  # until when, and how long the next rest is
+        # Until when a log is not tried again, and how long the next such pause is.
+        self._backoff: dict[PartitionLog, tuple[float, float]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._keeper: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
         self._checkpoint_lock = asyncio.Lock()
         self._last_deletion = 0.0
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     def start(self) -> None:
         if self.enabled:
-            self._keeper = asyncio.create_task(self._keep_staffed())
+            self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """Children are ended; what they had begun is not lost, only to be done again."""
-        tasks = [task for task in (self._keeper, *self._tasks.values()) if task is not None]
+        """Ends the children; what they had begun will be done again."""
+        tasks = [task for task in (self._supervisor, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def owns(self, log: PartitionLog) -> bool:
-        """Is the retention of this log left to the cleaner?"""
+        """Whether the retention of this log is left to the cleaner."""
         return log in self._busy or (self.enabled and log.config.compact and log not in self.uncleanable)
 
     @property
     def threads(self) -> int:
         return self.broker.settings.integer("log.cleaner.threads")
 
-    async def _keep_staffed(self) -> None:
+    async def _supervise(self) -> None:
         """As many tasks as `log.cleaner.threads` says, which may change at any time."""
         while True:
             for number in range(self.threads):
                 task = self._tasks.get(number)
                 if task is None or task.done():
                     self._tasks[number] = asyncio.create_task(self._work(number))
-            await asyncio.sleep(STAFF_CHECK)
+            await asyncio.sleep(THREADS_CHECK)
 
     async def _work(self, number: int) -> None:
         child: Child | None = None
@@ -117,19 +123,19 @@ class Cleaning:
     # ------------------------------------------------------------------ choosing
 
     async def _next(self) -> PartitionLog | None:
-        """The dirtiest log that is due; from now on it is taken."""
+        """The dirtiest log that is due; it is marked busy."""
         now_ms = time.time_ns() // 1_000_000
         self._forget_gone()
         surveyed: list[tuple[PartitionLog, Dirt]] = []
         for count, log in enumerate(self._candidates()):
-            if count % BREATHE_EVERY == BREATHE_EVERY - 1:
+            if count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
                 await asyncio.sleep(0)
             if log.closed or log in self._busy:
                 continue
             try:
                 surveyed.append((log, planning.survey(log, log.cleaned_to, now_ms)))
             except (KafkaError, OSError) as error:
-                self._put_to_rest(log, f"it cannot be looked through: {error}")
+                self._retry_later(log, f"it cannot be surveyed: {error}")
         self.last_run = time.monotonic()
         self.max_dirty_ratio = max([dirt.ratio for _, dirt in surveyed], default=0.0)
         self.max_delay_ms = max([dirt.overdue_ms for _, dirt in surveyed], default=0)
@@ -149,24 +155,24 @@ class Cleaning:
                 log.config.compact
                 and len(log.segments) > 1
                 and log not in self.uncleanable
-                and self._rest.get(log, (0.0, 0.0))[0] <= now
+                and self._backoff.get(log, (0.0, 0.0))[0] <= now
             ):
                 yield log
 
     def _forget_gone(self) -> None:
-        """Deleted partitions are nobody's problem."""
+        """Drop deleted partitions."""
         self.uncleanable = {log: why for log, why in self.uncleanable.items() if not log.closed}
-        self._rest = {log: rest for log, rest in self._rest.items() if not log.closed}
+        self._backoff = {log: backoff for log, backoff in self._backoff.items() if not log.closed}
 
     async def _delete_old_segments(self) -> None:
-        """Retention of compacted logs, as often as the cleaner would look at them with nothing else to do."""
+        """Retention of compacted logs, every `log.cleaner.backoff.ms`."""
         now = time.monotonic()
         if now - self._last_deletion < self.broker.settings.integer("log.cleaner.backoff.ms") / 1000:
             return
         self._last_deletion = now
         now_ms = time.time_ns() // 1_000_000
         for count, partition in enumerate(list(self.broker.partitions)):
-            if count % BREATHE_EVERY == BREATHE_EVERY - 1:
+            if count % LOGS_PER_STEP == LOGS_PER_STEP - 1:
                 await asyncio.sleep(0)
             log = partition.log
             if (
@@ -183,7 +189,7 @@ class Cleaning:
     # ------------------------------------------------------------------ cleaning one log
 
     async def _clean(self, number: int, child: Child | None, log: PartitionLog) -> Child | None:
-        """Clean a log that is ours (`_busy`). Returns the child, if it can be used again."""
+        """Clean a log that is marked busy. Returns the child, if it can be used again."""
         from millstream.storage.cleaning.child import Child, ChildFailed
 
         generation = log.generation
@@ -193,23 +199,24 @@ class Cleaning:
             if not dirt.dirty_bytes:
                 raise swap.LogChanged("nothing is left to clean")
             if log.recovery_point < dirt.upper:
-                await log.flush()  # what replaces older records must be durable before they go
+                # What replaces older records must be durable before they go.
+                await log.flush()
             if log.generation != generation or log.closed:
                 raise swap.LogChanged(f"{log.name} was truncated or closed")
             job = await self._job(log, dirt)
             if child is None:
                 child = await Child.start()
 
-            async def put_in_place(replacement: Replacement) -> None:
+            async def swap_in(replacement: Replacement) -> None:
                 if log.generation != generation or not log.config.compact:
                     raise swap.LogChanged(f"{log.name} was changed while it was cleaned")
                 swap.replace_segments(log, replacement, time.time_ns() // 1_000_000)
                 await self._in_thread(sync_path, log.folder)
 
-            summary = await child.clean(job, put_in_place)
+            summary = await child.clean(job, swap_in)
             finished = True
             if log.generation == generation and not log.closed:
-                await self._note(number, log, dirt, summary)
+                await self._record(number, log, dirt, summary)
         except swap.LogChanged as change:
             logger.info("%s: cleaning given up: %s", log.name, change)
         except ChildFailed as failure:
@@ -221,7 +228,7 @@ class Cleaning:
                 self._failed(log, str(error), for_good=isinstance(error, OSError))
         except Exception as error:
             logger.exception("cleaning %s failed", log.name)
-            self._put_to_rest(log, repr(error))
+            self._retry_later(log, repr(error))
         finally:
             self._busy.discard(log)
             if not finished:
@@ -237,7 +244,11 @@ class Cleaning:
         threads = self.threads
         job = Job(
             folder=log.folder,
-            segments=[(s.base_offset, s.size) for s in log.segments if s.base_offset < dirt.upper],
+            segments=[
+                (segment.base_offset, segment.size)
+                for segment in log.segments
+                if segment.base_offset < dirt.upper
+            ],
             first_dirty=dirt.first_dirty,
             upper=dirt.upper,
             now_ms=time.time_ns() // 1_000_000,
@@ -245,30 +256,29 @@ class Cleaning:
             segment_bytes=config.segment_bytes,
             index_bytes=config.segment_index_bytes,
             index_interval=config.index_interval_bytes,
-            map_bytes=min(settings.integer("log.cleaner.dedupe.buffer.size") // threads, MOST_MAP_BYTES),
+            map_bytes=min(settings.integer("log.cleaner.dedupe.buffer.size") // threads, MAX_MAP_BYTES),
             load_factor=settings.number("log.cleaner.io.buffer.load.factor"),
             buffer_bytes=settings.integer("log.cleaner.io.buffer.size") // threads // 2,
             bytes_per_second=settings.number("log.cleaner.io.max.bytes.per.second") / threads,
         )
         start = log.segments[0].base_offset
-        for count, segment in enumerate(
-            list(log.segments)
-        ):  # as log.aborted_transactions, with pauses for the loop
-            if count % SEGMENTS_AT_ONCE == SEGMENTS_AT_ONCE - 1:
+        # As log.aborted_transactions does, but letting the loop serve others meanwhile.
+        for count, segment in enumerate(list(log.segments)):
+            if count % SEGMENTS_PER_STEP == SEGMENTS_PER_STEP - 1:
                 await asyncio.sleep(0)
             if segment.txn_index.collect(start, dirt.upper, job.aborted):
                 break
         for count, producer in enumerate(list(log.producers.by_id.values())):
-            if count % PRODUCERS_AT_ONCE == PRODUCERS_AT_ONCE - 1:
+            if count % PRODUCERS_PER_STEP == PRODUCERS_PER_STEP - 1:
                 await asyncio.sleep(0)
             if producer.last_offset < dirt.upper:
                 job.producers[producer.id] = (producer.last_offset, producer.epoch)
         return job
 
-    async def _note(self, number: int, log: PartitionLog, dirt: Dirt, summary: Summary) -> None:
-        """Cleaned: remember how far, and tell."""
+    async def _record(self, number: int, log: PartitionLog, dirt: Dirt, summary: Summary) -> None:
+        """Record how far the log is clean, for the next cleaning and for the metrics."""
         log.cleaned_to = summary.end_offset
-        self._rest.pop(log, None)
+        self._backoff.pop(log, None)
         self.cleanings += 1
         self.bytes_read += summary.bytes_read
         self.bytes_written += summary.bytes_written
@@ -278,13 +288,15 @@ class Cleaning:
                 checkpoints.CLEANED_OFFSETS, self.broker.folders.cleaned_to_remember
             ):
                 await self._in_thread(job)
-        more = "" if summary.end_offset >= dirt.upper else f", then the map of {summary.keys} keys was full"
+        map_full = (
+            "" if summary.end_offset >= dirt.upper else f", then the map of {summary.keys} keys was full"
+        )
         logger.info(
             "%s: cleaned up to offset %d in %.1f s%s: %d of %d records and %.1f of %.1f MB remain",
             log.name,
             summary.end_offset,
             summary.seconds,
-            more,
+            map_full,
             summary.records_after,
             summary.records_before,
             summary.bytes_after / 1e6,
@@ -301,13 +313,13 @@ class Cleaning:
                 reason,
             )
         else:
-            self._put_to_rest(log, reason)
+            self._retry_later(log, reason)
 
-    def _put_to_rest(self, log: PartitionLog, reason: str) -> None:
+    def _retry_later(self, log: PartitionLog, reason: str) -> None:
         self.failures += 1
-        _, rest = self._rest.get(log, (0.0, FIRST_REST))
-        self._rest[log] = (time.monotonic() + rest, min(rest * 2, LONGEST_REST))
-        logger.error("%s was not compacted, the next try is in %.0f s: %s", log.name, rest, reason)
+        _, seconds = self._backoff.get(log, (0.0, FIRST_BACKOFF))
+        self._backoff[log] = (time.monotonic() + seconds, min(seconds * 2, MAX_BACKOFF))
+        logger.error("%s was not compacted, the next try is in %.0f s: %s", log.name, seconds, reason)
 
     async def _in_thread(self, work: Callable[..., object], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(None, work, *arguments)

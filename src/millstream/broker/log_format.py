@@ -1,4 +1,5 @@
-"""The broker's log: one line an event, with level and component; as text, or as JSON by `millstream.log.format`."""
+"""The broker's log: one line per event, with level and component, as text or JSON
+(`millstream.log.format`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The levels of this process's loggers, under the names that Kafka has for levels.
+"""The levels of this process's loggers, by the names that Kafka has for levels.
 
-Changed from outside through the `broker-loggers` of DescribeConfigs and IncrementalAlterConfigs, and gone with the
-process: after a restart `millstream.log.level` holds again. A logger without a level of its own has that of the nearest
-one above it; `root` is above all.
+They are changed through the resource `broker-loggers` of IncrementalAlterConfigs (KIP-412) and are gone with
+the process: after a restart `millstream.log.level` holds again. A logger without a level of its own has that
+of its nearest ancestor; `root` is the ancestor of all.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ LEVELS = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-_ABOVE_ALL = "millstream"  # nobody logs under this name, but it is where the level of all rooms is set
+# No message is logged under this name; it is the ancestor of all loggers of ours.
+_PACKAGE = "millstream"
 
 logger = logging.getLogger("millstream.settings")
 
 
 def levels() -> dict[str, str]:
-    """Every logger by name, with the level that counts for it."""
-    logging.getLogger(_ABOVE_ALL)
-    found = {
-        name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)
+    """Every logger by name, with its effective level."""
+    logging.getLogger(_PACKAGE)
+    loggers = {
+        name: found
+        for name, found in logging.root.manager.loggerDict.items()
+        if isinstance(found, logging.Logger)
     }
     return {
-        name: _name(one.getEffectiveLevel()) for name, one in [(ROOT, logging.root), *sorted(found.items())]
+        name: _name(found.getEffectiveLevel())
+        for name, found in [(ROOT, logging.root), *sorted(loggers.items())]
     }
 
 
 def set_level(name: str, level: str | None) -> None:
     """Give a logger a level, or take it away (None)."""
     _logger(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
-    logger.warning("log level of %s: %s", name, level or "as above it")
+    logger.warning("log level of %s: %s", name, level or "inherited")
 
 
 def _logger(name: str) -> logging.Logger:

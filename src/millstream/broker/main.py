@@ -1,4 +1,5 @@
-"""`millstream broker`: read the settings, run the loop, say when it is ready, stop cleanly on SIGTERM or SIGINT."""
+"""`millstream broker`: read the settings, run the loop, report readiness, stop cleanly on SIGTERM or
+SIGINT."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="millstream broker",
         description="Run a Kafka-compatible broker. Settings have Apache Kafka's names.",
-        epilog="Example: millstream broker --set log.dirs=/var/lib/millstream --set listeners=PLAINTEXT://127.0.0.1:9092",
+        epilog=(
+            "Example: millstream broker --set log.dirs=/var/lib/millstream --set "
+            "listeners=PLAINTEXT://127.0.0.1:9092"
+        ),
     )
     parser.add_argument("--config", metavar="FILE", help="a server.properties file; --set wins over it")
     parser.add_argument(
@@ -53,7 +57,8 @@ def main(argv: list[str] | None = None) -> int:
 
         print(server_properties(), end="")
         return 0
-    gc.disable()  # until the start is over: nearly all that it makes will stay
+    # Until the start is over, which makes little garbage.
+    gc.disable()
     from millstream.settings.resolve import BrokerSettings
     from millstream.settings.values import InvalidSetting
 
@@ -101,7 +106,9 @@ async def _serve(broker: object, began: float) -> int:
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     gc.enable()
-    listeners = ",".join(f"{a.context.name}://{a.host}:{a.port}" for a in broker.acceptors)
+    listeners = ",".join(
+        f"{acceptor.context.name}://{acceptor.host}:{acceptor.port}" for acceptor in broker.acceptors
+    )
     print(
         f"ready node.id={broker.node_id} cluster.id={broker.cluster_id} listeners={listeners} "
         f"partitions={len(broker.partitions)} seconds={time.monotonic() - began:.3f}",

@@ -1,7 +1,7 @@
 """What `/metrics` shows, in Prometheus' text format, under the names that users of Kafka exporters know.
 
-Nothing is counted twice: the numbers live where the work is done (logs, partitions, connections, the table of APIs)
-and are gathered when somebody asks.
+Nothing is counted twice: the numbers live where the work is done (logs, partitions, connections, the table of
+APIs) and are gathered when somebody asks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Page:
     def __init__(self) -> None:
         self._lines: list[str] = []
 
-    def add(self, name: str, kind: str, help: str, samples: Iterable[Sample]) -> None:
+    def add(self, name: str, metric_type: str, help: str, samples: Iterable[Sample]) -> None:
         self._lines.append(f"# HELP {name} {help}")
-        self._lines.append(f"# TYPE {name} {kind}")
+        self._lines.append(f"# TYPE {name} {metric_type}")
         for labels, value in samples:
             self._lines.append(f"{name}{{{labels}}} {value}" if labels else f"{name} {value}")
 
-    def one(self, name: str, kind: str, help: str, value: float | int) -> None:
-        self.add(name, kind, help, [("", value)])
+    def one(self, name: str, metric_type: str, help: str, value: float | int) -> None:
+        self.add(name, metric_type, help, [("", value)])
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
@@ -45,7 +45,7 @@ def render(broker: Broker) -> str:
     _requests(page, broker)
     _replicas(page, broker)
     _logs(page, broker)
-    _cleaning(page, broker)
+    _log_cleaner(page, broker)
     _network(page, broker)
     _groups(page, broker)
     _transactions(page, broker)
@@ -177,17 +177,17 @@ def _logs(page: Page, broker: Broker) -> None:
     page.one("kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Data folders that cannot be used.", 0)
 
 
-def _cleaning(page: Page, broker: Broker) -> None:
-    cleaning = broker.cleaning
-    last = cleaning.last.values()
+def _log_cleaner(page: Page, broker: Broker) -> None:
+    cleaner = broker.log_cleaner
+    last = cleaner.last.values()
     before = sum(summary.bytes_before for summary in last)
     stuck: dict[str, list[int]] = {path: [] for path in broker.folders.paths}
-    for log in cleaning.uncleanable:
+    for log in cleaner.uncleanable:
         stuck[broker.folders.folder_of(log)].append(log.size)
     for name, help, value in (
         (
             "logcleaner_max_buffer_utilization_percent",
-            "How full the key map was in the last cleaning.",
+            "How full the key map was in the last cleaner.",
             100 * max([summary.map_utilization for summary in last], default=0.0),
         ),
         (
@@ -203,17 +203,17 @@ def _cleaning(page: Page, broker: Broker) -> None:
         (
             "logcleaner_max_compaction_delay_secs",
             "By how much max.compaction.lag.ms is exceeded.",
-            cleaning.max_delay_ms / 1000,
+            cleaner.max_delay_ms / 1000,
         ),
         (
             "logcleanermanager_max_dirty_percent",
             "Dirty share of the dirtiest log.",
-            100 * cleaning.max_dirty_ratio,
+            100 * cleaner.max_dirty_ratio,
         ),
         (
             "logcleanermanager_time_since_last_run_ms",
             "Since the cleaner last looked for work.",
-            1000 * (time.monotonic() - cleaning.last_run),
+            1000 * (time.monotonic() - cleaner.last_run),
         ),
     ):
         page.one(f"kafka_log_{name}", "gauge", help, round(value, 3))
@@ -230,10 +230,10 @@ def _cleaning(page: Page, broker: Broker) -> None:
         [(f'logdirectory="{_label(path)}"', sum(sizes)) for path, sizes in stuck.items()],
     )
     for name, help, total in (
-        ("cleanings", "Logs compacted.", cleaning.cleanings),
-        ("failures", "Cleanings that did not succeed.", cleaning.failures),
-        ("read_bytes", "Bytes read by compaction.", cleaning.bytes_read),
-        ("written_bytes", "Bytes written by compaction.", cleaning.bytes_written),
+        ("cleanings", "Logs compacted.", cleaner.cleanings),
+        ("failures", "Cleanings that did not succeed.", cleaner.failures),
+        ("read_bytes", "Bytes read by compaction.", cleaner.bytes_read),
+        ("written_bytes", "Bytes written by compaction.", cleaner.bytes_written),
     ):
         page.one(f"millstream_cleaner_{name}_total", "counter", help, total)
 

@@ -1,8 +1,9 @@
 """The partitions this broker hosts, and what they do when the metadata changes.
 
-`Partition` joins a log with its role: the leader epoch it may write under, the produce requests that wait for its high
-watermark, the fetches that wait for new records. Roles come only from the image, never from a request. `Partitions` finds
-them by topic name and by topic id, as the bytes that requests carry, and applies image deltas.
+`Partition` joins a log with its role: the leader epoch it may write under, the produce requests that wait for
+its high watermark, the fetches that wait for new records. Roles come only from the image, never from a
+request. `Partitions` finds them by topic name and by topic id, as the bytes that requests carry, and applies
+image deltas.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Partition:
     # ------------------------------------------------------------------ high watermark
 
     def appended(self, size: int, messages: int, now_ms: int) -> bool:
-        """What follows every append: count it and advance the high watermark. Returns whether the batch is committed.
+        """What follows every append: count it, advance the high watermark. Returns whether it is committed.
 
         The high watermark is what every in-sync replica holds; in a cluster of one that is the log's end.
         """
@@ -119,11 +120,11 @@ class Partition:
         return True
 
     def waits_for_commit(self, acks: int) -> bool:
-        """Whether the response to a batch that is not committed waits: for acks=all, and for an fsync under way."""
+        """Whether the response to an uncommitted batch waits: with acks=all, or for an fsync under way."""
         return acks == -1 or (acks != 0 and self._flush is not None)
 
     def flush_soon(self) -> None:
-        """`flush.messages` or `flush.ms` asks for an fsync: only what it covers may be read and acknowledged."""
+        """`flush.messages` or `flush.ms` asks for an fsync: only what it covers is committed."""
         if self._flush is None:
             self._flush = asyncio.get_running_loop().create_task(self._flush_until_done())
 
@@ -158,7 +159,7 @@ class Partition:
                 fetch.wake()
 
 
-class Breather:
+class Yielder:
     """Awaited in a long run of small steps, it lets the loop serve others every few milliseconds."""
 
     __slots__ = ("_turn",)
@@ -178,7 +179,7 @@ class Partitions:
     def __init__(self, node_id: int, folders: LogFolders, config_of: Callable[[UUID], LogConfig]) -> None:
         self.node_id = node_id
         self.folders = folders
-        self.config_of = config_of  # the settings of a topic, as they are now
+        self.config_of = config_of  # the current settings of a topic
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         # Internal topics whose roles coordinators follow.
@@ -198,15 +199,15 @@ class Partitions:
     async def apply(self, image: Image, delta: Delta) -> None:
         """Take over what an entry of the metadata log changed: logs appear, change role and go.
 
-        Making or removing thousands of folders takes a second, so the loop gets its turn now and then.
+        Making or removing thousands of folders takes a second, so that the loop serves others meanwhile.
         """
         roles = delta.roles(self.node_id)
-        breathe = Breather()
+        yield_now = Yielder()
         for record in roles.delete:
             self._delete(record.topic_id, record.index)
-            await breathe()
+            await yield_now()
         for record in (*roles.lead, *roles.update):
-            await breathe()
+            await yield_now()
             if record.leader == self.node_id:
                 partition = self._open(image, record)
                 partition.leader = self.node_id
@@ -253,7 +254,8 @@ class Partitions:
             self.coordinated[partition.topic].resigned(partition)
 
     def _log(self, name: str, index: int, topic_id: UUID) -> PartitionLog:
-        """The log found on disk at the start, or a new one. A folder of an earlier topic of this name is set aside."""
+        """The log found on disk at the start, or a new one. That of an earlier topic of this name is set
+        aside."""
         log = self.folders.logs.get(TopicPartition(name, index))
         if log is not None:
             if log.topic_id is None:
@@ -264,7 +266,7 @@ class Partitions:
         return self.folders.create(name, index, topic_id, self.config_of(topic_id))
 
     def set_aside_strays(self) -> None:
-        """After the start: what is on disk but in no topic of the image is kept, but not served."""
+        """After the start: a log on disk that is in no topic of the image is kept, but not served."""
         for (name, index), log in list(self.folders.logs.items()):
             if self.find(name, index) is None:
                 self.folders.set_aside_stray(log)

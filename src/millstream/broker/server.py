@@ -1,8 +1,8 @@
 """The broker as a whole: what it is made of, in which order it starts and stops.
 
-Starting: lock the data folders, bind the listeners (so that the real ports are known), read the metadata log, register,
-open or recover the partitions that the image gives us, then begin to accept. Stopping: the reverse; everything is
-flushed and the clean marker is the last thing written.
+Starting: lock the data folders, bind the listeners (so that the real ports are known), read the metadata log,
+register, open or recover the partitions that the image gives us, then begin to accept. Stopping is the
+reverse: everything is flushed, and the clean marker is written last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
 from millstream.broker.coordinators.transactions.verification import TransactionalWrites
 from millstream.broker.housekeeping import Housekeeping
-from millstream.broker.log_cleaner import Cleaning
+from millstream.broker.log_cleaner import LogCleaner
 from millstream.broker.network.connection import BufferBudget
 from millstream.broker.network.dispatch import Api, Dispatcher
 from millstream.broker.network.listener import Acceptor, Admission, ListenerContext
@@ -62,7 +62,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 logger = logging.getLogger("millstream.broker")
 
 METADATA_FOLDER = "millstream-metadata"
-BACKLOG = 1024  # connections that may wait to be accepted, where no setting says otherwise
+BACKLOG = 1024  # connections that may wait to be accepted, unless a setting says otherwise
 
 
 class CannotStart(Exception):
@@ -143,8 +143,8 @@ class Broker:
         await self.controller.listen(self._metadata_changed)
         await self._finalize_new_features()
         self.partitions.set_aside_strays()
-        self.cleaning = Cleaning(self)
-        self.cleaning.start()
+        self.log_cleaner = LogCleaner(self)
+        self.log_cleaner.start()
         self.housekeeping = Housekeeping(self)
         self.housekeeping.start()
         await self._start_http()
@@ -156,8 +156,8 @@ class Broker:
         number = self.settings.integer
         if self.settings.text("authorizer.class.name"):
             raise OSError(
-                "authorizer.class.name asks for ACLs, which this release does not have yet: everybody who can connect "
-                "may do everything. Take the setting out to start all the same"
+                "authorizer.class.name asks for ACLs, which this release does not have yet: "
+                "everybody who can connect may do everything. Take the setting out to start all the same"
             )
 
         def chosen(name: str, otherwise: int) -> int:
@@ -167,7 +167,8 @@ class Broker:
         for listener in self.listeners.bound:
             if listener.protocol != "PLAINTEXT":
                 raise OSError(
-                    f"listener {listener.name} wants {listener.protocol}, which this release does not serve yet; use PLAINTEXT"
+                    f"listener {listener.name} wants {listener.protocol}, "
+                    "which this release does not serve yet; use PLAINTEXT"
                 )
             context = ListenerContext(
                 listener.name,
@@ -184,7 +185,8 @@ class Broker:
                     context,
                     self.dispatcher,
                     loop,
-                    # The kernel sizes buffers better than a default: docs/decisions/2026-11-16-socket-buffers.md
+                    # The kernel sizes buffers better than a default:
+                    # docs/decisions/2026-11-16-socket-buffers.md
                     send_buffer=chosen("socket.send.buffer.bytes", -1),
                     receive_buffer=chosen("socket.receive.buffer.bytes", -1),
                     backlog=chosen("socket.listen.backlog.size", BACKLOG),
@@ -216,7 +218,7 @@ class Broker:
             self.dispatcher.serve(api)
 
     async def _finalize_new_features(self) -> None:
-        """A data folder from before this broker knew a feature: raise it to what a new folder begins with."""
+        """For a data folder from before this broker knew a feature: raise it to the level of a new folder."""
         missing = [
             FeatureUpdate(name, highest, UpgradeType.UPGRADE)
             for name, (_, highest) in SUPPORTED_FEATURES.items()
@@ -224,7 +226,9 @@ class Broker:
         ]
         if missing:
             await self.controller.submit(UpdateFeatures(missing))
-            logger.info("feature levels raised: %s", ", ".join(f"{f.name}={f.level}" for f in missing))
+            logger.info(
+                "feature levels raised: %s", ", ".join(f"{update.name}={update.level}" for update in missing)
+            )
 
     def _registration(self) -> Registration:
         """Where clients find us, with the ports that were really bound."""
@@ -285,7 +289,7 @@ class Broker:
             validate=self._validate,
             list_default=_list_default,
             supported_features=SUPPORTED_FEATURES,
-            first_features={name: high for name, (_, high) in SUPPORTED_FEATURES.items()},
+            first_features={name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
         )
 
     def _validate(self, scope: str, name: str, values: Mapping[str, str]) -> None:
@@ -299,7 +303,7 @@ class Broker:
                 self.static_settings.validate_dynamic(values, self.settings.this_broker)
             elif name == str(self.node_id):
                 self.static_settings.validate_dynamic(self.settings.cluster_default, values)
-            else:  # what else another broker's settings are, only that broker knows
+            else:  # only that broker knows its other settings
                 for setting, value in values.items():
                     validate_broker_config(setting, value, per_broker=True)
         except InvalidSetting as error:
@@ -314,7 +318,7 @@ class Broker:
         return self.settings.topic(image.topic_config(known.topic_id) if known else {})
 
     async def _metadata_changed(self, image: Image, delta: Delta) -> None:
-        """An entry of the metadata log was applied: follow it before anybody is told that it happened."""
+        """An entry of the metadata log was applied: follow it before the change is answered."""
         if delta.broker_configs(self.node_id):
             self._follow_settings(image)
         await self.partitions.apply(image, delta)
@@ -343,9 +347,9 @@ class Broker:
         name = "max.connections.per.ip.overrides"
         admission.overrides = host_limits(name, settings.string(name))
         names = {listener.name for listener in self.listeners.bound}
-        prefixed = {each: f"listener.name.{each.lower()}.max.connections" for each in names}
+        prefixed = {listener: f"listener.name.{listener.lower()}.max.connections" for listener in names}
         admission.per_listener = {
-            each: settings.integer(name) for each, name in prefixed.items() if settings.is_set(name)
+            listener: settings.integer(name) for listener, name in prefixed.items() if settings.is_set(name)
         }
 
     # ------------------------------------------------------------------ stop
@@ -357,7 +361,7 @@ class Broker:
         for acceptor in self.acceptors:
             acceptor.stop()
         await self.housekeeping.stop()
-        await self.cleaning.stop()
+        await self.log_cleaner.stop()
         self.groups.close()
         self.transactions.close()
         for connection in list(self.admission.open):

@@ -1,11 +1,12 @@
 """The fast paths of Produce and Fetch change nothing but speed: twins prove it.
 
-Two brokers in miniature (real dispatcher, handlers, partitions and logs; connections and clock of our own) get
-the same random requests, right and hostile, and the same events: another leader epoch, a smaller ISR, changed
-settings, open and aborted transactions, fsyncs, timers, cold files. One twin may take its fast paths, the other
-never does; in half of the examples its log has no fast append either. After every step both must agree in
-everything that anybody can see: responses, files, indexes, producers, counters, watermarks, and who waits for
-what. Two more tests change every single bit of a request that the fast path knows.
+Two brokers in miniature (real dispatcher, handlers, partitions and logs; connections and clock of our own)
+get the same random requests, right and hostile, and the same events: another leader epoch, a smaller ISR,
+changed settings, open and aborted transactions, fsyncs, timers, cold files. One twin may take its fast paths,
+the other never does; in half of the examples its log has no fast append either. After every step both must
+agree in everything that anybody can see: responses, files, indexes, producers, counters, watermarks, and who
+waits for what. Where chance would find a difference too seldom, the tests below it try everything: each event
+after a template is learned, each bit of a request that repeats one.
 """
 
 from __future__ import annotations
@@ -299,10 +300,10 @@ def bad_record_sets(draw: st.DrawFn) -> bytes | None:
 @st.composite
 def repeated(draw: st.DrawFn, make: Callable[[int], bytes]) -> list[bytes]:
     """Some requests of one template, one of which may be damaged."""
-    frames = [make(count) for count in range(draw(st.integers(1, 6)))]
+    frames = [make(count) for count in range(draw(st.integers(2, 5)))]
     at = draw(st.integers(0, len(frames) - 1))
     frame = frames[at]
-    damage = draw(st.sampled_from(["", "", "", "flip", "flip", "cut", "longer", "tag"]))
+    damage = draw(st.sampled_from([*[""] * 6, "flip", "flip", "cut", "longer", "tag"]))
     if damage == "flip":
         changed = bytearray(frame)
         # Headers and ends are more interesting than the filler of a batch.
@@ -432,10 +433,6 @@ def _has_field(version: int, name: str) -> bool:
     return version < 15 if name == "replica_id" else version >= first.get(name, 0)
 
 
-def _dispatch(connection: int, frames: list[bytes]) -> list[Step]:
-    return [partial(Twin.dispatch, number=connection, frame=frame) for frame in frames]
-
-
 # -------------------------------------------------------------------- events
 
 
@@ -485,6 +482,11 @@ def _resign(twin: Twin) -> None:
         partition.resign()
 
 
+def _resign_and_reconfigure(twin: Twin) -> None:
+    _resign(twin)
+    _configure()(twin)
+
+
 def _delete_records(twin: Twin) -> None:
     log = twin.partitions[0].log
     log.advance_start(min(log.start_offset + 1, log.high_watermark))
@@ -502,16 +504,7 @@ def _client_leaves(number: int) -> Step:
 
 def _park_fetch(twin: Twin) -> None:
     """A consumer that keeps up waits for the next record."""
-    partition = {
-        "partition": 0,
-        "fetch_offset": twin.partitions[0].log.end_offset,
-        "current_leader_epoch": -1,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 1000,
-    }
-    topics = [{"topic_id": TOPIC_ID, "partitions": [partition]}]
-    twin.dispatch(2, request("fetch", 16, 5, **CONSUMER, topics=topics)[4:])
+    twin.dispatch(2, fetch_frame(twin.partitions[0].log.end_offset))
 
 
 def _pass_time(milliseconds: int) -> Step:
@@ -539,12 +532,14 @@ CONSUMER: dict[str, Any] = {
     "rack_id": "",
 }
 
+SETTLE = None  # the step that lets fsyncs and reads of cold ranges end
 EVENTS: list[Step] = [
     _park_fetch,
     _park_fetch,
     _lead(EPOCH),
     _lead(EPOCH + 1),
     _resign,
+    _resign_and_reconfigure,
     _shrink_isr,
     _configure(),
     _configure(flush_messages=1),
@@ -567,24 +562,36 @@ EVENTS: list[Step] = [
     _cool(False),
 ]
 
+
+@st.composite
+def conversations(
+    draw: st.DrawFn, connections: list[int], frames: st.SearchStrategy[list[bytes]]
+) -> list[Step | None]:
+    """Requests of one template, and often an event that comes after the fast path has learned it."""
+    number = draw(st.sampled_from(connections))
+    steps: list[Step | None] = [partial(Twin.dispatch, number=number, frame=frame) for frame in draw(frames)]
+    if draw(st.booleans()):
+        steps.insert(draw(st.integers(1, len(steps))), draw(st.sampled_from([*EVENTS, SETTLE])))
+    return steps
+
+
 SCRIPT = st.lists(
     st.one_of(
-        st.builds(_dispatch, st.sampled_from([0, 0, 1]), produce_frames()),
-        st.builds(_dispatch, st.sampled_from([0, 0, 1]), produce_frames()),
-        st.builds(_dispatch, st.sampled_from([2, 2, 2, 1]), fetch_frames()),
-        st.builds(_dispatch, st.sampled_from([2, 2, 2, 1]), fetch_frames()),
-        st.sampled_from(EVENTS).map(lambda event: [event]),
-        st.sampled_from(EVENTS).map(lambda event: [event]),
-        st.just([None]),  # let fsyncs end
+        conversations([0, 0, 1], produce_frames()),
+        conversations([0, 0, 1], produce_frames()),
+        conversations([2, 2, 1], fetch_frames()),
+        conversations([2, 2, 1], fetch_frames()),
+        st.sampled_from([*EVENTS, SETTLE]).map(lambda event: [event]),
     ),
-    min_size=4,
-    max_size=14,
+    min_size=3,
+    max_size=12,
 )
 
 
 @contextmanager
 def twins(*, batches: int = 0, fast_append: bool = True) -> Iterator[tuple[Twin, Twin]]:
-    """Two of them in the same state, the fast one first; in the end what is left on their disks is the same."""
+    """Two of them in the same state, the fast one first; in the end what is left on their disks is the
+    same."""
     clock = Clock()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -612,6 +619,14 @@ def agree(fast: Twin, full: Twin, when: str) -> None:
         assert seen[what] == expected[what], f"{what} differ {when}"
 
 
+async def finish(*pair: Twin) -> None:
+    for twin in pair:
+        for connection in twin.connections:
+            if connection.pending is not None:
+                connection.pending.cancel()
+        await twin.settle()
+
+
 async def play(
     script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool
 ) -> None:
@@ -620,16 +635,12 @@ async def play(
             script = [[_transaction(9, 0, "")], *script]
         for number, step in enumerate(step for steps in script for step in steps):
             for twin in (fast, full):
-                if step is None:
+                if step is SETTLE:
                     await twin.settle()
                 else:
                     step(twin)
             agree(fast, full, f"after step {number}")
-        for twin in (fast, full):
-            for connection in twin.connections:
-                if connection.pending is not None:
-                    connection.pending.cancel()
-            await twin.settle()
+        await finish(fast, full)
 
 
 def _count_fast_paths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -658,6 +669,56 @@ def test_twins_with_and_without_fast_paths_agree(monkeypatch: pytest.MonkeyPatch
     for name in ("ProduceFastPath", "FetchFastPath"):
         for handled in (True, False):
             assert taken[name, handled], f"{name} was never tried: {taken}"
+
+
+def produce_frame(size: int, version: int = 13, acks: int = -1) -> bytes:
+    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"name": TOPIC}
+    records = bytes(batch(size=size))
+    data = [{**topic, "partition_data": [{"index": 0, "records": records}]}]
+    return request("produce", version, 7, transactional_id=None, acks=acks, timeout=1500, topic_data=data)[4:]
+
+
+def fetch_frame(offset: int, version: int = 16, partition_max: int = 200_000, **options: Any) -> bytes:
+    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": TOPIC}
+    partition = {
+        "partition": 0,
+        "fetch_offset": offset,
+        "current_leader_epoch": EPOCH,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": partition_max,
+    }
+    old = {"replica_id": -1} if version < 15 else {}
+    topics = [{**topic, "partitions": [partition]}]
+    return request("fetch", version, 7, topics=topics, **{**CONSUMER, **options, **old})[4:]
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("event", range(len(EVENTS)))
+async def test_an_event_between_two_requests_of_a_template(event: int, acks: int) -> None:
+    """Whatever a template has learned: what has changed since then counts."""
+    last = 7
+    talk: list[Step | None] = [
+        *[partial(Twin.dispatch, number=0, frame=produce_frame(size, acks=acks)) for size in (90, 20_000)],
+        *[
+            partial(Twin.dispatch, number=1, frame=fetch_frame(offset, isolation_level=1))
+            for offset in (0, last, 0, last)
+        ],
+        *[
+            partial(Twin.dispatch, number=2, frame=fetch_frame(offset, min_bytes=30_000, max_bytes=45_000))
+            for offset in (0, 2, last + 20)
+        ],
+    ]
+    steps = [*talk, EVENTS[event], *talk, SETTLE, *talk, lambda twin: twin.loop.fire(), *talk]
+    with twins(batches=last + 1) as (fast, full):
+        for number, step in enumerate(steps):
+            for twin in (fast, full):
+                if step is SETTLE:
+                    await twin.settle()
+                else:
+                    step(twin)
+            agree(fast, full, f"after step {number}")
+        await finish(fast, full)
 
 
 def _with_each_bit_changed(frame: bytes) -> Iterator[bytes]:
@@ -692,16 +753,7 @@ async def _compare_one_by_one(fast: Twin, full: Twin, good: bytes, frames: Itera
 @pytest.mark.parametrize("version", [9, 13])
 async def test_a_repeated_produce_request_with_any_bit_changed(version: int, reseal: bool) -> None:
     size = 68
-    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"name": TOPIC}
-    good = request(
-        "produce",
-        version,
-        7,
-        transactional_id=None,
-        acks=-1,
-        timeout=1500,
-        topic_data=[{**topic, "partition_data": [{"index": 0, "records": bytes(batch(size=size))}]}],
-    )[4:]
+    good = produce_frame(size, version)
     frames = _with_each_bit_changed(good)
     if reseal:
         start = len(good) - BEHIND_RECORDS - size
@@ -712,22 +764,6 @@ async def test_a_repeated_produce_request_with_any_bit_changed(version: int, res
 
 @pytest.mark.parametrize("version", [12, 16])
 async def test_a_repeated_fetch_with_any_bit_changed(version: int) -> None:
-    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": TOPIC}
-    partition = {
-        "partition": 0,
-        "fetch_offset": 1,
-        "current_leader_epoch": EPOCH,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 30_000,
-    }
-    good = request(
-        "fetch",
-        version,
-        7,
-        topics=[{**topic, "partitions": [partition]}],
-        **{**CONSUMER, "max_wait": 0, "max_bytes": 30_000, "isolation_level": 1},
-        **({"replica_id": -1} if version < 15 else {}),
-    )[4:]
+    good = fetch_frame(1, version, 30_000, max_wait=0, max_bytes=30_000, isolation_level=1)
     with twins(batches=5) as (fast, full):
         await _compare_one_by_one(fast, full, good, _with_each_bit_changed(good))

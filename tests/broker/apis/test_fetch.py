@@ -93,7 +93,8 @@ def test_a_restart_fences_the_old_leader_epoch(connect: Callable[[Broker], Wire]
 
 
 def test_a_reader_that_was_led_astray_is_told_where(connect: Callable[[Broker], Wire]) -> None:
-    """A reader says whose records it read last: of a leader that ended earlier, that nobody knows, or long gone."""
+    """A reader says whose records it read last: of a leader that ended earlier, that nobody knows, or long
+    gone."""
     with Broker() as broker:
         wire = connect(broker)
         topic = wire.create()

@@ -1,4 +1,5 @@
-"""Fetch's fast path: the same bytes as the full path gives, for requests that repeat the last one in every bit."""
+"""Fetch's fast path: the same bytes as the full path gives, for requests that repeat the last one in every
+bit."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def frame(version: int, offset: int, *, correlation: int = 7, **options: Any) ->
 
 
 class Client:
-    """A connection that fetches from one partition; keeps what it is sent, with the records read from the file."""
+    """A connection that fetches from one partition; keeps what it is sent, with the records read from the
+    file."""
 
     def __init__(self, folder: Path, version: int) -> None:
         self.log = PartitionLog.open(folder / "orders-0", LogConfig(segment_bytes=SIZE * 20))
@@ -92,7 +94,8 @@ class Client:
 
     def full_path(self, data: bytes) -> bytes:
         correlation = int.from_bytes(data[4:8], "big")
-        self.handler.handle(self, memoryview(data), CLIENT_ID_SIZE, self.version, correlation)  # type: ignore[arg-type]
+        frame = memoryview(data)
+        self.handler.handle(self, frame, CLIENT_ID_SIZE, self.version, correlation)  # type: ignore[arg-type]
         return self.answers.pop()
 
     def try_handle(self, data: bytes) -> bool:

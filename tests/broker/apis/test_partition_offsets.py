@@ -12,7 +12,8 @@ from ..conftest import Wire
 
 
 def listed(wire: Wire, *asked: tuple[str, int, int]) -> dict[tuple[str, int], tuple[int, int, int, int]]:
-    """What ListOffsets says about (topic, partition, timestamp): error, timestamp, offset, epoch; each answered once."""
+    """What ListOffsets says about (topic, partition, timestamp): error, timestamp, offset, epoch; each
+    answered once."""
     answer = wire.ask(
         "list_offsets",
         replica_id=-1,

@@ -1,4 +1,5 @@
-"""Produce's fast path: taken by requests that repeat an earlier one, by nothing that differs in a single bit."""
+"""Produce's fast path: taken by requests that repeat an earlier one, by nothing that differs in a single
+bit."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ def frame(text: bytes) -> bytes:
 
 
 class Echo:
-    """Answers each request with itself; one that begins with `wait` is answered later, one with `leave` hangs up."""
+    """Answers each request with itself; one that begins with `wait` is answered later, one with `leave` hangs
+    up."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, bytes]] = []
@@ -144,7 +145,7 @@ def test_nobody_waits_for_a_large_request(clients: Clients) -> None:
 
     def look(_connection: Connection, text: bytes) -> None:
         if text.startswith(b"large"):
-            sent_before.append(not clients.poller._leaving)
+            sent_before.append(not clients.poller._holding)
 
     clients.echo.on_request = look
     for number in range(5):

@@ -4,8 +4,8 @@
      2  flexible
      3  resources of type USER, for delegation tokens (KIP-373)
 
-Left out: an authorizer. Every client may do everything, and whoever asks for ACLs gets SECURITY_DISABLED, as from a Kafka
-broker without an authorizer; no rule is stored that nobody would check.
+Left out: an authorizer. Every client may do everything, and whoever asks for ACLs gets SECURITY_DISABLED, as
+from a Kafka broker without an authorizer; no rule is stored that nobody would check.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
      3  flexible; name and version of the client's software (KIP-511), feature levels (KIP-584)
      4  features whose lowest level is 0 (KAFKA-17011)
 
-A client whose version is not known gets a version 0 response with UNSUPPORTED_VERSION and the versions of ApiVersions
-itself, and can ask again (KIP-511). An API is listed only if it works.
+A client whose version is not known gets a version 0 response with UNSUPPORTED_VERSION and the versions of
+ApiVersions itself, and can ask again (KIP-511). An API is listed only if it works.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ UpdateFeatures 0-2 (KIP-584)
      1  upgrade type instead of a flag, validate only (KIP-778)
      2  one error for the whole request instead of one per feature (KIP-1022)
 
-The log behind `MetadataStore` goes by Kafka's name for it, `__cluster_metadata`, and its entries count as offsets. Every
-registered broker may lead it, so that all of them are its voters; there are no observers.
+The log behind `MetadataStore` goes by Kafka's name for it, `__cluster_metadata`, and its entries count as
+offsets. Every registered broker may lead it, so that all of them are its voters; there are no observers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Configs as clients see and change them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
+"""Configs as clients see and change them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs,
+ListConfigResources.
 
 DescribeConfigs 1-4
      1  where a value comes from, with its synonyms (KIP-226)
@@ -14,8 +15,9 @@ ListConfigResources 0-1
      0  client metrics only (KIP-714)
      1  any resource type (KIP-1142)
 
-Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848), and the loggers of a broker,
-whose levels change at once and are not kept (KIP-412). Left out: client metrics (KIP-714), of which there are none.
+Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848), and the
+loggers of a broker, whose levels change at once and are not kept (KIP-412). Left out: client metrics
+(KIP-714), of which there are none.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@
     17  directory id of a follower that fetches the metadata log (KIP-853)
     18  the follower's high watermark in tagged fields (KIP-1166)
 
-A fetch collects a `FileRange` of a segment per partition (no record is read) and answers when `min_bytes` are there,
-when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions, and an append wakes it.
-Records go from the file to the socket by sendfile; a range that is not in the page cache is first read by a helper
-thread, so that a consumer of old data does not stop the loop. A request that repeats an earlier one is served by
-`fetch_fast_path`.
+A fetch collects a `FileRange` of a segment per partition (no record is read) and answers when `min_bytes` are
+there, when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions, and an
+append wakes it. Records go from the file to the socket by sendfile; a range that is not in the page cache is
+first read by a helper thread, so that a consumer of old data does not stop the loop. A request that repeats
+an earlier one is served by `fetch_fast_path`.
 
 Left out: fetching by followers and from them (KIP-392), tiered storage, quotas.
 """
@@ -115,7 +115,8 @@ class FetchHandler:
                 connection.fast_path = FetchFastPath(self, fetch.request, frame, fetch.version, partition)
 
     def send(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
-        """Send a response with file ranges in it; the cold ones are brought into the page cache first, by a thread."""
+        """Send a response with file ranges in it, after a thread has read the cold ones into the page
+        cache."""
         if not cold:
             connection.send_parts(parts)
             return
@@ -170,7 +171,7 @@ class Fetch:
         self.session: Session | None = None
         self.full = True
         self.found = 0  # bytes of records
-        self.behind = False  # a partition gives an older segment, and there is more to read after it
+        self.behind = False  # a partition is read in an older segment, with more to read after it
 
     def wanted(self) -> Iterator[tuple[bytes, FetchPartition, Cached | None]]:
         """The partitions to read, in the order in which they may fill the answer."""
@@ -190,9 +191,9 @@ class Fetch:
                 yield partition
 
     def try_answer(self, patient: bool) -> bool:
-        """Answer if there is enough to say; a patient fetch waits for `min_bytes`, or for as much as it may get.
+        """Answer if there is enough; a patient fetch waits for `min_bytes`, or for as much as it may get.
 
-        What is read ends with its segment: a reader of older ones gets that much and no more, however long it waits.
+        A read ends with its segment: in an older one, waiting brings no more.
         """
         request, handler = self.request, self.handler
         left = min(request.max_bytes, handler.max_bytes)

@@ -1,12 +1,12 @@
 """Fetch requests that repeat the last one of their connection, served without decoding.
 
-A consumer of one partition that has records waiting sends the same request again and again, but for correlation id and
-offset, and gets the same response but for its numbers and records. Such a frame is taken apart by one unpack and answered
-by one pack. Anything else (a session, nothing new, a small response, an aborted transaction, any error) is left to
-`FetchHandler` before anything was changed.
+A consumer of one partition that has records waiting sends the same request again and again, but for
+correlation id and offset, and gets the same response but for its numbers and records. Such a frame is taken
+apart by one unpack and answered by one pack. Anything else (a session, nothing new, a small response, an
+aborted transaction, any error) is left to `FetchHandler` before anything was changed.
 
-Both paths read by `PartitionLog.read` and send by `FetchHandler.send`; tests/broker/apis/test_fast_path_equivalence.py
-holds them against each other.
+Both paths read by `PartitionLog.read` and send by `FetchHandler.send`;
+tests/broker/apis/test_fast_path_equivalence.py holds them against each other.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FetchFastPath:
         name = topic if version >= FIRST_WITH_TOPIC_ID else uvarint(len(topic) + 1) + topic
         # No tags, throttle time, error, session; one topic; one partition, which has no error.
         self._head = bytes(11) + b"\x02" + name + b"\x02" + struct.pack(">ih", want.partition, 0)
-        # Size, correlation id, head, high watermark, last stable offset, log start, aborted, preferred replica.
+        # Size, correlation id, head, high watermark, last stable and log start offset, aborted, replica.
         self._response = struct.Struct(f">ii{len(self._head)}sqqqBi")
 
     @staticmethod

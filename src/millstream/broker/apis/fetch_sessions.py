@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): a client states its partitions once, later only what changed.
 
-A session remembers, per partition, what the client wants and what it was last told; an incremental answer then holds
-only partitions with records, an error, or a changed watermark. Partitions that returned records go to the back of the
-order, so that a small `max_bytes` starves nobody.
+A session remembers, per partition, what the client wants and what the last response said. An incremental
+response has only partitions with records, an error, or a changed watermark. Partitions that returned records
+go to the back of the order, so that a small `max_bytes` starves none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.wire.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-MIN_IDLE_BEFORE_EVICTION = 120.0  # seconds; a younger session is not thrown out for a newer one
+MIN_IDLE_BEFORE_EVICTION = 120.0  # seconds; a session used more recently is not evicted for a new one
 
 Key = tuple[bytes, int]  # topic as the request names it, partition
 
@@ -71,9 +71,8 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._last_id = random.randrange(
-            1, 1 << 30
-        )  # a restarted broker should not meet ids of its former life
+        # Random, so that a restarted broker does not take an id of an earlier run for one of its own.
+        self._last_id = random.randrange(1, 1 << 30)
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -84,7 +83,7 @@ class FetchSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(self, request: FetchRequest, by_id: bool, now: float) -> tuple[Session | None, bool]:
-        """The session of this request, if it has one, and whether the answer must be complete."""
+        """The session of this request, if it has one, and whether the response must be complete."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 self._sessions.pop(request.session_id, None)
@@ -102,7 +101,7 @@ class FetchSessions:
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
         session.update(request)
-        if not session.partitions:  # it ends, and the answer says so
+        if not session.partitions:  # the session ends, and the response says so
             del self._sessions[session.id]
             return None, True
         session.next_epoch()

@@ -9,8 +9,8 @@ DescribeLogDirs 1-5 (KIP-113)
 AlterReplicaLogDirs 1-2 (KIP-113)
      2  flexible
 
-Left out: partitions do not move between the data folders of a broker. Asking for it gets UNSUPPORTED_VERSION, unless the
-partition is in that folder already.
+Left out: partitions do not move between the data folders of a broker. Asking for it gets UNSUPPORTED_VERSION,
+unless the partition is in that folder already.
 """
 
 from __future__ import annotations

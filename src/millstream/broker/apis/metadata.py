@@ -19,8 +19,8 @@ DescribeCluster 0-2 (KIP-700)
      1  endpoints of brokers or of controllers (KIP-919)
      2  fenced brokers (KIP-1073)
 
-A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client allow it, and
-is in the same response. Left out: ACLs (every operation is authorized), fenced brokers.
+A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client
+allow it, and is in the same response. Left out: ACLs (every operation is authorized), fenced brokers.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class MetadataApi:
         )
 
     def _packed(self, topic: Topic, version: int) -> bytes:
-        """A topic as it stands in a response, packed once for as long as its partitions and the brokers stay the same."""
+        """A topic as it stands in a response, packed once until its partitions or the brokers change."""
         image = self.broker.image
         # The image replaces this list when a partition in it changes.
         partitions = image.partitions[topic.topic_id]
@@ -226,7 +226,7 @@ class MetadataApi:
     # ------------------------------------------------------------------ DescribeTopicPartitions
 
     def describe_topic_partitions(self, call: Call) -> Any:
-        """Pages through topics in name order: at most `response_partition_limit` partitions, then a cursor."""
+        """Topics in name order: at most `response_partition_limit` partitions, then a cursor."""
         request, image = call.request, self.broker.image
         limit = max(
             1,

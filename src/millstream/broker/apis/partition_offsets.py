@@ -131,7 +131,8 @@ class PartitionOffsetsApi:
     # ------------------------------------------------------------------ DeleteRecords
 
     async def delete_records(self, call: Call) -> Any:
-        """Answers when the new log starts are on disk. Of a partition that is named twice, the last offset counts."""
+        """Answers when the new log starts are on disk. If a partition is named twice, the last offset
+        counts."""
         wanted: dict[str, dict[int, int]] = {}
         for topic in call.request.topics:
             wanted.setdefault(topic.name, {}).update(

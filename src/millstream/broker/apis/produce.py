@@ -12,11 +12,12 @@
     12  writing adds the partition to the transaction: AddPartitionsToTxn is not needed (KIP-890)
     13  topic ids instead of names (KIP-516)
 
-A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand. It waits
-only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages` until the fsync is
-done. acks=0 has no response; the connection is closed if such a write fails, as nothing else would tell the client.
-A request with a transactional id first asks `TransactionalWrites` in which partitions it may begin a transaction.
-A request that repeats an earlier one does not come here at all: see `produce_fast_path`.
+A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand.
+It waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
+until the fsync is done. acks=0 has no response; the connection is closed if such a write fails, as nothing
+else would tell the client. A request with a transactional id first asks `TransactionalWrites` in which
+partitions it may begin a transaction. A request that repeats an earlier one does not come here at all: see
+`produce_fast_path`.
 
 Left out: message formats before v2, which Kafka 4 refuses too, and quotas (the throttle time is always 0).
 """
@@ -157,7 +158,7 @@ class ProduceHandler:
         version: int,
         correlation_id: int,
     ) -> None:
-        """The transaction's log has not committed yet what this request needs: start over when it has, or cannot."""
+        """The transaction log has not committed yet what this request needs: start over when it has."""
         # The buffer that the frame arrived in is used for other requests meanwhile.
         kept = memoryview(bytearray(frame))
         connection.park(None)
@@ -278,7 +279,8 @@ class ProduceHandler:
 
 
 def _not_one_batch(records: memoryview | None) -> KafkaError:
-    """What Kafka says: a length that cannot be one is corruption, anything else (old formats too) is not one batch."""
+    """As Kafka has it: an impossible length is corruption, anything else (old formats too) is not one
+    batch."""
     if records is not None and len(records) >= MAGIC_AT:
         length = _LENGTH.unpack_from(records, 8)[0]
         is_old = len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC

@@ -1,12 +1,13 @@
 """Produce requests that repeat an earlier one of their connection, served without decoding.
 
-A producer's requests differ in correlation id and records only. Each connection keeps templates of the requests it has
-sent lately. A frame that begins like one of them is taken apart by one unpack, which includes the header of its batch,
-appended by `append_plain`, and answered by one pack. A frame that differs in anything else, and a batch that needs more
-than its header checked, is left to `ProduceHandler` before anything was changed.
+A producer's requests differ in correlation id and records only. Each connection keeps templates of the
+requests it has sent lately. A frame that begins like one of them is taken apart by one unpack, which includes
+the header of its batch, appended by `append_plain`, and answered by one pack. A frame that differs in
+anything else, and a batch that needs more than its header checked, is left to `ProduceHandler` before
+anything was changed.
 
-What follows the append (`Partition.appended`, `PendingProduce`, `ProduceHandler.refused`) is the full path's own code;
-tests/broker/apis/test_fast_path_equivalence.py holds both against each other.
+What follows the append (`Partition.appended`, `PendingProduce`, `ProduceHandler.refused`) is the full path's
+own code; tests/broker/apis/test_fast_path_equivalence.py holds both against each other.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _cached_uvarint = lru_cache(1024)(uvarint)
 class ProduceFastPath:
     """The templates of one connection, by their prefix.
 
-    Requests for the partitions of one topic have prefixes of the same length, so that one lookup finds the template.
+    Requests for the partitions of one topic have prefixes of the same length, so that one lookup finds the
+    template.
     """
 
     __slots__ = ("_handler", "_layouts", "_prefix_end", "_templates", "api")
@@ -52,7 +54,7 @@ class ProduceFastPath:
         self._templates[template.prefix] = template, partition
         if template.prefix_end != self._prefix_end:
             self._prefix_end = template.prefix_end
-            # API key and version, correlation id, prefix, length of the records (a varint of 1 to 3 bytes), batch header
+            # API key and version, correlation id, prefix, length of the records (varint), batch header.
             self._layouts = [
                 struct.Struct(f">ii{len(template.prefix)}s{size}s{HEADER.format[1:]}") for size in range(4)
             ]

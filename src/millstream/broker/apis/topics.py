@@ -23,8 +23,8 @@ AlterPartitionReassignments 0-1 (KIP-455)
      1  may the replication factor change? (KIP-860)
 ListPartitionReassignments 0 (KIP-455)
 
-Every change is a command to the controller, which answers topic by topic; here it is only translated. Left out: quotas of
-these requests (KIP-599).
+Every change is a command to the controller, which answers topic by topic; here it is only translated. Left
+out: quotas of these requests (KIP-599).
 """
 
 from __future__ import annotations

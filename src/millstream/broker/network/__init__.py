@@ -1,1 +1,2 @@
-"""Sockets to requests and back: listeners, the poller, connections, and the dispatch of each request to its API."""
+"""Sockets to requests and back: listeners, the poller, connections, and the dispatch of requests to their
+APIs."""

@@ -1,19 +1,19 @@
-"""One client's connection: bytes in, frames to the dispatcher, answers out in order.
+"""One client's connection: bytes in, frames to the dispatcher, responses out in order.
 
-Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so an idle
-connection owns no memory. Only an unfinished frame gets a buffer of its own, which grows with the bytes that have really
-arrived, never with the length that was claimed, under one budget for the whole broker. A connection that has grown a
-buffer larger than the scratch receives its next frames there, which saves copying their beginnings; where several do, a
-thread helps (`receiver.py`).
+Reading. All connections share one scratch buffer: a frame that arrives whole is handled where it landed, so
+that an idle connection owns no memory. Only an unfinished frame gets a buffer of its own. It grows with the
+bytes that have really arrived, never with the length that was claimed, under one budget for the whole broker.
+A connection whose buffer has outgrown the scratch receives its next frames there, which saves copying their
+beginnings; where several do, a thread helps (`receiver`).
 
-One request at a time. Until the answer to a request has been handed to the kernel, the next frame is not looked at; a
-client that does not read its answers therefore stops itself. A handler that cannot answer at once (long poll, waiting
-for a write to be durable) parks the connection and resumes it later.
+One request at a time. Until the response to a request has been handed to the kernel, the next frame is not
+looked at, so that a client that does not read its responses stops itself. A handler that cannot answer at
+once (long poll, waiting for a write to be durable) parks the connection and resumes it later.
 
-Writing. An answer is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache to the
-socket by sendfile. `MSG_MORE` keeps header and records in one segment on the network.
+Writing. A response is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache
+to the socket by sendfile. `MSG_MORE` keeps header and records in one TCP segment.
 
-The three methods that touch the socket (`receive`, `_send`, `_send_file`) are all that TLS has to replace.
+Three methods touch the socket (`receive`, `_send`, `_send_file`); they are all that TLS has to replace.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.network")
 
 SCRATCH_SIZE = 256 * 1024
-HOLD_BELOW = 4096  # larger answers leave at once
-LARGE_REQUEST = 8 * 1024  # whose answers leave at once
-FRAMES_PER_TURN = 64  # then the other connections have their turn
+HOLD_BELOW = 4096  # larger responses are sent at once
+LARGE_REQUEST = 8 * 1024  # whose responses are sent at once
+FRAMES_PER_TURN = 64  # before the other connections have their turn
 BYTES_PER_TURN = 4 * 1024 * 1024
 FIRST_BUFFER = 8 * 1024  # for an unfinished frame; doubled as its bytes arrive
 KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next large frame
@@ -60,10 +60,12 @@ class BufferBudget:
         self.holders: set[Connection] = set()
 
     def take(self, size: int, wanting: Connection) -> bool:
-        """Account for `size` more bytes; takes from the longest-stalled holders to make room if it must."""
+        """Account for `size` more bytes; closes the holders that have stalled longest if it must."""
         while self.used + size > self.limit:
             stalled = min(
-                (c for c in self.holders if c is not wanting), key=lambda c: c.last_active, default=None
+                (holder for holder in self.holders if holder is not wanting),
+                key=lambda holder: holder.last_active,
+                default=None,
             )
             if stalled is None:
                 return False
@@ -124,8 +126,8 @@ class Connection:
         self.dispatcher = dispatcher
         self.loop = loop
         self.closed = False
-        self.parked = False  # a request is being worked on; its answer is still to come
-        self.pending: object = None  # what it waits for, so that closing can cancel it
+        self.parked = False  # a request is being worked on; its response is still to come
+        self.pending: object = None  # what that request waits for, so that closing can cancel it
         self.last_active = loop.time()
         self.bytes_in = self.bytes_out = self.requests = 0
         self.client_id = ""
@@ -135,8 +137,8 @@ class Connection:
         self._filled = 0
         self._muted = False
         self._receiving = False  # the receiving thread has the socket and the buffer
-        self._hold = False  # another whole request is waiting right behind the one in work
-        self._held: list[bytes] = []  # answers that leave with the next one
+        self._hold = False  # another whole request is waiting right behind the current one
+        self._held: list[bytes] = []  # responses that are sent with the next one
         self._out: deque[Part] = deque()
         self._writing = False
         self._poller = context.poller
@@ -145,7 +147,10 @@ class Connection:
     # ------------------------------------------------------------------ reading
 
     def receive(self, into: memoryview) -> int:
-        """Bytes received; 0 when the peer has closed, -1 when there is nothing now. Also called by the receiving thread."""
+        """Bytes received; 0 when the peer has closed, -1 when there is nothing now.
+
+        Also called by the receiving thread.
+        """
         try:
             return self.sock.recv_into(into)
         except (BlockingIOError, InterruptedError):
@@ -154,22 +159,23 @@ class Connection:
             return 0
 
     def readable(self) -> None:
-        """There is something to read, or the peer has gone."""
+        """There is something to read, or the peer has closed."""
         if self.parked or self._out:
             self._notice_hangup()
             return
         filled = self._filled
-        room = _scratch_view
+        target = _scratch_view
         if filled:
             free = self._room_for_more()
             if free is None:
                 return
-            room = free
+            target = free
         elif self._buffer is not None and len(self._buffer) > SCRATCH_SIZE:
-            room = memoryview(self._buffer)  # frames are large here: they are received where they can stay
+            # Frames are large on this connection: they are received where they can stay.
+            target = memoryview(self._buffer)
         self.last_active = self._poller.now
-        if room is _scratch_view:
-            count = self.receive(room)
+        if target is _scratch_view:
+            count = self.receive(target)
             if count > 0:
                 self.bytes_in += count
                 done = self._frames(_scratch_view, count)
@@ -177,11 +183,11 @@ class Connection:
                     self._keep(_scratch_view[done:count])
             elif count == 0:
                 self.close()
-        elif len(self.context.budget.holders) > 1 and self._poller.receiver.take(self, room):
+        elif len(self.context.budget.holders) > 1 and self._poller.receiver.take(self, target):
             self._receiving = True
             self._poller.forget(self)
         else:
-            self._arrived(self.receive(room))
+            self._arrived(self.receive(target))
 
     def received(self, count: int) -> None:
         """The receiving thread is done."""
@@ -193,7 +199,7 @@ class Connection:
         self._arrived(count)
 
     def _arrived(self, count: int) -> None:
-        """So many bytes have come into our own buffer."""
+        """`count` bytes have come into our own buffer; as `receive` counts them."""
         if count > 0:
             self.bytes_in += count
             self._filled += count
@@ -202,7 +208,7 @@ class Connection:
             self.close()
 
     def _notice_hangup(self) -> None:
-        """Something happened on a connection whose request is still being answered: gone, or sending ahead?"""
+        """A parked connection became readable: has the peer closed, or is it sending ahead?"""
         try:
             ahead = self.sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -220,7 +226,7 @@ class Connection:
         buffer, filled = self._buffer, self._filled
         assert buffer is not None
         need = INT32.unpack_from(buffer)[0] + 4 if filled >= 4 else 4
-        if need <= filled:  # whole frames wait here for their turn; reading ahead of them helps nobody
+        if need <= filled:  # whole frames are waiting; reading ahead of them helps nobody
             return None
         if filled >= len(buffer):
             bigger = min(need, 2 * len(buffer))
@@ -239,15 +245,15 @@ class Connection:
         buffer = self._buffer
         if buffer is None or len(buffer) < size:
             claimed = INT32.unpack_from(rest)[0] + 4 if size >= 4 else FIRST_BUFFER
-            room = max(size, min(claimed, FIRST_BUFFER))
+            capacity = max(size, min(claimed, FIRST_BUFFER))
             budget = self.context.budget
             if buffer is not None:
                 budget.give_back(len(buffer), self)
                 self._buffer = None
-            if not budget.take(room, self):
+            if not budget.take(capacity, self):
                 self.close("the broker's budget for unfinished requests is used up")
                 return
-            self._buffer = buffer = bytearray(room)
+            self._buffer = buffer = bytearray(capacity)
         buffer[:size] = rest
         self._filled = size
 
@@ -282,9 +288,8 @@ class Connection:
         while end - at >= 4:
             size = INT32.unpack_from(view, at)[0]
             if size < 0 or size > self.context.max_frame:
-                self.close(
-                    f"frame of {size} bytes is outside 0 to {self.context.max_frame} (socket.request.max.bytes)"
-                )
+                limit = self.context.max_frame
+                self.close(f"frame of {size} bytes is outside 0 to {limit} (socket.request.max.bytes)")
                 return end
             start = at + 4
             stop = start + size
@@ -298,8 +303,10 @@ class Connection:
             self.requests += 1
             self._hold = True
             if size > LARGE_REQUEST:
-                self._poller.send_all()  # nobody's answer waits for what this one takes
-                left = end - at  # its own waits only where another whole request was sent with it
+                # Nobody's response waits for what this request takes. Its own waits only where another whole
+                # request was sent with it.
+                self._poller.send_all()
+                left = end - at
                 self._hold = turns > 0 and left >= 4 and 0 <= INT32.unpack_from(view, at)[0] <= left - 4
             dispatch(self, view, start, stop)
             if self.closed:
@@ -308,7 +315,7 @@ class Connection:
                 self.send_held()
         self._hold = False
         if self._held:
-            self._poller.leave(self)
+            self._poller.send_later(self)
         return at
 
     def _continue(self) -> None:
@@ -324,7 +331,7 @@ class Connection:
     # ------------------------------------------------------------------ requests that wait
 
     def park(self, pending: object) -> None:
-        """The current request is answered later: nothing else of this connection is looked at until `resume`."""
+        """The current request is answered later: the next frame is not looked at until `resume`."""
         self.parked = True
         self.pending = pending
 
@@ -350,7 +357,7 @@ class Connection:
             return 0
 
     def send(self, data: bytes) -> None:
-        """Send an answer that is one piece: the usual case."""
+        """Send a response that is one piece, as most are."""
         if self._out:
             self._out.append(data)
         elif self._hold and not self.parked and len(data) <= HOLD_BELOW:
@@ -362,7 +369,7 @@ class Connection:
             self._send_now(data)
 
     def send_held(self) -> None:
-        """Send the answers that were kept for the end of the turn."""
+        """Send the responses that were kept for the end of the turn."""
         self._hold = False
         held = self._held
         if held and not self.closed:
@@ -381,7 +388,7 @@ class Connection:
             self._wait_writable()
 
     def send_parts(self, parts: Sequence[Part]) -> None:
-        """Send an answer with file ranges in it, which are released when they are sent."""
+        """Send a response with file ranges in it, which are released when they are sent."""
         if self._held:
             self._out.extend(self._held)
             self._held = []
@@ -402,7 +409,7 @@ class Connection:
                     sent_now += sent
                     if sent < part.size:
                         if sent == 0 and os.fstat(part.segment.fd).st_size < part.position + part.size:
-                            self.close("the segment became shorter than the answer that was being sent")
+                            self.close("the segment became shorter than the response that was being sent")
                             return
                         part.position += sent
                         part.size -= sent
@@ -437,17 +444,18 @@ class Connection:
     # ------------------------------------------------------------------ the end
 
     def shed(self) -> bool:
-        """Give back a buffer that is only kept for later frames; false if there is an unfinished one in it."""
+        """Give back a buffer that is only kept for later frames; false if it holds an unfinished one."""
         if self._filled or self._receiving:
             return False
         self._drop_buffer()
         return True
 
     def close(self, reason: str = "") -> None:
-        """Close at once; `reason` is logged when the broker is the one who ends it."""
+        """Close at once. The broker gives a `reason` where it is the one that ends the connection; it is
+        logged."""
         if self.closed:
             return
-        if self._held:  # what was asked before the end is still answered
+        if self._held:  # earlier requests are still answered
             self.send_held()
             if self.closed:
                 return
@@ -466,8 +474,7 @@ class Connection:
         cancel = getattr(pending, "cancel", None)
         if cancel is not None:
             cancel()
-        if (
-            not self._receiving
-        ):  # else the number of the socket must not be given to another before the thread is done
+        # While the receiving thread is at work, the socket's number must not be given to another.
+        if not self._receiving:
             self.sock.close()
         self.context.closed(self)

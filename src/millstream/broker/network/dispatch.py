@@ -1,9 +1,10 @@
-"""From a frame to the handler of its API, and from what the handler returns to the answer.
+"""From a frame to the handler of its API, and from what the handler returns to the response.
 
-An `Api` names the versions served and the function that serves them. Handlers of the control plane get a `Call` with the
-decoded request and return the response, as an object or packed (or a coroutine that will); Produce and Fetch get the raw
-frame. What a client may not do ends here: an unknown API, an unsupported version or a body that cannot be read closes the connection
-with one log line, as Kafka does; only ApiVersions is answered whatever its version, so that any client can find out.
+An `Api` names the versions served and the function that serves them. Handlers of the control plane get a
+`Call` with the decoded request and return the response, as an object or packed, or a coroutine that will;
+Produce and Fetch get the raw frame. An unknown API, an unsupported version and a body that cannot be read
+close the connection with one log line, as in Kafka; only ApiVersions is answered whatever its version, so
+that any client can find out what is served.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.requests")
 
-_HEADER = struct.Struct(">hhih")  # api, version, correlation id, size of the client id
+_HEADER = struct.Struct(">hhih")  # API key, version, correlation id, size of the client id
 ANONYMOUS = "User:ANONYMOUS"
 
 _clock = time.perf_counter
@@ -85,7 +86,7 @@ class FastPath(Protocol):
     def api(self) -> Api: ...
 
     def try_handle(self, connection: Connection, view: memoryview, start: int, end: int) -> bool:
-        """Handle the frame `view[start:end]`, or return False without a trace: the full path serves it then."""
+        """Handle the frame `view[start:end]`, or change nothing and return False: the full path serves it."""
 
 
 class Dispatcher:
@@ -98,7 +99,7 @@ class Dispatcher:
         self.apis[api.key] = api
 
     def dispatch(self, connection: Connection, view: memoryview, start: int, end: int) -> None:
-        """Handle the frame that lies there. Nothing that a client sends makes this raise."""
+        """Handle the frame `view[start:end]`. Nothing that a client sends makes this raise."""
         began = _clock()
         try:
             fast_path = connection.fast_path
@@ -123,11 +124,12 @@ class Dispatcher:
             elif api.raw is not None:
                 api.raw(connection, frame, size, version, correlation_id)
             else:
-                form = codec(key, version)
-                at = body_start(frame, size, form.flexible)
+                message_codec = codec(key, version)
+                start = body_start(frame, size, message_codec.flexible)
                 if size > 0:
                     connection.client_id = str(frame[10 : 10 + size], "utf-8", "replace")
-                self._run(api, connection, Call(connection, form, correlation_id, form.read(frame, at)))
+                request = message_codec.read(frame, start)
+                self._run(api, connection, Call(connection, message_codec, correlation_id, request))
             api.seconds += _clock() - began
         except BAD_FRAME as error:
             self.malformed += 1
@@ -150,7 +152,7 @@ class Dispatcher:
     async def _finish(
         self, api: Api, connection: Connection, call: Call, work: Coroutine[Any, Any, Any]
     ) -> None:
-        """Await the handler and answer. It runs to its end even if the client has left: its effects are real."""
+        """Await the handler and send its response. It runs to its end even if the client has left."""
         try:
             frame = _frame(call, await work)
         except asyncio.CancelledError:
@@ -165,5 +167,5 @@ class Dispatcher:
 
 
 def _frame(call: Call, result: Any) -> bytes:
-    """What a handler returned, as a frame; answers that are sent very often come packed already."""
+    """What a handler returned, as a frame; handlers that are called very often have packed it already."""
     return result if type(result) is bytes else call.codec.pack(call.correlation_id, result)

@@ -1,7 +1,7 @@
-"""Bytes of a segment file on their way to a socket, which go there from the page cache by sendfile.
+"""Bytes of a segment file on their way to a socket, where sendfile takes them from the page cache.
 
-What is not in the page cache would stop the loop while the disk is read: `not_in_memory` asks, and `read_through` brings
-it there, in a thread.
+Bytes that are not in the page cache would stop the loop while the disk is read: `not_in_memory` asks the
+kernel, and `read_through` brings them there, in a thread.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Iterable
 
 from millstream.storage.segment import Segment
 
-COPY_BELOW = 16 * 1024  # reading a small slice is cheaper than a sendfile call of its own
-COLD_STEP = 512 * 1024  # how far apart a slice is probed for pages that are not in memory
+# Reading a small range is cheaper than a sendfile call of its own.
+COPY_BELOW = 16 * 1024
+# How far apart a range is probed for pages that are not in memory.
+COLD_STEP = 512 * 1024
 
 
 class FileRange:
-    """A slice of a segment. Holds the file open until `release`."""
+    """A range of a segment. Holds the file open until `release`."""
 
     __slots__ = ("newest", "position", "segment", "size")
 
@@ -25,21 +27,22 @@ class FileRange:
         self.segment = segment
         self.position = position
         self.size = size
-        self.newest = newest  # in the segment that is being written, so in memory for certain
+        self.newest = newest  # in the active segment, which is in memory
 
     def release(self) -> None:
         self.segment.release()
 
 
-def not_in_memory(part: FileRange) -> bool:
-    """Whether a page of this slice would have to be read from the disk. Asks the kernel, at a few places."""
-    if part.newest:
+def not_in_memory(file_range: FileRange) -> bool:
+    """Whether a page of this range would have to be read from the disk. Asks the kernel about a few of
+    them."""
+    if file_range.newest:
         return False
-    fd = part.segment.fd
-    last = part.position + part.size - 1
+    fd = file_range.segment.fd
+    last = file_range.position + file_range.size - 1
     probe = [bytearray(1)]
     try:
-        for position in (*range(part.position, last, COLD_STEP), last):
+        for position in (*range(file_range.position, last, COLD_STEP), last):
             os.preadv(fd, probe, position, os.RWF_NOWAIT)
     except BlockingIOError:
         return True
@@ -48,16 +51,15 @@ def not_in_memory(part: FileRange) -> bool:
     return False
 
 
-def read_through(slices: Iterable[FileRange]) -> None:
-    """Read every page of the slices once (releases the interpreter lock while it waits for the disk)."""
-    buffer = bytearray(1024 * 1024)
-    for part in slices:
-        position, end = part.position, part.position + part.size
-        os.posix_fadvise(part.segment.fd, position, part.size, os.POSIX_FADV_WILLNEED)
+def read_through(file_ranges: Iterable[FileRange]) -> None:
+    """Read every page of the ranges once. Releases the interpreter lock while it waits for the disk."""
+    buffer = memoryview(bytearray(1024 * 1024))
+    for file_range in file_ranges:
+        fd, position, size = file_range.segment.fd, file_range.position, file_range.size
+        end = position + size
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
         while position < end:
-            got = os.preadv(
-                part.segment.fd, [memoryview(buffer)[: min(len(buffer), end - position)]], position
-            )
-            if not got:
+            count = os.preadv(fd, [buffer[: end - position]], position)
+            if not count:
                 break
-            position += got
+            position += count

@@ -1,4 +1,4 @@
-"""Accepting connections: limits per broker and per address, and what the connections of one listener share."""
+"""Accepting connections: the limits, and what the connections of one listener share."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ ACCEPTS_PER_TURN = 64
 
 
 class Admission:
-    """Who may still connect: counts for the whole broker, for a listener, and for an address whatever the listener."""
+    """Who may still connect: counts for the broker, for each listener, and for each address over all
+    listeners."""
 
     def __init__(self) -> None:
         self.limit = 0
-        self.per_listener: dict[str, int] = {}  # those that have a limit of their own
+        self.per_listener: dict[str, int] = {}  # only listeners with a limit of their own
         self.per_address = 0
         self.overrides: dict[str, int] = {}
         self.open: set[Connection] = set()
@@ -39,12 +40,12 @@ class Admission:
         """Why a connection from this address may not come in; empty when it may."""
         if len(self.open) >= self.limit:
             return f"max.connections={self.limit} reached"
-        most = self.per_listener.get(listener, self.limit)
-        if self.by_listener[listener] >= most:
-            return f"listener.name.{listener.lower()}.max.connections={most} reached"
-        most = self.overrides.get(address, self.per_address)
-        if self.by_address[address] >= most:
-            return f"max.connections.per.ip={most} reached"
+        limit = self.per_listener.get(listener, self.limit)
+        if self.by_listener[listener] >= limit:
+            return f"listener.name.{listener.lower()}.max.connections={limit} reached"
+        limit = self.overrides.get(address, self.per_address)
+        if self.by_address[address] >= limit:
+            return f"max.connections.per.ip={limit} reached"
         return ""
 
 
@@ -133,7 +134,8 @@ class Acceptor:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     logger.error(
-                        "cannot accept connections on %s for a second: %s; raise the limit of open files (ulimit -n)",
+                        "cannot accept connections on %s for a second: %s; "
+                        "raise the limit of open files (ulimit -n)",
                         self.context.name,
                         error.strerror,
                     )
@@ -163,7 +165,7 @@ class Acceptor:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer)
             if self.receive_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
-        except OSError:  # it has gone already
+        except OSError:  # the client has left already
             sock.close()
             return
         admission.accepted += 1

@@ -1,9 +1,9 @@
-"""Which connections have something to read: all of them on one epoll, looked at in turns.
+"""Which connections are readable: all of them on one epoll, served in turns.
 
-The loop knows this epoll as one more readable thing. In a turn every connection that is readable is read and its requests
-are handled; small answers are kept until all have been looked at, and then leave one after the other. A client that
-sleeps until its answer comes is woken by the first, which is half of what an answer costs; those that follow at once
-find it awake. And what every readable connection costs is paid in one place, without the loop's own handling of each.
+The loop knows this epoll as one more readable descriptor. In a turn every readable connection is read and its
+requests are handled; small responses are kept until all have been served, and are then sent one after the
+other. A client that sleeps until its response comes is woken by the first, which is half of what a response
+costs; those that follow at once find it awake. It also saves the loop's own work per connection.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from millstream.broker.network.receiver import Receiver
 if TYPE_CHECKING:
     from millstream.broker.network.connection import Connection
 
-CONNECTIONS_PER_TURN = 64  # the first answer of a turn waits for the handling of the others
+CONNECTIONS_PER_TURN = 64  # the first response of a turn waits for the others to be handled
 
 
 class Poller:
-    __slots__ = ("_connections", "_epoll", "_leaving", "_loop", "_turning", "now", "receiver")
+    __slots__ = ("_connections", "_epoll", "_holding", "_loop", "_turning", "now", "receiver")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._epoll = select.epoll()
         self._connections: dict[int, Connection] = {}
-        self._leaving: list[Connection] = []  # those with answers that leave at the end of the turn
+        self._holding: list[Connection] = []  # with responses that are sent at the end of the turn
         self._turning = False
         self.now = loop.time()  # when the turn began
         self.receiver = Receiver(loop)
@@ -38,7 +38,7 @@ class Poller:
         self._connections[connection.fd] = connection
 
     def forget(self, connection: Connection) -> None:
-        """No longer look at a connection; harmless if that is so already."""
+        """Stop watching a connection; harmless if it is not watched."""
         if self._connections.pop(connection.fd, None) is not None:
             self._epoll.unregister(connection.fd)
 
@@ -49,25 +49,25 @@ class Poller:
         try:
             for fd, _ in self._epoll.poll(0, CONNECTIONS_PER_TURN):
                 connection = connections.get(fd)
-                if connection is not None:  # else another one's request has ended it
+                if connection is not None:  # None if handling another's request has closed it
                     connection.readable()
-                    if receiver.done:  # in the meantime: it was before those that follow
+                    if receiver.done:  # before the connections that follow
                         receiver.deliver()
         finally:
             self._turning = False
-            if self._leaving:
+            if self._holding:
                 self.send_all()
 
-    def leave(self, connection: Connection) -> None:
-        """Send what the connection holds: at the end of the turn, or now if it was not read in one."""
+    def send_later(self, connection: Connection) -> None:
+        """Send what the connection holds at the end of the turn, or now if there is none."""
         if self._turning:
-            self._leaving.append(connection)
+            self._holding.append(connection)
         else:
             connection.send_held()
 
     def send_all(self) -> None:
-        leaving, self._leaving = self._leaving, []
-        for connection in leaving:
+        holding, self._holding = self._holding, []
+        for connection in holding:
             connection.send_held()
 
     def close(self) -> None:
