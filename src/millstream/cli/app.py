@@ -127,9 +127,9 @@ def _described(name: str, arguments: list[str]) -> str:
 
 def _run(name: str, arguments: list[str]) -> int:
     module: Any = importlib.import_module(f"millstream.cli.{COMMANDS[name].module}")
-    beside = getattr(module, "BESIDE", {}).get(arguments[0]) if arguments else None
-    if beside is not None:
-        module = importlib.import_module(f"millstream.cli.{beside}")
+    separate = getattr(module, "SEPARATE_COMMANDS", {}).get(arguments[0]) if arguments else None
+    if separate is not None:
+        module = importlib.import_module(f"millstream.cli.{separate}")
     refuse_removed_options(arguments, getattr(module, "REMOVED", {}))
     if "--version" in arguments and hasattr(module, "SUBCOMMANDS") and name in KAFKA_COMMANDS:
         from millstream.cli.shared_options import show_version
