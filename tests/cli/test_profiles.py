@@ -12,7 +12,7 @@ from millstream.cli import profile_store
 from millstream.cli.command_table import COMMANDS
 from millstream.cli.completion import SCRIPTS
 from millstream.cli.doctor import examine
-from millstream.up.instances import Home
+from millstream.up.data_folders import DataFolder
 
 from .conftest import Run
 
@@ -188,7 +188,7 @@ def test_doctor(run: Run, tmp_path, monkeypatch) -> None:
     assert all(one["cure"] for one in found.values() if one["state"] != "ok")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     (tmp_path / "file").write_text("")
-    sick = {one.what: one for one in examine(Home(tmp_path / "file" / "data"), 65_535)}
+    sick = {one.what: one for one in examine(DataFolder(tmp_path / "file" / "data"), 65_535)}
     assert sick["Java"].state == "warning"
     assert "JAVA_HOME" in sick["Java"].found
     assert sick["Data folder"].state == "problem"

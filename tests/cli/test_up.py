@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millstream.up.instances import Home, NotRunning, find, running
+from millstream.up.data_folders import DataFolder, NotRunning, find, running
 from millstream.up.services import SERVICES
 from millstream.up.supervisor import CannotStart, choose
 from tests.support.waiting import wait_until
@@ -27,7 +27,7 @@ class Up:
     """A `millstream up` in a process of its own."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self.home = Home(folder)
+        self.home = DataFolder(folder)
         self.process = subprocess.Popen(
             [*PROGRAM, "up", *words],
             stdout=subprocess.PIPE,
@@ -205,7 +205,7 @@ def test_a_port_in_use_is_said_clearly(tmp_path: Path) -> None:
     if sys.platform == "linux":
         assert f"by process {os.getpid()} (" in done.stderr
     assert "--port-base" in done.stderr
-    assert not Home(tmp_path).in_use()
+    assert not DataFolder(tmp_path).in_use()
 
 
 def test_a_service_that_cannot_start_shows_its_words(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_choosing_services() -> None:
     with pytest.raises(CannotStart):
         choose([], ["nobody"])
     offsets = [service.offset for service in SERVICES.values()]
-    offsets += [service.aside[1] for service in SERVICES.values() if service.aside]
+    offsets += [service.metrics_port[1] for service in SERVICES.values() if service.aside]
     assert len(set(offsets)) == len(offsets)
 
 

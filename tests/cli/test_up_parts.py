@@ -11,23 +11,23 @@ import pytest
 
 from millstream.cli.logs import Tail
 from millstream.cli.status import duration
-from millstream.up import process
+from millstream.up import supervised_service
+from millstream.up.data_folders import AlreadyRunning, DataFolder, Instance, ServiceState, find
 from millstream.up.forking import Forked
-from millstream.up.instances import Home, Instance, RunsAlready, ServiceState, find
-from millstream.up.process import Supervised, last_lines
 from millstream.up.services import Service
+from millstream.up.supervised_service import SupervisedService, last_lines
 
 
-def make_service(folder: Path, script: str) -> Supervised:
+def make_service(folder: Path, script: str) -> SupervisedService:
     service = Service("toy", "a toy", 1, 0, {}, ready=re.compile(rb"ready\n"))
-    made = Supervised(service, [], folder / "toy.log", ServiceState("toy", "a toy", ""))
+    made = SupervisedService(service, [], folder / "toy.log", ServiceState("toy", "a toy", ""))
     made._command = [sys.executable, "-S", "-c", script]
     return made
 
 
-def look_until(one: Supervised, event: str) -> None:
+def look_until(one: SupervisedService, event: str) -> None:
     deadline = time.monotonic() + 30
-    while one.look(time.monotonic()) != event:
+    while one.poll(time.monotonic()) != event:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -36,7 +36,7 @@ def test_the_life_of_a_service(tmp_path: Path) -> None:
     one = make_service(tmp_path, "input(); print('ready', flush=True); input()")
     one.start()
     assert one.state.state == "waiting"
-    assert one.look(time.monotonic()) == ""
+    assert one.poll(time.monotonic()) == ""
     one.release()
     look_until(one, "ready")
     assert one.was_ready
@@ -103,35 +103,35 @@ def test_pauses_double_and_have_a_longest(tmp_path: Path) -> None:
         one._failures = failures
         pauses.append(one.pause)
     assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
-    assert pauses[-1] == process.LONGEST_PAUSE
+    assert pauses[-1] == supervised_service.MAX_BACKOFF
 
 
 def test_logs_do_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LARGEST_LOG", 100)
+    monkeypatch.setattr(supervised_service, "MAX_LOG_BYTES", 100)
     one = make_service(tmp_path, "")
     one.log.write_text("x" * 200)
-    one.cut_log()
+    one.rotate_log()
     assert one.log.stat().st_size == 0
     assert (tmp_path / "toy.log.1").stat().st_size == 200
     one.log.write_text("y" * 200)
-    process.make_room(one.log)
+    supervised_service.rotate_if_large(one.log)
     assert not one.log.exists()
     assert (tmp_path / "toy.log.1").read_text() == "y" * 200
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
-    mine, other = Home(tmp_path), Home(tmp_path)
-    mine.take()
+    mine, other = DataFolder(tmp_path), DataFolder(tmp_path)
+    mine.lock()
     mine.publish(Instance(str(tmp_path), os.getpid(), "0", 0.0, services=[ServiceState("a", "b", "c")]))
     mine.announce()
-    with pytest.raises(RunsAlready):
-        other.take()
-    other.leave()  # it has nothing to leave
+    with pytest.raises(AlreadyRunning):
+        other.lock()
+    other.unlock()  # it has nothing to leave
     assert other.instance().services[0].address == "c"
     assert find("").path == tmp_path
-    mine.leave()
-    other.take()
-    other.leave()
+    mine.unlock()
+    other.lock()
+    other.unlock()
 
 
 def test_tails(tmp_path: Path) -> None:

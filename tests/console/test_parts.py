@@ -13,9 +13,9 @@ from millstream.console.console_config import ConsoleConfig
 from millstream.console.formatting import Paging, number, size
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
-from millstream.console.record_display import Shower, when
+from millstream.console.record_display import RecordRenderer, utc_timestamp
 from millstream.console.search import Search
-from millstream.console.search_worker import PARTS, Searcher, TextTest
+from millstream.console.search_worker import PARTS, Searcher, TextMatcher
 from millstream.console.time_series import Series, SeriesTable
 from millstream.settings.values import InvalidSetting
 from millstream.wire.batch import HEADER_SIZE
@@ -55,11 +55,11 @@ def test_masks_that_make_no_sense(line: str) -> None:
 
 
 def test_forms_of_values() -> None:
-    shower = Shower(None, Masks(), 100)
-    masks = shower.masks("t")
+    renderer = RecordRenderer(None, Masks(), 100)
+    masks = renderer.masks("t")
 
     def shown(data: bytes | None) -> tuple[str, str]:
-        found = shower.shown(data, (), masks, [])
+        found = renderer.render_field(data, (), masks, [])
         return found.form, found.text
 
     assert shown(None) == ("null", "")
@@ -68,17 +68,17 @@ def test_forms_of_values() -> None:
     assert shown(b"12") == ("text", "12")
     assert shown("grün".encode()) == ("text", "grün")
     assert shown(b"\xff\0")[0] == "hex"
-    assert shower.shown(b"x" * 1000, (), masks, []).cut
-    assert shower.shown(json.dumps(list(range(1000))).encode(), (), masks, []).cut
-    message = shower.message("t", 0, Record(5, -1, b"\xff", b"v", (("h\x00", b"\x01"),)), masks)
-    assert message.when == "none"
+    assert renderer.render_field(b"x" * 1000, (), masks, []).cut
+    assert renderer.render_field(json.dumps(list(range(1000))).encode(), (), masks, []).cut
+    message = renderer.render("t", 0, Record(5, -1, b"\xff", b"v", (("h\x00", b"\x01"),)), masks)
+    assert message.utc_timestamp == "none"
     assert message.headers == [("h\ufffd", "0x01")]
 
 
 def test_moments() -> None:
-    assert when(0) == "1970-01-01 00:00:00.000"
-    assert when(1_700_000_000_123) == "2023-11-14 22:13:20.123"
-    assert when(1 << 62).endswith(" ms")
+    assert utc_timestamp(0) == "1970-01-01 00:00:00.000"
+    assert utc_timestamp(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert utc_timestamp(1 << 62).endswith(" ms")
 
 
 def test_numbers() -> None:
@@ -107,7 +107,7 @@ def test_difference_of_texts() -> None:
 
 
 def test_series_forget_what_is_old() -> None:
-    line = Series(most=10)
+    line = Series(limit=10)
     for i in range(200):
         line.add(i, i * 2)
     times, values = line.points()
@@ -131,12 +131,12 @@ def test_search_opens_only_what_may_match(codec: str) -> None:
     ]
     records = memoryview(b"".join(bytes(batch) for batch in batches))
     answer = Fetched("t", 0, ErrorCode.none, 1000, 1000, 0, (), records)
-    searcher = Searcher("t", TextTest("value 7-3", ["value"], False), None, None)
+    searcher = Searcher("t", TextMatcher("value 7-3", ["value"], False), None, None)
     assert [record.offset for record in searcher.hits(answer, 0)] == [353, *range(380, 390)]
     assert searcher.scanned == 1000
-    later = Searcher("t", TextTest("VALUE 7-3", ["value"], True), None, None)
+    later = Searcher("t", TextMatcher("VALUE 7-3", ["value"], True), None, None)
     assert [record.offset for record in later.hits(answer, 381)] == list(range(381, 390))
-    other = Searcher("t", TextTest("value 7-3", ["key", "header"], False), None, None)
+    other = Searcher("t", TextMatcher("value 7-3", ["key", "header"], False), None, None)
     assert list(other.hits(answer, 0)) == []
 
 
@@ -156,11 +156,13 @@ def test_scanning_finds_what_opening_each_record_does(
 ) -> None:
     records = [Record(n, 7, key, value, headers) for n, (key, value, headers) in enumerate(pieces)]
     data = bytes(encode_batch(records, CODEC_IDS["none"]))[HEADER_SIZE:]
-    test = TextTest(text, sorted(parts), any_case)
-    assert test.numbers(data, len(records)) == [n for n, record in enumerate(records) if test(record)]
+    test = TextMatcher(text, sorted(parts), any_case)
+    assert test.matching_indexes(data, len(records)) == [
+        n for n, record in enumerate(records) if test(record)
+    ]
     for cut in (data[:-1], data[1:], b"ab" + data):  # damage is said, or finds something else; it never hangs
         try:
-            test.numbers(cut, len(records))
+            test.matching_indexes(cut, len(records))
         except Damaged:
             pass
 
@@ -203,5 +205,5 @@ async def test_the_end_of_a_search_is_seen_by_who_is_busy() -> None:
     async for _ in search.changes():
         seen.append(search.ended)
         search.ended = True
-        search._tell()
+        search._notify()
     assert seen == [False, True]

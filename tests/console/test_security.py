@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.console.users import hash_password, matches, read_users
+from millstream.console.users import hash_password, read_users, verify_password
 from millstream.wire.records import Record
 
 from .console_client import Client, RunningConsole
@@ -220,9 +220,9 @@ def test_passwords_are_hashed(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(made)
     ann = read_users(str(tmp_path / "users"))["ann"]
     assert ann.may_change
-    assert matches("open sesame", ann.hash)
-    assert not matches("Open sesame", ann.hash)
-    assert not matches("x", "scrypt$nonsense")
+    assert verify_password("open sesame", ann.hash)
+    assert not verify_password("Open sesame", ann.hash)
+    assert not verify_password("x", "scrypt$nonsense")
 
 
 @pytest.mark.parametrize(

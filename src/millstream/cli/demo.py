@@ -13,7 +13,7 @@ from millstream.cli.errors import UsageError
 from millstream.cli.up import print_event, require_extra, serve, service_names, show
 
 if TYPE_CHECKING:
-    from millstream.up.instances import Instance
+    from millstream.up.data_folders import Instance
 
 READINGS, ALERTS = "bikes.readings", "bikes.alerts"
 STAGES = ("frame", "wheels", "battery", "motor", "paint", "assembly")

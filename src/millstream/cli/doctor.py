@@ -20,7 +20,7 @@ from millstream.cli.output import Report, check_style, emit
 from millstream.cli.up import DataDir
 
 if TYPE_CHECKING:
-    from millstream.up.instances import Home
+    from millstream.up.data_folders import DataFolder
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
@@ -57,9 +57,9 @@ def command(
     if version:
         return shared_options.show_version()
     style = check_style(output)
-    from millstream.up.instances import Home, default_data_dir
+    from millstream.up.data_folders import DataFolder, default_data_dir
 
-    home = Home(Path(data_dir) if data_dir else default_data_dir())
+    home = DataFolder(Path(data_dir) if data_dir else default_data_dir())
     findings = [*examine(home, port_base)]
     rows = [[mark(one.state), one.what, one.found] for one in findings]
     data = [one._asdict() for one in findings]
@@ -78,7 +78,7 @@ def mark(state: str) -> str:
     return {GOOD: "ok", WARNING: "!", PROBLEM: "X"}[state]
 
 
-def examine(home: "Home", port_base: int | None) -> Iterator[Finding]:
+def examine(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
     yield versions()
     yield python()
     yield from packages()
@@ -152,7 +152,7 @@ def java() -> Finding:
     return Finding("Java", GOOD, f"{match[0].split(chr(34))[1]} at {program}")
 
 
-def folder(home: "Home") -> Iterator[Finding]:
+def folder(home: "DataFolder") -> Iterator[Finding]:
     """The data folder: may we write there, and how much room is there?"""
     there = home.path
     while not there.exists():
@@ -200,10 +200,10 @@ def memory() -> Finding:
     return Finding("Memory", GOOD, found)
 
 
-def ports(home: "Home", port_base: int | None) -> Iterator[Finding]:
+def ports(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
     """The ports that `up` would take. Those of an `up` that runs are its own."""
-    from millstream.up.instances import NotRunning
-    from millstream.up.ports import taken
+    from millstream.up.data_folders import NotRunning
+    from millstream.up.ports import port_problem
     from millstream.up.services import SERVICES
 
     try:
@@ -214,12 +214,12 @@ def ports(home: "Home", port_base: int | None) -> Iterator[Finding]:
         shown = ", ".join(f"{one.name} {one.address}" for one in instance.services)
         yield Finding("Ports", GOOD, f"in use by `millstream up`, process {instance.pid}: {shown}")
         return
-    busy: Callable[[int], str | None] = lambda port: taken("127.0.0.1", port)  # noqa: E731
+    busy: Callable[[int], str | None] = lambda port: port_problem("127.0.0.1", port)  # noqa: E731
     for service in SERVICES.values():
         port = service.port if port_base is None else port_base + service.offset
         reason = busy(port) if 0 < port < 65536 else f"port {port} does not exist"
         if reason is None:
-            yield Finding(f"Port {port}", GOOD, f"free for the {service.called}")
+            yield Finding(f"Port {port}", GOOD, f"free for the {service.display_name}")
         else:
             cure = "stop that process, or choose other ports: millstream up --port-base 19090"
-            yield Finding(f"Port {port}", PROBLEM, f"{reason}; the {service.called} wants it", cure)
+            yield Finding(f"Port {port}", PROBLEM, f"{reason}; the {service.display_name} wants it", cure)

@@ -20,7 +20,7 @@ def command(
     """Stop what `millstream up` started, in any terminal or in the background. Data stays."""
     if version:
         return shared_options.show_version()
-    from millstream.up.instances import NotRunning, find
+    from millstream.up.data_folders import NotRunning, find
 
     try:
         home = find(data_dir)

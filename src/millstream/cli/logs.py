@@ -35,7 +35,7 @@ def command(
         return shared_options.show_version()
     if lines < 0:
         raise UsageError(f"-n {lines}: a number of 0 or more")
-    from millstream.up.instances import NotRunning, find
+    from millstream.up.data_folders import NotRunning, find
 
     try:
         home = find(data_dir)

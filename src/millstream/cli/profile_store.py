@@ -112,10 +112,10 @@ def text_of(value: Any) -> str:
 
 def local_cluster() -> Properties:
     """What `millstream up` runs just now."""
-    from millstream.up.instances import NotRunning, the_running_one
+    from millstream.up.data_folders import NotRunning, running_instance
 
     try:
-        found = the_running_one("")
+        found = running_instance("")
     except NotRunning as nothing:
         raise CommandFailed(f"{nothing}; `millstream up` starts it") from None
     addresses = {service.name: service.address for service in found.services}

@@ -13,7 +13,7 @@ from millstream.cli.output import Report, check_style, emit
 from millstream.cli.up import DataDir
 
 if TYPE_CHECKING:
-    from millstream.up.instances import Instance
+    from millstream.up.data_folders import Instance
 
 NOT_RUNNING = 3  # as `systemctl status` says it
 
@@ -32,7 +32,7 @@ def command(
     if version:
         return shared_options.show_version()
     style = check_style(output)
-    from millstream.up.instances import NotRunning, find
+    from millstream.up.data_folders import NotRunning, find
 
     try:
         instance = find(data_dir).instance()

@@ -16,7 +16,7 @@ from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import print_table
 
 if TYPE_CHECKING:
-    from millstream.up.instances import Home, Instance
+    from millstream.up.data_folders import DataFolder, Instance
     from millstream.up.services import Service
     from millstream.up.supervisor import CannotStart
 
@@ -115,13 +115,13 @@ def serve(
     ready: "Callable[[Instance], None]",
 ) -> int:
     """Run the services until a signal comes; `ready` is called once, when all of them are."""
-    from millstream.up.instances import Home, NotRunning, RunsAlready, default_data_dir
+    from millstream.up.data_folders import AlreadyRunning, DataFolder, NotRunning, default_data_dir
     from millstream.up.supervisor import CannotStart, Supervisor
 
     temporary = tempfile.TemporaryDirectory(prefix="millstream-up-") if ephemeral else None
-    home = Home(Path(temporary.name if temporary else data_dir or default_data_dir()))
+    home = DataFolder(Path(temporary.name if temporary else data_dir or default_data_dir()))
     try:
-        home.take()
+        home.lock()
         supervisor = Supervisor(
             home,
             chosen,
@@ -136,7 +136,7 @@ def serve(
         return code
     except CannotStart as error:
         raise CommandFailed(start_failure(error, home)) from None
-    except RunsAlready:
+    except AlreadyRunning:
         try:
             there = home.instance()
         except NotRunning:
@@ -146,17 +146,17 @@ def serve(
     except OSError as error:
         raise CommandFailed(f"cannot use {home.path}: {(error.strerror or str(error)).lower()}") from None
     finally:
-        home.leave()
+        home.unlock()
         if temporary is not None:
             temporary.cleanup()
             remove_own_log()
 
 
-def start_failure(error: "CannotStart", home: "Home") -> str:
+def start_failure(error: "CannotStart", home: "DataFolder") -> str:
     """With the last lines of the service that ended, or what to do about a port."""
     if not error.service:
         return f"{error}\n{PORT_CURE}"
-    from millstream.up.process import last_lines
+    from millstream.up.supervised_service import last_lines
 
     lines = "\n".join(f"  {line}" for line in last_lines(home.log_of(error.service), LAST_LINES))
     return f"{error}; its last lines:\n{lines}"
@@ -226,7 +226,7 @@ def show(instance: "Instance", seconds: float) -> None:
     sys.stdout.flush()
 
 
-def show_running(there: "Instance", home: "Home") -> None:
+def show_running(there: "Instance", home: "DataFolder") -> None:
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(there.started))
     print(
         f"Millstream runs already in {home.path}: process {there.pid}, since {since}. It is left alone; "
@@ -260,7 +260,7 @@ def start_in_background(
 ) -> int:
     """The same command in a session of its own; what it says goes to us until it is ready, then to
     logs/up.log."""
-    from millstream.up.instances import Home, default_data_dir
+    from millstream.up.data_folders import DataFolder, default_data_dir
 
     words = ["--host", host]
     words += [] if port_base is None else ["--port-base", str(port_base)]
@@ -272,7 +272,7 @@ def start_in_background(
         folder = Path(tempfile.gettempdir())
         log = folder / f"millstream-up-{os.getpid()}.log"
     else:
-        home = Home(Path(data_dir or default_data_dir()))
+        home = DataFolder(Path(data_dir or default_data_dir()))
         words += ["--data-dir", str(home.path)]
         try:
             home.logs.mkdir(parents=True, exist_ok=True)

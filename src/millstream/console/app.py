@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from millstream.console.context import HERE, Console, draw
+from millstream.console.context import HERE, Console, render_page
 from millstream.console.pages import (
     groups,
     login,
@@ -20,7 +20,7 @@ from millstream.console.pages import (
     searches,
     topics,
 )
-from millstream.console.security import Gate
+from millstream.console.security import SecurityMiddleware
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
 from millstream.http.bodies import limited
@@ -60,7 +60,7 @@ def make_app(console: Console) -> ASGIApp:
 
     def guard(inner: ASGIApp) -> ASGIApp:
         compressed = GZipMiddleware(inner, minimum_size=1000, compresslevel=4)
-        return Gate(compressed, console.sessions, console.settings)
+        return SecurityMiddleware(compressed, console.sessions, console.settings)
 
     return surrounded(sized, console.metrics, guard)
 
@@ -76,7 +76,9 @@ class _Static(StaticFiles):
 
 def _problem(request: Request, status: int, title: str, text: str) -> Response:
     part = bool(request.headers.get("hx-request")) and not request.headers.get("hx-boosted")
-    return draw(request, "problem_part.html" if part else "problem.html", status, title=title, text=text)
+    return render_page(
+        request, "problem_fragment.html" if part else "problem.html", status, title=title, text=text
+    )
 
 
 async def _kafka(request: Request, error: Any) -> Response:

@@ -10,17 +10,19 @@ from millstream.client.groups import NAMES_ONLY, Groups
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
-AT_ONCE = 2000  # partitions, or groups, in one request
+CHUNK_SIZE = 2000  # partitions, or groups, in one request
 Item = TypeVar("Item")
 
 
 class GroupSummary(NamedTuple):
     state: str
-    kind: str
+    type: str
     members: int
 
 
-def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list[TopicPartition]]:
+def partitions_by_leader(
+    cluster: Cluster, topics: Iterable[str] | None = None
+) -> dict[int, list[TopicPartition]]:
     """Partitions by the broker that leads them, from the metadata at hand; those without a leader are left
     out."""
     groups: dict[int, list[TopicPartition]] = {}
@@ -34,18 +36,20 @@ def led(cluster: Cluster, topics: Iterable[str] | None = None) -> dict[int, list
     return groups
 
 
-def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
-    """The offset of every partition of these topics (None: of all known) for a moment or EARLIEST or
+def list_offsets(
+    cluster: Cluster, timestamp: int, topics: Iterable[str] | None = None
+) -> dict[TopicPartition, int]:
+    """The offset of every partition of these topics (None: of all known) for a time, EARLIEST or
     LATEST."""
     found: dict[TopicPartition, int] = {}
-    for node_id, places in led(cluster, topics).items():
-        for part in _parts(places):
+    for node_id, partitions in partitions_by_leader(cluster, topics).items():
+        for chunk in _chunks(partitions):
             try:
                 answer = cluster.connection(node_id).request(
                     "list_offsets",
                     replica_id=-1,
                     isolation_level=0,
-                    topics=_by_topic(part, moment),
+                    topics=_by_topic(chunk, timestamp),
                     timeout=round(cluster.config.request_timeout * 1000),
                 )
             except KafkaError:
@@ -58,7 +62,7 @@ def offsets(cluster: Cluster, moment: int, topics: Iterable[str] | None = None) 
     return found
 
 
-def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+def committed_offsets(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """What groups have committed: few requests for many groups where the broker takes them together."""
     found: dict[str, dict[TopicPartition, int]] = {}
     for node_id, names in Coordinators(cluster, GROUP).by_node(group_ids).items():
@@ -69,9 +73,9 @@ def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Topi
                 answers = groups.committed(name)
                 found[name] = {p: c.offset for p, c in answers.items() if not isinstance(c, KafkaError)}
             continue
-        for part in _parts(names):
+        for chunk in _chunks(names):
             wanted = [
-                {"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in part
+                {"group_id": name, "member_id": None, "member_epoch": -1, "topics": None} for name in chunk
             ]
             answer = connection.request("offset_fetch", up_to=NAMES_ONLY, groups=wanted, require_stable=False)
             for group in answer.groups:
@@ -85,13 +89,13 @@ def committed(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, dict[Topi
     return found
 
 
-def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSummary]:
+def group_summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSummary]:
     """State and number of members of a page of groups."""
     found: dict[str, GroupSummary] = {}
     for node_id, names in Coordinators(cluster, GROUP).by_node(group_ids).items():
         connection = cluster.connection(node_id)
-        left = set(names)
-        if _offers(connection, "consumer_group_describe"):
+        remaining = set(names)
+        if _supports(connection, "consumer_group_describe"):
             answer = connection.request(
                 "consumer_group_describe", group_ids=names, include_authorized_operations=False
             )
@@ -99,10 +103,10 @@ def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSumm
                 if group.error_code is ErrorCode.none:
                     name = str(group.group_id)
                     found[name] = GroupSummary(str(group.group_state), "Consumer", len(group.members))
-                    left.discard(name)
-        if left:
+                    remaining.discard(name)
+        if remaining:
             answer = connection.request(
-                "describe_groups", groups=sorted(left), include_authorized_operations=False
+                "describe_groups", groups=sorted(remaining), include_authorized_operations=False
             )
             for group in answer.groups:
                 if group.error_code is ErrorCode.none:
@@ -112,12 +116,16 @@ def summaries(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, GroupSumm
 
 
 def lags(
-    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    return {place: max(0, ends[place] - offset) for place, offset in positions.items() if place in ends}
+    return {
+        topic_partition: max(0, ends[topic_partition] - offset)
+        for topic_partition, offset in committed.items()
+        if topic_partition in ends
+    }
 
 
-def _offers(connection: Any, api: str) -> bool:
+def _supports(connection: Any, api: str) -> bool:
     try:
         connection.version(api)
         return True
@@ -125,14 +133,14 @@ def _offers(connection: Any, api: str) -> bool:
         return False
 
 
-def _by_topic(places: Iterable[TopicPartition], moment: int) -> list[dict[str, Any]]:
+def _by_topic(partitions: Iterable[TopicPartition], timestamp: int) -> list[dict[str, Any]]:
     topics: dict[str, list[dict[str, int]]] = {}
-    for name, index in places:
-        entry = {"partition_index": index, "current_leader_epoch": -1, "timestamp": moment}
+    for name, index in partitions:
+        entry = {"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp}
         topics.setdefault(name, []).append(entry)
     return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
 
 
-def _parts(items: Sequence[Item], size: int = AT_ONCE) -> Iterator[Sequence[Item]]:
+def _chunks(items: Sequence[Item], size: int = CHUNK_SIZE) -> Iterator[Sequence[Item]]:
     for at in range(0, len(items), size):
         yield items[at : at + size]

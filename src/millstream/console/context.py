@@ -17,11 +17,11 @@ from millstream.console.masking import Masks
 from millstream.console.metrics import collect
 from millstream.console.pipeline_reports import PipelineReports
 from millstream.console.pool import ClusterPool
-from millstream.console.record_display import Shower
+from millstream.console.record_display import RecordRenderer
 from millstream.console.registry import Registry
 from millstream.console.sampling import Sampler
-from millstream.console.security import Sessions, session_of
-from millstream.console.users import Logins, User, read_users
+from millstream.console.security import Sessions, get_session
+from millstream.console.users import LoginChecker, User, read_users
 from millstream.http.metrics import ServiceMetrics
 
 HERE = Path(__file__).parent
@@ -37,15 +37,15 @@ class Console:
     sampler: Sampler
     registry: Registry | None
     masks: Masks
-    shower: Shower
+    renderer: RecordRenderer
     sessions: Sessions
-    logins: Logins
+    logins: LoginChecker
     templates: Environment
     ending: asyncio.Event
     pipelines: PipelineReports
     tails: int = 0
     searches: dict[str, Any] = field(default_factory=dict)
-    told: dict[str, str] = field(
+    flash_messages: dict[str, str] = field(
         default_factory=dict
     )  # a word about what was done, for the next page of a session
     metrics: ServiceMetrics = field(init=False)
@@ -61,7 +61,7 @@ class Console:
 
     def _warm(self) -> None:
         if not self.ending.is_set():
-            warming = asyncio.ensure_future(self.pool.thread(self._compile))
+            warming = asyncio.ensure_future(self.pool.run_blocking(self._compile))
             warming.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _compile(self) -> None:
@@ -92,36 +92,36 @@ def make_console(settings: ConsoleConfig) -> Console:
         sampler=Sampler(settings.client(), settings.value("sample.interval.ms") / 1000),
         registry=registry,
         masks=masks,
-        shower=Shower(registry, masks, settings.value("message.show.bytes")),
+        renderer=RecordRenderer(registry, masks, settings.value("message.show.bytes")),
         sessions=Sessions(settings, bool(users)),
-        logins=Logins(users),
+        logins=LoginChecker(users),
         templates=_templates(),
         ending=asyncio.Event(),
         pipelines=PipelineReports(settings.value("pipelines.topic")),
     )
 
 
-def console_of(request: Request) -> Console:
+def get_console(request: Request) -> Console:
     found: Console = request.app.state.console
     return found
 
 
-def tell(request: Request, text: str) -> None:
+def flash(request: Request, text: str) -> None:
     """A word for the top of the next page that this browser gets."""
-    told = console_of(request).told
-    if len(told) > 1000:
-        told.clear()
-    told[session_of(request).id] = text
+    flash_messages = get_console(request).flash_messages
+    if len(flash_messages) > 1000:
+        flash_messages.clear()
+    flash_messages[get_session(request).id] = text
 
 
-def draw(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+def render_page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """A page, or a part of one."""
-    return HTMLResponse(render(request, template, **values), status)
+    return HTMLResponse(render_template(request, template, **values), status)
 
 
-def render(request: Request, template: str, **values: Any) -> str:
-    console = console_of(request)
-    session = session_of(request)
+def render_template(request: Request, template: str, **values: Any) -> str:
+    console = get_console(request)
+    session = get_session(request)
     theme = request.cookies.get("theme", "")
     return console.templates.get_template(template).render(
         console=console,
@@ -132,7 +132,7 @@ def render(request: Request, template: str, **values: Any) -> str:
         theme=theme if theme in ("dark", "light") else "",
         path=request.url.path,
         version=__version__,
-        told=lambda: console.told.pop(session.id, ""),
+        flash_messages=lambda: console.flash_messages.pop(session.id, ""),
         has_registry=console.registry is not None,
         cluster_name=console.settings.value("cluster.name")
         or console.sampler.snapshot.cluster_id
@@ -151,5 +151,5 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     made.filters.update(formatting.FILTERS)
-    made.globals.update(now=time.time, asset=formatting.asset(HERE / "static"))
+    made.globals.update(now=time.time, asset=formatting.asset_url(HERE / "static"))
     return made

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
-PAGE = 50
+PAGE_SIZE = 50
 
 
 def number(value: float | int | None) -> str:
@@ -46,7 +46,7 @@ def clock(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(moment)) + " UTC"
 
 
-def part(text: Any) -> str:
+def path_segment(text: Any) -> str:
     """Any text as one step of a path."""
     return quote(str(text), safe="")
 
@@ -56,14 +56,14 @@ def query(**values: Any) -> str:
     return urlencode({name: value for name, value in values.items() if value not in (None, "", False)})
 
 
-def asset(folder: Path) -> Callable[[str], str]:
+def asset_url(folder: Path) -> Callable[[str], str]:
     """The address of a file with a mark of its content, so that browsers may keep it until it changes."""
-    marks: dict[str, str] = {}
+    digests: dict[str, str] = {}
 
     def address(name: str) -> str:
-        if name not in marks:
-            marks[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()[:10]
-        return f"/static/{name}?{marks[name]}"
+        if name not in digests:
+            digests[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()[:10]
+        return f"/static/{name}?{digests[name]}"
 
     return address
 
@@ -73,14 +73,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "ago": ago,
     "clock": clock,
-    "part": part,
+    "part": path_segment,
 }
 
 
 class Paging:
     """Which rows of a long list are on this page."""
 
-    def __init__(self, total: int, page: str | None, per_page: int = PAGE) -> None:
+    def __init__(self, total: int, page: str | None, per_page: int = PAGE_SIZE) -> None:
         self.total = total
         self.pages = max(1, -(-total // per_page))
         wanted = int(page) if page and page.isdecimal() and len(page) < 9 else 1

@@ -2,7 +2,7 @@
 
 A page is made of all partitions: each is read for as many records as the page has room for, they are merged
 by timestamp, and the positions after (or before) those that were taken are where the next page begins. So
-nothing is left out or shown twice while paging, and no state is kept on the server.
+nothing is remaining out or shown twice while paging, and no state is kept on the server.
 """
 
 import heapq
@@ -21,21 +21,21 @@ from millstream.wire.topic_partition import TopicPartition
 
 Positions = dict[int, int]  # partition -> offset
 
-PATIENCE = 4.0  # seconds for one page
-BUDGET = 24 << 20  # bytes read at a time for one page
-WIDEN = 8  # backwards through a compacted topic: windows grow by this factor
+PAGE_TIMEOUT = 4.0  # seconds for one page
+MAX_PAGE_BYTES = 24 << 20  # bytes read at a time for one page
+WINDOW_GROWTH = 8  # backwards through a compacted topic: windows grow by this factor
 TAIL_BATCH = 50
 TOO_MUCH = "There is too much to read for one page, so it may be incomplete."
 
 
-class Found(NamedTuple):
+class PartitionRecord(NamedTuple):
     partition: int
     record: Record
 
 
 @dataclass(slots=True)
 class MessagePage:
-    messages: list[Found]
+    messages: list[PartitionRecord]
     older: Positions
     newer: Positions
     has_older: bool
@@ -43,12 +43,12 @@ class MessagePage:
     notes: list[str] = field(default_factory=list)
 
 
-class _Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     starts: Positions
     ends: Positions
 
 
-def topic_of(cluster: Cluster, name: str) -> Topic:
+def get_topic(cluster: Cluster, name: str) -> Topic:
     """Asked for anew: it may have been deleted, or made again, since this connection last heard of it."""
     problem = cluster.refresh([name]).get(name)
     if problem is not None:
@@ -59,30 +59,30 @@ def topic_of(cluster: Cluster, name: str) -> Topic:
     return found
 
 
-def bounds(cluster: Cluster, name: str, partition: int | None) -> _Bounds:
-    topic = topic_of(cluster, name)
+def log_bounds(cluster: Cluster, name: str, partition: int | None) -> LogBounds:
+    topic = get_topic(cluster, name)
     if partition is not None and partition not in topic.partitions:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {name} has no partition {partition}")
-    starts = cluster_queries.offsets(cluster, EARLIEST, [name])
-    ends = cluster_queries.offsets(cluster, LATEST, [name])
+    starts = cluster_queries.list_offsets(cluster, EARLIEST, [name])
+    ends = cluster_queries.list_offsets(cluster, LATEST, [name])
     chosen = [partition] if partition is not None else list(topic.partitions)
-    return _Bounds(
+    return LogBounds(
         {p: starts[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
         {p: ends[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
     )
 
 
-def at_time(cluster: Cluster, name: str, partition: int | None, moment: int) -> Positions:
-    """The first offset at or after a moment in each partition; the end where there is none."""
-    _, ends = bounds(cluster, name, partition)
-    found = cluster_queries.offsets(cluster, moment, [name])
+def offsets_at_time(cluster: Cluster, name: str, partition: int | None, timestamp: int) -> Positions:
+    """The first offset at or after a time in each partition; the end where there is none."""
+    _, ends = log_bounds(cluster, name, partition)
+    found = cluster_queries.list_offsets(cluster, timestamp, [name])
     return {
         p: found[TopicPartition(name, p)] if found.get(TopicPartition(name, p), -1) >= 0 else end
         for p, end in ends.items()
     }
 
 
-def after(
+def page_after(
     cluster: Cluster,
     name: str,
     wanted: Positions | None,
@@ -92,29 +92,29 @@ def after(
     committed: bool = False,
 ) -> MessagePage:
     """The page that begins at these positions (None: at the beginning), oldest first."""
-    limits = bounds(cluster, name, partition)
-    notes = _missing(cluster, name, partition, limits)
+    limits = log_bounds(cluster, name, partition)
+    notes = _leaderless_notes(cluster, name, partition, limits)
     start = {
         p: min(max((wanted or {}).get(p, first), first), limits.ends[p]) for p, first in limits.starts.items()
     }
     windows = {p: (offset, limits.ends[p]) for p, offset in start.items() if offset < limits.ends[p]}
-    got = _Collector(cluster, name, committed).read(windows, limit, notes)
+    result = _WindowReader(cluster, name, committed).read(windows, limit, notes)
     merged = heapq.merge(
-        *([Found(p, r) for r in records] for p, records in got.records.items()),
-        key=lambda one: one.record.timestamp,
+        *([PartitionRecord(p, r) for r in records] for p, records in result.records.items()),
+        key=lambda found: found.record.timestamp,
     )
-    taken = [one for one, _ in zip(merged, range(limit), strict=False)]
+    taken = [entry for entry, _ in zip(merged, range(limit), strict=False)]
     newer = dict(start)
-    for p, position in got.positions.items():
-        if not got.records.get(p):
+    for p, position in result.positions.items():
+        if not result.records.get(p):
             newer[p] = position  # nothing but gaps and markers up to here
     counts: dict[int, int] = {}
-    for one in taken:
-        newer[one.partition] = one.record.offset + 1
-        counts[one.partition] = counts.get(one.partition, 0) + 1
-    for p, records in got.records.items():
-        if records and counts.get(p, 0) == len(records) and p in got.positions and len(records) < limit:
-            newer[p] = max(newer[p], got.positions[p])
+    for entry in taken:
+        newer[entry.partition] = entry.record.offset + 1
+        counts[entry.partition] = counts.get(entry.partition, 0) + 1
+    for p, records in result.records.items():
+        if records and counts.get(p, 0) == len(records) and p in result.positions and len(records) < limit:
+            newer[p] = max(newer[p], result.positions[p])
     return MessagePage(
         taken,
         start,
@@ -125,7 +125,7 @@ def after(
     )
 
 
-def before(
+def page_before(
     cluster: Cluster,
     name: str,
     wanted: Positions | None,
@@ -135,45 +135,45 @@ def before(
     committed: bool = False,
 ) -> MessagePage:
     """The page that ends before these positions (None: at the end), newest first."""
-    limits = bounds(cluster, name, partition)
-    notes = _missing(cluster, name, partition, limits)
+    limits = log_bounds(cluster, name, partition)
+    notes = _leaderless_notes(cluster, name, partition, limits)
     stop = {p: min(max((wanted or {}).get(p, end), limits.starts[p]), end) for p, end in limits.ends.items()}
     found: dict[int, list[Record]] = {}
     low = dict(stop)
-    left = {p for p, offset in stop.items() if offset > limits.starts[p]}
+    remaining = {p for p, offset in stop.items() if offset > limits.starts[p]}
     width = limit
-    deadline = time.monotonic() + PATIENCE
-    while left and time.monotonic() < deadline:
-        windows = {p: (max(limits.starts[p], low[p] - width), low[p]) for p in left}
-        got = _Collector(cluster, name, committed).read(windows, None, notes)
+    deadline = time.monotonic() + PAGE_TIMEOUT
+    while remaining and time.monotonic() < deadline:
+        windows = {p: (max(limits.starts[p], low[p] - width), low[p]) for p in remaining}
+        result = _WindowReader(cluster, name, committed).read(windows, None, notes)
         for p, (first, last) in windows.items():
-            if got.positions[p] >= last or not got.unfinished:
-                found[p] = got.records.get(p, []) + found.get(p, [])
+            if result.positions[p] >= last or not result.unfinished:
+                found[p] = result.records.get(p, []) + found.get(p, [])
                 low[p] = first
-        if got.unfinished:
+        if result.unfinished:
             # Large messages: what was read is the older part of the window, and what comes before `last` was
             # not. So the windows are made smaller, and the page has fewer messages.
             notes[:] = [note for note in notes if note != TOO_MUCH]
-            left = {p for p in left if not found.get(p) and low[p] > limits.starts[p]}
+            remaining = {p for p in remaining if not found.get(p) and low[p] > limits.starts[p]}
             if width == 1:
                 notes.append(TOO_MUCH)
                 break
-            width = max(1, width // WIDEN)
+            width = max(1, width // WINDOW_GROWTH)
             continue
-        left = {p for p in left if len(found.get(p, ())) < limit and low[p] > limits.starts[p]}
-        if sum(map(len, found.values())) >= limit and all(found.get(p) for p in left):
+        remaining = {p for p in remaining if len(found.get(p, ())) < limit and low[p] > limits.starts[p]}
+        if sum(map(len, found.values())) >= limit and all(found.get(p) for p in remaining):
             break
-        width *= WIDEN
+        width *= WINDOW_GROWTH
     merged = heapq.merge(
-        *([Found(p, r) for r in reversed(records)] for p, records in found.items()),
-        key=lambda one: -one.record.timestamp,
+        *([PartitionRecord(p, r) for r in reversed(records)] for p, records in found.items()),
+        key=lambda found: -found.record.timestamp,
     )
-    taken = [one for one, _ in zip(merged, range(limit), strict=False)]
+    taken = [entry for entry, _ in zip(merged, range(limit), strict=False)]
     older = dict(stop)
     shown = {p: 0 for p in found}
-    for one in taken:
-        older[one.partition] = one.record.offset
-        shown[one.partition] += 1
+    for entry in taken:
+        older[entry.partition] = entry.record.offset
+        shown[entry.partition] += 1
     for p, records in found.items():
         if shown[p] == len(records):
             older[p] = low[p]
@@ -187,9 +187,9 @@ def before(
     )
 
 
-def one(cluster: Cluster, name: str, partition: int, offset: int) -> Record:
+def record_at(cluster: Cluster, name: str, partition: int, offset: int) -> Record:
     """One record. KafkaError if there is none at that offset."""
-    limits = bounds(cluster, name, partition)
+    limits = log_bounds(cluster, name, partition)
     first, end = limits.starts.get(partition, 0), limits.ends.get(partition, 0)
     if not first <= offset < end:
         raise KafkaError(
@@ -197,8 +197,8 @@ def one(cluster: Cluster, name: str, partition: int, offset: int) -> Record:
             f"partition {partition} has offsets {first} to {end - 1}, not {offset}",
         )
     notes: list[str] = []
-    got = _Collector(cluster, name, False).read({partition: (offset, offset + 1)}, None, notes)
-    records = got.records.get(partition)
+    result = _WindowReader(cluster, name, False).read({partition: (offset, offset + 1)}, None, notes)
+    records = result.records.get(partition)
     if not records:
         reason = notes[0] if notes else "it was removed by compaction, or is a transaction marker"
         raise KafkaError(ErrorCode.offset_out_of_range, f"no record at offset {offset}: {reason}")
@@ -206,35 +206,37 @@ def one(cluster: Cluster, name: str, partition: int, offset: int) -> Record:
 
 
 @dataclass(slots=True)
-class _Got:
+class _ReadResult:
     records: dict[int, list[Record]]
     positions: Positions
     unfinished: bool
 
 
-class _Collector:
+class _WindowReader:
     """Reads windows of offsets, within a budget of time and bytes."""
 
     def __init__(self, cluster: Cluster, topic: str, committed: bool) -> None:
         self._topic = topic
         self._committed = committed
-        self._fetcher = Fetcher(cluster, read_committed=committed, max_bytes=BUDGET // 2)
-        self._deadline = time.monotonic() + PATIENCE
-        self._room = BUDGET
+        self._fetcher = Fetcher(cluster, read_committed=committed, max_bytes=MAX_PAGE_BYTES // 2)
+        self._deadline = time.monotonic() + PAGE_TIMEOUT
+        self._room = MAX_PAGE_BYTES
 
-    def read(self, windows: Mapping[int, tuple[int, int]], limit: int | None, notes: list[str]) -> _Got:
+    def read(
+        self, windows: Mapping[int, tuple[int, int]], limit: int | None, notes: list[str]
+    ) -> _ReadResult:
         positions = {p: first for p, (first, _) in windows.items()}
         records: dict[int, list[Record]] = {p: [] for p in windows}
-        left = set(windows)
-        while left and self._room > 0 and time.monotonic() < self._deadline:
+        remaining = set(windows)
+        while remaining and self._room > 0 and time.monotonic() < self._deadline:
             answers = self._fetcher.poll(
-                {TopicPartition(self._topic, p): positions[p] for p in left}, max_wait_ms=200
+                {TopicPartition(self._topic, p): positions[p] for p in remaining}, max_wait_ms=200
             )
             for answer in answers:
                 p = answer.partition
                 if answer.error is not ErrorCode.none:
                     notes.append(f"Partition {p}: {answer.error.name.replace('_', ' ')}.")
-                    left.discard(p)
+                    remaining.discard(p)
                     continue
                 self._room -= len(answer.records)
                 stop = windows[p][1]
@@ -258,48 +260,48 @@ class _Collector:
                     or positions[p] >= stop
                     or (not len(answer.records) and positions[p] >= answer.high_watermark)
                 ):
-                    left.discard(p)
-        if left:
+                    remaining.discard(p)
+        if remaining:
             notes.append(TOO_MUCH)
-        return _Got(records, positions, bool(left))
+        return _ReadResult(records, positions, bool(remaining))
 
 
-def _missing(cluster: Cluster, name: str, partition: int | None, limits: _Bounds) -> list[str]:
+def _leaderless_notes(cluster: Cluster, name: str, partition: int | None, limits: LogBounds) -> list[str]:
     chosen = [partition] if partition is not None else list(cluster.topics[name].partitions)
     missing = [str(p) for p in chosen if p not in limits.ends]
     return [f"No leader answers for partition {', '.join(missing)}."] if missing else []
 
 
-def follow(
+def tail(
     cluster: Cluster,
     name: str,
     partition: int | None,
-    deliver: Callable[[list[Found], int], None],
+    deliver: Callable[[list[PartitionRecord], int], None],
     stopped: Callable[[], bool],
     started: Callable[[], None],
 ) -> None:
     """The live tail: `deliver` gets new records, at most so many a round, and how many were left out. What is
     written after `started` was called is new."""
-    positions = {TopicPartition(name, p): end for p, end in bounds(cluster, name, partition).ends.items()}
+    positions = {TopicPartition(name, p): end for p, end in log_bounds(cluster, name, partition).ends.items()}
     started()
     fetcher = Fetcher(cluster, max_bytes=4 << 20)
     while not stopped():
-        fresh: list[Found] = []
+        fresh: list[PartitionRecord] = []
         skipped = 0
         for answer in fetcher.poll(positions, max_wait_ms=400):
-            place = TopicPartition(name, answer.partition)
+            topic_partition = TopicPartition(name, answer.partition)
             if answer.error is ErrorCode.offset_out_of_range:
-                positions[place] = max(answer.log_start_offset, 0)
+                positions[topic_partition] = max(answer.log_start_offset, 0)
                 continue
-            for found in _records(answer, positions[place]):
-                fresh.append(Found(answer.partition, found))
-            positions[place] = next_offset(answer, positions[place])
-            behind = answer.high_watermark - TAIL_BATCH - positions[place]
+            for found in _records(answer, positions[topic_partition]):
+                fresh.append(PartitionRecord(answer.partition, found))
+            positions[topic_partition] = next_offset(answer, positions[topic_partition])
+            behind = answer.high_watermark - TAIL_BATCH - positions[topic_partition]
             if behind > 0:  # faster than can be followed: on to the end
                 skipped += behind
-                positions[place] += behind
+                positions[topic_partition] += behind
         if fresh:
-            fresh.sort(key=lambda one: one.record.timestamp)
+            fresh.sort(key=lambda found: found.record.timestamp)
             deliver(fresh[-TAIL_BATCH:], skipped + max(0, len(fresh) - TAIL_BATCH))
             time.sleep(0.25)  # a reader's eyes are slower than the topic
 

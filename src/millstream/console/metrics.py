@@ -42,7 +42,9 @@ def _own(console: "Console") -> Iterator[Metric]:
     yield gauge(
         "millstream_console_snapshot_age_seconds", "How old the last successful look at the cluster is.", age
     )
-    yield gauge("millstream_console_sample_seconds", "How long the last look took.", round(sampler.took, 6))
+    yield gauge(
+        "millstream_console_sample_seconds", "How long the last look took.", round(sampler.duration, 6)
+    )
     yield counter("millstream_console_samples_total", "Looks at the cluster.", sampler.rounds)
     yield gauge("millstream_console_tails", "Live tails that are open.", console.tails)
     yield gauge("millstream_console_searches", "Searches that run.", running)

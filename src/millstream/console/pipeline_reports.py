@@ -9,7 +9,7 @@ import time
 from millstream.client import EARLIEST, LATEST, Cluster, Fetcher, Producer, visible_batches
 from millstream.client.fetch import next_offset
 from millstream.console import cluster_queries
-from millstream.console.message_pages import topic_of
+from millstream.console.message_pages import get_topic
 from millstream.spark.runner.status_records import (
     Command,
     Status,
@@ -48,28 +48,30 @@ class PipelineReports:
         )
 
     def _catch_up(self, cluster: Cluster) -> None:
-        topic = topic_of(cluster, self.topic)
-        place = TopicPartition(self.topic, 0)
-        end = cluster_queries.offsets(cluster, LATEST, [self.topic]).get(place, 0)
+        topic = get_topic(cluster, self.topic)
+        topic_partition = TopicPartition(self.topic, 0)
+        end = cluster_queries.list_offsets(cluster, LATEST, [self.topic]).get(topic_partition, 0)
         if topic.id != self._id or end < self._position:  # made anew
             self._id, self._found = topic.id, {}
-            self._position = cluster_queries.offsets(cluster, EARLIEST, [self.topic]).get(place, 0)
+            self._position = cluster_queries.list_offsets(cluster, EARLIEST, [self.topic]).get(
+                topic_partition, 0
+            )
         fetcher = Fetcher(cluster, partition_max_bytes=8 << 20)
         deadline = time.monotonic() + 5
         while self._position < end and time.monotonic() < deadline:
-            for answer in fetcher.poll({place: self._position}, max_wait_ms=300):
+            for answer in fetcher.poll({topic_partition: self._position}, max_wait_ms=300):
                 if answer.error is ErrorCode.offset_out_of_range:
                     self._position = max(answer.log_start_offset, self._position + 1)
                     continue
                 for _, batch in visible_batches(answer, self._position):
                     try:
                         for record in iter_records(batch):
-                            self._take(record.key, record.value)
+                            self._apply(record.key, record.value)
                     except KafkaError:
                         continue
                 self._position = next_offset(answer, self._position)
 
-    def _take(self, key: bytes | None, value: bytes | None) -> None:
+    def _apply(self, key: bytes | None, value: bytes | None) -> None:
         if key is not None and value is None:
             self._found.pop(key, None)
         about = read(key, value)

@@ -25,7 +25,7 @@ class ClusterPool:
     async def run(self, act: Callable[[Cluster], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.call, act)
 
-    async def thread(self, act: Callable[[], Result]) -> Result:
+    async def run_blocking(self, act: Callable[[], Result]) -> Result:
         """Anything else that blocks: the registry, a password."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 

@@ -24,15 +24,15 @@ from millstream.serdes.frame import NotFramed, split
 from millstream.wire.records import Record
 
 PREVIEW = 220
-HEX_BYTES = 2048
-LARGEST_DECODED = 8 << 20  # more is shown as its bytes
-REST = 5.0  # seconds for which a registry that did not answer is left alone
+MAX_HEX_BYTES = 2048
+MAX_DECODED_BYTES = 8 << 20  # more is shown as its bytes
+REGISTRY_PAUSE = 5.0  # seconds for which a registry that did not answer is left alone
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RenderedField:
     """One key or value. `form` says how it was read: null, json, text, hex, or the schema's language."""
 
     form: str
@@ -53,81 +53,83 @@ class Message:
     partition: int
     offset: int
     timestamp: int
-    key: Shown
-    value: Shown
+    key: RenderedField
+    value: RenderedField
     headers: list[tuple[str, str]]
     masked: bool
 
     @property
-    def when(self) -> str:
-        return when(self.timestamp)
+    def utc_timestamp(self) -> str:
+        return utc_timestamp(self.timestamp)
 
-    def plain(self) -> dict[str, Any]:
+    def export(self) -> dict[str, Any]:
         """For export."""
         return {
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
-            "timestamp": self.when,
+            "timestamp": self.utc_timestamp,
             "key": None if self.key.form == "null" else self.key.text,
             "value": _exported(self.value),
             "headers": [{"name": name, "value": value} for name, value in self.headers],
         }
 
 
-class Shower:
+class RecordRenderer:
     """Decodes and masks. For any number of threads."""
 
-    def __init__(self, registry: SchemaRegistry | None, masks: Masks, longest: int) -> None:
+    def __init__(self, registry: SchemaRegistry | None, masks: Masks, max_length: int) -> None:
         self._decoder = Decoder(registry) if registry is not None else None
         self._masks = masks
-        self._longest = longest
-        self._down_until = 0.0
-        self._down = ""
+        self._max_length = max_length
+        self._registry_retry_at = 0.0
+        self._registry_error = ""
 
     def masks(self, topic: str, unmasked: bool = False) -> TopicMasks:
         return TopicMasks() if unmasked else self._masks.of(topic)
 
-    def message(self, topic: str, partition: int, record: Record, masks: TopicMasks) -> Message:
+    def render(self, topic: str, partition: int, record: Record, masks: TopicMasks) -> Message:
         headers = tuple(record.headers)
-        shown = []
-        covered = False
+        render_field = []
+        header_masked = False
         for name, content in headers:
-            stand_in = masks.header(name, content) if masks.headers else None
-            covered |= stand_in is not None
-            shown.append((_printable(name), stand_in if stand_in is not None else _header_text(content)))
-        key = self.shown(record.key, headers, masks, masks.key, is_key=True)
-        value = self.shown(record.value, headers, masks, masks.value)
-        masked = key.masked or value.masked or covered
-        return Message(topic, partition, record.offset, record.timestamp, key, value, shown, masked)
+            replacement = masks.header(name, content) if masks.headers else None
+            header_masked |= replacement is not None
+            render_field.append(
+                (_printable(name), replacement if replacement is not None else _header_text(content))
+            )
+        key = self.render_field(record.key, headers, masks, masks.key, is_key=True)
+        value = self.render_field(record.value, headers, masks, masks.value)
+        masked = key.masked or value.masked or header_masked
+        return Message(topic, partition, record.offset, record.timestamp, key, value, render_field, masked)
 
-    def shown(
+    def render_field(
         self,
         data: bytes | None,
         headers: Headers,
         masks: TopicMasks,
         rules: list[FieldRule],
         is_key: bool = False,
-    ) -> Shown:
+    ) -> RenderedField:
         if data is None:
-            return Shown("null", "", "null", 0)
-        form, schema_id, found, note = self.decoded(data, headers, is_key)
+            return RenderedField("null", "", "null", 0)
+        form, schema_id, found, note = self.decode(data, headers, is_key)
         if form in ("text", "hex"):
-            stand_in = masks.opaque(rules, data)
-            if stand_in is not None:
-                return Shown(
-                    "masked", stand_in, stand_in, len(data), masked=True, schema_id=schema_id, note=note
+            replacement = masks.opaque(rules, data)
+            if replacement is not None:
+                return RenderedField(
+                    "masked", replacement, replacement, len(data), masked=True, schema_id=schema_id, note=note
                 )
             return self._plain(data, form, schema_id, note)
         if rules:
             found = masks.structured(rules, found)
         text = json.dumps(json.loads(to_json(found)), ensure_ascii=False, indent=2)
         preview = text if len(text) < 40 else to_json(found)
-        cut = len(text) > self._longest
-        return Shown(
+        cut = len(text) > self._max_length
+        return RenderedField(
             form,
-            _printable(text[: self._longest]),
-            one_line(preview),
+            _printable(text[: self._max_length]),
+            single_line(preview),
             len(data),
             cut,
             bool(rules),
@@ -135,25 +137,32 @@ class Shower:
             note,
         )
 
-    def decoded(self, data: bytes, headers: Headers, is_key: bool = False) -> tuple[str, str, Any, str]:
+    def decode(self, data: bytes, headers: Headers, is_key: bool = False) -> tuple[str, str, Any, str]:
         """Form, schema id, the object (for form json and the schema languages), and what went wrong."""
         note, schema_id = "", ""
-        if self._decoder is not None and len(data) <= LARGEST_DECODED and self._framed(data, headers, is_key):
+        if (
+            self._decoder is not None
+            and len(data) <= MAX_DECODED_BYTES
+            and self._framed(data, headers, is_key)
+        ):
             schema_id = _schema_id(data)
             try:
-                if time.monotonic() < self._down_until:
-                    raise RegistryUnreachable(self._down)
+                if time.monotonic() < self._registry_retry_at:
+                    raise RegistryUnreachable(self._registry_error)
                 result = self._decoder.decode_with_schema(data, headers, key=is_key)
                 if result is not None:
                     named = str(result.schema.id) if result.schema.id >= 0 else schema_id
                     return result.schema.type.lower(), named, result.value, ""
             except RegistryUnreachable as error:
-                if time.monotonic() >= self._down_until:
-                    self._down_until, self._down = time.monotonic() + REST, str(error)
+                if time.monotonic() >= self._registry_retry_at:
+                    self._registry_retry_at, self._registry_error = (
+                        time.monotonic() + REGISTRY_PAUSE,
+                        str(error),
+                    )
                 note = f"Not decoded: {error}"
             except (RegistryRefused, SerdeError) as error:
                 note = f"Not decoded: {error}"
-        if len(data) <= LARGEST_DECODED:
+        if len(data) <= MAX_DECODED_BYTES:
             try:
                 return "json", schema_id, parse_json(data), note
             except (ValueError, RecursionError):
@@ -164,14 +173,16 @@ class Shower:
         wanted = "__key_schema_id" if is_key else "__value_schema_id"
         return (len(data) >= 5 and data[0] == 0) or any(name == wanted for name, _ in headers)
 
-    def _plain(self, data: bytes, form: str, schema_id: str, note: str) -> Shown:
+    def _plain(self, data: bytes, form: str, schema_id: str, note: str) -> RenderedField:
         if form == "text":
-            cut = len(data) > self._longest
-            text = _printable(data[: self._longest].decode("utf-8", "ignore" if cut else "replace"))
-            return Shown("text", text, one_line(text[: PREVIEW * 2]), len(data), cut, False, schema_id, note)
-        room = min(HEX_BYTES, self._longest)
+            cut = len(data) > self._max_length
+            text = _printable(data[: self._max_length].decode("utf-8", "ignore" if cut else "replace"))
+            return RenderedField(
+                "text", text, single_line(text[: PREVIEW * 2]), len(data), cut, False, schema_id, note
+            )
+        room = min(MAX_HEX_BYTES, self._max_length)
         preview = " ".join(f"{byte:02x}" for byte in data[:24])
-        return Shown(
+        return RenderedField(
             "hex", hex_dump(data[:room]), preview, len(data), len(data) > room, False, schema_id, note
         )
 
@@ -183,15 +194,15 @@ def _schema_id(data: bytes) -> str:
         return ""
 
 
-def _exported(shown: Shown) -> Any:
-    if shown.form == "null":
+def _exported(render_field: RenderedField) -> Any:
+    if render_field.form == "null":
         return None
-    if shown.form not in ("text", "hex", "masked") and not shown.cut:
+    if render_field.form not in ("text", "hex", "masked") and not render_field.cut:
         try:
-            return json.loads(shown.text)
+            return json.loads(render_field.text)
         except ValueError:
             pass
-    return shown.text
+    return render_field.text
 
 
 def _is_text(data: bytes) -> bool:
@@ -223,7 +234,7 @@ def _header_text(value: bytes | None) -> str:
     return "0x" + value[:512].hex()
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     flat = " ".join(_printable(text[: PREVIEW * 4]).split())
     return flat if len(flat) <= PREVIEW else flat[: PREVIEW - 1] + "\u2026"
 
@@ -237,7 +248,7 @@ def hex_dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def when(milliseconds: int) -> str:
+def utc_timestamp(milliseconds: int) -> str:
     """A timestamp in UTC, to the millisecond; -1 means that there is none."""
     if milliseconds < 0:
         return "none"

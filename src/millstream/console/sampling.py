@@ -23,15 +23,15 @@ from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-SHARE = 3  # rest at least so many times as long as the look took
-SLOW_ROUNDS = 5  # sizes, first offsets and the list of groups are looked at every so many rounds
+REST_FACTOR = 3  # rest at least so many times as long as a sample took
+SLOW_SAMPLE_EVERY = 5  # sizes, first offsets and the list of groups are looked at every so many rounds
 GROUPS_A_ROUND = 500
 WATCHED_FOR = 600.0
-MOST_SERIES = 3000
+MAX_SERIES = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class LogDirUsage:
     """What one broker's folders hold; -1 where the broker does not say."""
 
     used: int
@@ -51,7 +51,7 @@ class Snapshot:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
-    disks: Mapping[int, Disk] = field(default_factory=dict)
+    disks: Mapping[int, LogDirUsage] = field(default_factory=dict)
     groups: tuple[GroupListing, ...] = ()
 
     @property
@@ -78,8 +78,8 @@ class Snapshot:
         known = self.topics.get(topic)
         if known is None:
             return 0
-        places = [TopicPartition(topic, index) for index in known.partitions]
-        return sum(max(0, self.ends.get(p, 0) - self.starts.get(p, 0)) for p in places)
+        partitions = [TopicPartition(topic, index) for index in known.partitions]
+        return sum(max(0, self.ends.get(p, 0) - self.starts.get(p, 0)) for p in partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,18 @@ class Sampler:
         self.error: str | None = None
         self.error_since = 0.0
         self.rounds = 0
-        self.took = 0.0
+        self.duration = 0.0
         self.rate, self.bytes, self.lag = Series(), Series(), Series()
-        self.topic_rates = SeriesTable(MOST_SERIES)
-        self.group_lags = SeriesTable(MOST_SERIES)
+        self.topic_rates = SeriesTable(MAX_SERIES)
+        self.group_lags = SeriesTable(MAX_SERIES)
         self.positions: dict[str, GroupPosition] = {}
         self._config = config
         self._interval = interval
         self._watched: dict[str, float] = {}
-        self._turn = 0
-        self._all_again = False
+        self._next_group = 0
+        self._relist = False
         self._stop = threading.Event()
-        self._now = threading.Event()
+        self._wake_early = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-sampler", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -123,18 +123,18 @@ class Sampler:
 
     def stop(self) -> None:
         self._stop.set()
-        self._now.set()
+        self._wake_early.set()
 
-    def watch(self, group: str) -> None:
+    def watch_group(self, group: str) -> None:
         self._watched[group] = time.monotonic()
 
-    def look_now(self) -> None:
+    def sample_now(self) -> None:
         """Something was changed: do not wait for the next round."""
-        self._now.set()
+        self._wake_early.set()
 
-    def list_groups_again(self) -> None:
+    def relist_groups(self) -> None:
         """In the next round, also what is looked at less often."""
-        self._all_again = True
+        self._relist = True
 
     async def next_round(self, within: float) -> bool:
         """Wait for the end of a round; False if none came in time."""
@@ -148,10 +148,10 @@ class Sampler:
         finally:
             self._waiting.discard(future)
 
-    async def changed(self) -> None:
+    async def resample(self) -> None:
         """Look again at once, and wait (not for ever) for what comes of it: after a change made by this
         console."""
-        self.look_now()
+        self.sample_now()
         began = time.time()
         for _ in range(3):
             if not await self.next_round(2.0) or self.snapshot.taken > began:
@@ -163,9 +163,9 @@ class Sampler:
         cluster = Cluster(self._config)
         while not self._stop.is_set():
             began = time.monotonic()
-            self._now.clear()
+            self._wake_early.clear()
             try:
-                self._look(cluster)
+                self._sample(cluster)
                 self.error = None
             except KafkaError as error:
                 if self.error is None:
@@ -178,14 +178,18 @@ class Sampler:
                 log.exception("the cluster could not be looked at")
                 self.error = "an unexpected error in the console; see its log"
             self.rounds += 1
-            self.took = time.monotonic() - began
+            self.duration = time.monotonic() - began
             if self._loop is not None:
                 try:
                     self._loop.call_soon_threadsafe(self._wake)
                 except RuntimeError:
                     break  # the loop is closed
-            rest = self._interval if self.error else max(self._interval - self.took, SHARE * self.took)
-            self._now.wait(rest)
+            rest = (
+                self._interval
+                if self.error
+                else max(self._interval - self.duration, REST_FACTOR * self.duration)
+            )
+            self._wake_early.wait(rest)
         cluster.close()
 
     def _wake(self) -> None:
@@ -193,15 +197,15 @@ class Sampler:
             if not future.done():
                 future.set_result(None)
 
-    def _look(self, cluster: Cluster) -> None:
+    def _sample(self, cluster: Cluster) -> None:
         before = self.snapshot
         cluster.refresh()
-        slow = self.rounds % SLOW_ROUNDS == 0 or before.taken == 0 or self._all_again
-        self._all_again = False
-        ends = cluster_queries.offsets(cluster, LATEST)
+        slow = self.rounds % SLOW_SAMPLE_EVERY == 0 or before.taken == 0 or self._relist
+        self._relist = False
+        ends = cluster_queries.list_offsets(cluster, LATEST)
         now = time.time()
-        starts = cluster_queries.offsets(cluster, EARLIEST) if slow else before.starts
-        disks, sizes = self._disks(cluster) if slow else (before.disks, before.sizes)
+        starts = cluster_queries.list_offsets(cluster, EARLIEST) if slow else before.starts
+        disks, sizes = self._log_dirs(cluster) if slow else (before.disks, before.sizes)
         groups = self._groups(cluster) if slow else before.groups
         self.snapshot = Snapshot(
             now,
@@ -216,29 +220,29 @@ class Sampler:
             disks,
             groups,
         )
-        self._measure(before, self.snapshot, slow)
-        self._follow_groups(cluster, ends, now)
+        self._update_series(before, self.snapshot, slow)
+        self._sample_groups(cluster, ends, now)
 
-    def _measure(self, before: Snapshot, after: Snapshot, slow: bool) -> None:
+    def _update_series(self, before: Snapshot, after: Snapshot, slow: bool) -> None:
         if slow and after.disks:
             self.bytes.add(after.taken, sum(disk.used for disk in after.disks.values()))
         if before.taken == 0:
             return
         seconds = max(after.taken - before.taken, 0.001)
         new: dict[str, int] = {}
-        for place, end in after.ends.items():
-            step = end - before.ends.get(place, end)
+        for topic_partition, end in after.ends.items():
+            step = end - before.ends.get(topic_partition, end)
             if step > 0:
-                new[place[0]] = new.get(place[0], 0) + step
+                new[topic_partition[0]] = new.get(topic_partition[0], 0) + step
         self.rate.add(after.taken, sum(new.values()) / seconds)
         for name in {*new, *self.topic_rates.names()}:
             if name in after.topics:
                 self.topic_rates.add(name, after.taken, new.get(name, 0) / seconds)
             else:
-                self.topic_rates.forget(name)
+                self.topic_rates.remove(name)
 
-    def _disks(self, cluster: Cluster) -> tuple[dict[int, Disk], dict[TopicPartition, int]]:
-        disks: dict[int, Disk] = {}
+    def _log_dirs(self, cluster: Cluster) -> tuple[dict[int, LogDirUsage], dict[TopicPartition, int]]:
+        disks: dict[int, LogDirUsage] = {}
         sizes: dict[TopicPartition, int] = {}
         admin = Admin(cluster)
         for node_id in cluster.nodes:
@@ -248,13 +252,13 @@ class Sampler:
                 continue
             used = 0
             for folder in folders:
-                for place, (size, _, moving) in folder.sizes.items():
+                for topic_partition, (size, _, moving) in folder.sizes.items():
                     used += size
                     if not moving:
-                        sizes[place] = max(size, sizes.get(place, 0))
+                        sizes[topic_partition] = max(size, sizes.get(topic_partition, 0))
             total = sum(f.total_bytes for f in folders) if all(f.total_bytes >= 0 for f in folders) else -1
             usable = sum(f.usable_bytes for f in folders) if all(f.usable_bytes >= 0 for f in folders) else -1
-            disks[node_id] = Disk(used, total, usable, len(folders))
+            disks[node_id] = LogDirUsage(used, total, usable, len(folders))
         return disks, sizes
 
     def _groups(self, cluster: Cluster) -> tuple[GroupListing, ...]:
@@ -264,22 +268,22 @@ class Sampler:
             log.debug("groups cannot be listed: %s", error.message)
             return self.snapshot.groups
 
-    def _follow_groups(self, cluster: Cluster, ends: Mapping[TopicPartition, int], now: float) -> None:
+    def _sample_groups(self, cluster: Cluster, ends: Mapping[TopicPartition, int], now: float) -> None:
         names = [group.group_id for group in self.snapshot.groups]
         known = set(names)
         for gone in self.positions.keys() - known:
             del self.positions[gone]
-            self.group_lags.forget(gone)
+            self.group_lags.remove(gone)
         oldest = time.monotonic() - WATCHED_FOR
         self._watched = {g: t for g, t in self._watched.items() if t > oldest}
         wanted = {name for name in self._watched if name in known}
         if names:
-            start = self._turn % len(names)
+            start = self._next_group % len(names)
             wanted.update((names[start:] + names[:start])[:GROUPS_A_ROUND])
-            self._turn = (start + GROUPS_A_ROUND) % len(names) if len(names) > GROUPS_A_ROUND else 0
+            self._next_group = (start + GROUPS_A_ROUND) % len(names) if len(names) > GROUPS_A_ROUND else 0
         if wanted:
             try:
-                answers = cluster_queries.committed(cluster, sorted(wanted))
+                answers = cluster_queries.committed_offsets(cluster, sorted(wanted))
             except KafkaError as error:
                 log.debug("offsets of groups cannot be read: %s", error.message)
                 answers = {}

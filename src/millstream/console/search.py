@@ -10,13 +10,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from millstream.console.message_pages import Found
+from millstream.console.message_pages import PartitionRecord
 from millstream.wire.records import Record
 
 log = logging.getLogger(__name__)
 
-KEPT_FOR = 900.0  # seconds that a finished search can be looked at
-LINE = 4 << 20  # a hit with a key, a value and headers of the largest size
+KEEP_SECONDS = 900.0  # seconds that a finished search can be looked at
+MAX_LINE = 4 << 20  # a hit with a key, a value and headers of the largest size
 
 
 class Search:
@@ -26,7 +26,7 @@ class Search:
         self.id = secrets.token_urlsafe(9)
         self.task = task
         self.owner = owner
-        self.hits: list[Found] = []
+        self.hits: list[PartitionRecord] = []
         self.progress: dict[str, Any] = {}
         self.error: str | None = None
         self.cancelled = False
@@ -55,7 +55,7 @@ class Search:
                 return
             await changed.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -67,7 +67,7 @@ class Search:
                 "millstream.console.search_worker",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                limit=LINE,
+                limit=MAX_LINE,
             )
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -76,8 +76,8 @@ class Search:
             self._process.stdin.write(json.dumps(self.task).encode() + b"\n")
             await self._process.stdin.drain()
             async for line in self._process.stdout:
-                self._take(json.loads(line))
-                self._tell()
+                self._apply(json.loads(line))
+                self._notify()
             await self._process.wait()
             finished = self.progress.get("kind") == "done"
             if not finished and not self.cancelled and self.error is None:
@@ -91,23 +91,23 @@ class Search:
         finally:
             self.ended = True
             self.ended_at = time.monotonic()
-            self._tell()
+            self._notify()
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: dict[str, Any]) -> None:
         if event["kind"] == "hit":
             headers = tuple((name, _bytes(value)) for name, value in event["headers"])
             record = Record(
                 event["offset"], event["timestamp"], _bytes(event["key"]), _bytes(event["value"]), headers
             )
-            self.hits.append(Found(event["partition"], record))
+            self.hits.append(PartitionRecord(event["partition"], record))
         elif event["kind"] == "failed":
             self.error = event["message"]
         else:
             self.progress = event
 
 
-def forget_old(searches: dict[str, Search]) -> None:
-    oldest = time.monotonic() - KEPT_FOR
+def drop_old_searches(searches: dict[str, Search]) -> None:
+    oldest = time.monotonic() - KEEP_SECONDS
     for name in [name for name, search in searches.items() if search.ended and search.ended_at < oldest]:
         del searches[name]
 

@@ -3,7 +3,7 @@
 The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console
 stays quick while a search keeps a core busy, and ending the process ends the search, wherever it is.
 
-Text is looked for in the bytes of a whole batch (see scanning): only records that hold it are opened. Where
+Text is looked for in the bytes of a whole batch (see batch_search): only records that hold it are opened. Where
 the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell
 what the page does not show.
 """
@@ -20,7 +20,7 @@ from millstream.client.fetch import next_offset
 from millstream.console import cluster_queries, message_pages
 from millstream.console.batch_search import Damaged, matching
 from millstream.console.masking import Masks
-from millstream.console.record_display import Shower
+from millstream.console.record_display import RecordRenderer
 from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError, to_json
 from millstream.serdes.codec import Decoder
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
@@ -30,10 +30,10 @@ from millstream.wire.records import Record, iter_records
 from millstream.wire.topic_partition import TopicPartition
 
 REPORT_EVERY = 0.25
-LARGEST_HIT = 256 * 1024  # bytes of a key or value that are handed over
+MAX_HIT_BYTES = 256 * 1024  # bytes of a key or value that are handed over
 PARTS = ("key", "value", "header")
 
-Test = Callable[["Candidate"], bool]
+Predicate = Callable[["Candidate"], bool]
 
 
 class Candidate(NamedTuple):
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
     headers: Any
 
 
-class TextTest:
+class TextMatcher:
     """Whether a text is somewhere in the chosen parts of a record."""
 
     def __init__(self, text: str, parts: list[str], any_case: bool) -> None:
@@ -57,10 +57,10 @@ class TextTest:
         self.needle = text.encode().lower() if any_case else text.encode()
         self._key, self._value, self._header = (part in parts for part in PARTS)
 
-    def maybe(self, data: bytes) -> bool:
+    def occurs_in(self, data: bytes) -> bool:
         return self.needle in (data.lower() if self._any_case else data)
 
-    def numbers(self, data: bytes, count: int) -> list[int]:
+    def matching_indexes(self, data: bytes, count: int) -> list[int]:
         """Which records of a batch pass, by their place in it."""
         parts = {"key": self._key, "value": self._value, "header": self._header}
         return matching(data, count, self.needle, **parts, any_case=self._any_case)
@@ -80,12 +80,12 @@ class TextTest:
         return False
 
     def _lowered(self, record: "Record | Candidate") -> bool:
-        if self._value and record.value is not None and self.maybe(record.value):
+        if self._value and record.value is not None and self.occurs_in(record.value):
             return True
-        if self._key and record.key is not None and self.maybe(record.key):
+        if self._key and record.key is not None and self.occurs_in(record.key):
             return True
         return self._header and any(
-            self._text in name.lower() or (value is not None and self.maybe(value))
+            self._text in name.lower() or (value is not None and self.occurs_in(value))
             for name, value in record.headers
         )
 
@@ -94,11 +94,15 @@ class Searcher:
     """The scan itself: `answers` are what a fetcher returns."""
 
     def __init__(
-        self, topic: str, text: TextTest | None, test: Test | None, mask: Callable[[Record], Record] | None
+        self,
+        topic: str,
+        text: TextMatcher | None,
+        predicate: Predicate | None,
+        mask: Callable[[Record], Record] | None,
     ) -> None:
         self._topic = topic
         self._text = text
-        self._test = test
+        self._predicate = predicate
         self._mask = mask
         self.scanned = 0
         self.bytes = 0
@@ -112,40 +116,42 @@ class Searcher:
             try:
                 if self._text is None or self._mask is not None:
                     records = iter_records(batch, check_crc=False)
-                    yield from self._passing(answer.partition, records, position, self._text)
-                elif numbers := self._with_text(header, batch):
-                    yield from self._passing(answer.partition, _chosen(batch, numbers), position, None)
+                    yield from self._matching_records(answer.partition, records, position, self._text)
+                elif matching_indexes := self._text_matches(header, batch):
+                    yield from self._matching_records(
+                        answer.partition, _records_at(batch, matching_indexes), position, None
+                    )
             except (KafkaError, Damaged):
                 self.unreadable += 1
 
-    def _with_text(self, header: BatchHeader, batch: memoryview) -> list[int]:
+    def _text_matches(self, header: BatchHeader, batch: memoryview) -> list[int]:
         assert self._text is not None
         codec = header.attributes & CODEC_MASK
         packed = batch[HEADER_SIZE:]
         data = packed if codec == NONE else decompress(codec, packed, DEFAULT_LIMIT)
-        return self._text.numbers(bytes(data), header.record_count)
+        return self._text.matching_indexes(bytes(data), header.record_count)
 
-    def _passing(
-        self, partition: int, records: Iterable[Record], position: int, text: TextTest | None
+    def _matching_records(
+        self, partition: int, records: Iterable[Record], position: int, text: TextMatcher | None
     ) -> Iterator[Record]:
-        test, mask, topic = self._test, self._mask, self._topic
+        predicate, mask, topic = self._predicate, self._mask, self._topic
         for record in records:
             if record.offset < position:
                 continue
-            if text is None and test is None:
+            if text is None and predicate is None:
                 yield record
                 continue
             seen = record if mask is None else mask(record)
             candidate = Candidate(
                 topic, partition, record.offset, record.timestamp, seen.key, seen.value, seen.headers
             )
-            if (text is None or text(candidate)) and (test is None or test(candidate)):
+            if (text is None or text(candidate)) and (predicate is None or predicate(candidate)):
                 yield record
 
 
-def _chosen(batch: memoryview, numbers: list[int]) -> Iterator[Record]:
+def _records_at(batch: memoryview, matching_indexes: list[int]) -> Iterator[Record]:
     """The records with these numbers, which ascend."""
-    wanted = iter(numbers)
+    wanted = iter(matching_indexes)
     following = next(wanted)
     for number, record in enumerate(iter_records(batch, check_crc=False)):
         if number == following:
@@ -155,9 +161,9 @@ def _chosen(batch: memoryview, numbers: list[int]) -> Iterator[Record]:
                 return
 
 
-def masked_by(shower: Shower, topic: str) -> Callable[[Record], Record] | None:
+def masking_for(renderer: RecordRenderer, topic: str) -> Callable[[Record], Record] | None:
     """What turns a record into one that holds only what is shown; None if the topic has no rules."""
-    masks = shower.masks(topic)
+    masks = renderer.masks(topic)
     if not masks:
         return None
 
@@ -165,20 +171,22 @@ def masked_by(shower: Shower, topic: str) -> Callable[[Record], Record] | None:
         headers = tuple(record.headers)
         key, value = record.key, record.value
         if masks.key and key is not None:
-            key = _masked_bytes(shower, key, headers, masks, masks.key, True)
+            key = _masked_bytes(renderer, key, headers, masks, masks.key, True)
         if masks.value and value is not None:
-            value = _masked_bytes(shower, value, headers, masks, masks.value, False)
+            value = _masked_bytes(renderer, value, headers, masks, masks.value, False)
         shown = []
         for name, content in headers:
-            stand_in = masks.header(name, content)
-            shown.append((name, content if stand_in is None else stand_in.encode()))
+            replacement = masks.header(name, content)
+            shown.append((name, content if replacement is None else replacement.encode()))
         return Record(record.offset, record.timestamp, key, value, tuple(shown))
 
     return mask
 
 
-def _masked_bytes(shower: Shower, data: bytes, headers: Any, masks: Any, rules: Any, is_key: bool) -> bytes:
-    form, _, found, _ = shower.decoded(data, headers, is_key)
+def _masked_bytes(
+    renderer: RecordRenderer, data: bytes, headers: Any, masks: Any, rules: Any, is_key: bool
+) -> bytes:
+    form, _, found, _ = renderer.decode(data, headers, is_key)
     if form in ("text", "hex"):
         return (masks.opaque(rules, data) or "").encode()
     return to_json(masks.structured(rules, found)).encode()
@@ -201,38 +209,38 @@ def decoding(registry: SchemaRegistry | None, is_key: bool) -> Callable[[bytes],
     return read
 
 
-def run(task: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+def run(task: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     registry = SchemaRegistry(task["registry"], timeout=5.0) if task.get("registry") else None
-    shower = Shower(
-        registry, Masks(task.get("masks", ""), bytes.fromhex(task.get("secret", ""))), LARGEST_HIT
+    renderer = RecordRenderer(
+        registry, Masks(task.get("masks", ""), bytes.fromhex(task.get("secret", ""))), MAX_HIT_BYTES
     )
-    text = TextTest(task["text"], task["parts"], task["any_case"]) if task.get("text") else None
-    test: Test | None = None
+    text = TextMatcher(task["text"], task["parts"], task["any_case"]) if task.get("text") else None
+    predicate: Predicate | None = None
     if task.get("expression"):
         from millstream.filters import compile_filter
 
-        test = compile_filter(
+        predicate = compile_filter(
             task["expression"], read_value=decoding(registry, False), read_key=decoding(registry, True)
         )
-    searcher = Searcher(task["topic"], text, test, masked_by(shower, task["topic"]))
+    searcher = Searcher(task["topic"], text, predicate, masking_for(renderer, task["topic"]))
     config = ClientConfig.of(task["bootstrap"], task.get("client"), "millstream-console-search")
     with Cluster(config) as cluster:
-        _scan(cluster, task, searcher, say)
+        _scan(cluster, task, searcher, emit)
 
 
 def _scan(
-    cluster: Cluster, task: dict[str, Any], searcher: Searcher, say: Callable[[dict[str, Any]], None]
+    cluster: Cluster, task: dict[str, Any], searcher: Searcher, emit: Callable[[dict[str, Any]], None]
 ) -> None:
     topic, partition = task["topic"], task.get("partition")
-    limits = message_pages.bounds(cluster, topic, partition)
+    limits = message_pages.log_bounds(cluster, topic, partition)
     positions = dict(limits.starts)
     if task.get("positions"):
         positions.update({int(p): max(o, positions.get(int(p), 0)) for p, o in task["positions"].items()})
     elif task.get("since") is not None:
-        positions = message_pages.at_time(cluster, topic, partition, task["since"])
+        positions = message_pages.offsets_at_time(cluster, topic, partition, task["since"])
     stops = limits.ends
     if task.get("until") is not None:
-        later = cluster_queries.offsets(cluster, task["until"], [topic])
+        later = cluster_queries.list_offsets(cluster, task["until"], [topic])
         stops = {
             p: min(end, later[TopicPartition(topic, p)])
             if later.get(TopicPartition(topic, p), -1) >= 0
@@ -242,12 +250,12 @@ def _scan(
     first = {p: min(positions[p], stop) for p, stop in stops.items()}
     total = sum(stop - first[p] for p, stop in stops.items())
     fetcher = Fetcher(cluster, max_bytes=32 << 20, partition_max_bytes=4 << 20)
-    left = {p for p, stop in stops.items() if first[p] < stop}
+    remaining = {p for p, stop in stops.items() if first[p] < stop}
     hits, began, reported = 0, time.monotonic(), 0.0
 
     def report(done: bool, full: bool = False) -> None:
         passed = sum(min(positions[p], stop) - first[p] for p, stop in stops.items())
-        say(
+        emit(
             {
                 "kind": "done" if done else "progress",
                 "scanned": searcher.scanned,
@@ -262,8 +270,10 @@ def _scan(
             }
         )
 
-    while left:
-        for answer in fetcher.poll({TopicPartition(topic, p): positions[p] for p in left}, max_wait_ms=300):
+    while remaining:
+        for answer in fetcher.poll(
+            {TopicPartition(topic, p): positions[p] for p in remaining}, max_wait_ms=300
+        ):
             p = answer.partition
             if answer.error is ErrorCode.offset_out_of_range:  # retention was faster
                 positions[p] = max(answer.log_start_offset, positions[p] + 1)
@@ -274,14 +284,14 @@ def _scan(
                     if record.offset >= stops[p]:
                         break
                     hits += 1
-                    say(_hit(p, record))
+                    emit(_hit(p, record))
                     if hits >= task["max_hits"]:
                         positions[p] = record.offset + 1
                         report(True, full=True)
                         return
                 positions[p] = max(positions[p], next_offset(answer, positions[p]))
             if positions[p] >= stops[p]:
-                left.discard(p)
+                remaining.discard(p)
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
                 report(False)
@@ -301,20 +311,20 @@ def _hit(partition: int, record: Record) -> dict[str, Any]:
 
 
 def _packed(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data[:LARGEST_HIT]).decode("ascii")
+    return None if data is None else base64.b64encode(data[:MAX_HIT_BYTES]).decode("ascii")
 
 
 def main() -> int:
     task = json.loads(sys.stdin.readline())
 
-    def say(event: dict[str, Any]) -> None:
+    def emit(event: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
 
     try:
-        run(task, say)
+        run(task, emit)
     except (KafkaError, RegistryUnreachable, ValueError) as error:
-        say({"kind": "failed", "message": getattr(error, "message", None) or str(error)})
+        emit({"kind": "failed", "message": getattr(error, "message", None) or str(error)})
         return 1
     return 0
 

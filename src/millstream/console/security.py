@@ -34,7 +34,7 @@ OPEN_PATHS = (
     "/metrics/all",
     "/favicon.ico",
 )
-MOST_SESSIONS = 10_000
+MAX_SESSIONS = 10_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; "
@@ -51,7 +51,7 @@ HEADERS = {
 }
 
 
-class Refused(HttpError):
+class RequestRefused(HttpError):
     """A request that may not be."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -99,7 +99,7 @@ class Sessions:
 
     def log_in(self, user: User) -> str:
         """A new id: one that was known before the login is worth nothing afterwards."""
-        if len(self._logged_in) >= MOST_SESSIONS:
+        if len(self._logged_in) >= MAX_SESSIONS:
             self._logged_in.pop(next(iter(self._logged_in)))
         session_id = secrets.token_urlsafe(24)
         self._logged_in[session_id] = (user, time.time() + self._seconds)
@@ -112,12 +112,12 @@ class Sessions:
         return hmac.new(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()[:40]
 
 
-def set_cookie(headers: MutableHeaders, value: str, secure: bool) -> None:
+def set_session_cookie(headers: MutableHeaders, value: str, secure: bool) -> None:
     tail = "; Secure" if secure else ""
     headers.append("set-cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{tail}")
 
 
-class Gate:
+class SecurityMiddleware:
     """Around the application."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleConfig) -> None:
@@ -144,7 +144,7 @@ class Gate:
                 if not static:
                     changed.setdefault("cache-control", "no-store")
                     if fresh and COOKIE not in changed.get("set-cookie", ""):
-                        set_cookie(changed, self._sessions.cookie(session.id), secure)
+                        set_session_cookie(changed, self._sessions.cookie(session.id), secure)
             await send(message)
 
         host = headers.get(b"host", b"").decode("latin-1")
@@ -177,38 +177,40 @@ class Gate:
         await answer(scope, receive, send)
 
 
-def session_of(request: Request) -> Session:
+def get_session(request: Request) -> Session:
     found: Session = request.state.session
     return found
 
 
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that this console made. Refused if it is somebody else's."""
-    session = session_of(request)
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form that this console made. RequestRefused if it is somebody else's."""
+    session = get_session(request)
     origin = request.headers.get("origin")
     if origin and origin != "null" and urlsplit(origin).netloc != request.headers.get("host"):
-        raise Refused(403, "The form comes from another site.")
+        raise RequestRefused(403, "The form comes from another site.")
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Refused(403, "The form comes from another site.")
+        raise RequestRefused(403, "The form comes from another site.")
     if (
         request.headers.get("content-type", "").partition(";")[0].strip()
         != "application/x-www-form-urlencoded"
     ):
-        raise Refused(415, "Expected a form.")
+        raise RequestRefused(415, "Expected a form.")
     body = await request.body()
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=500))
     except ValueError:
-        raise Refused(400, "The form cannot be read.") from None
+        raise RequestRefused(400, "The form cannot be read.") from None
     token = request.headers.get("x-csrf-token") or fields.get("csrf", "")
     if not hmac.compare_digest(token.encode(), session.csrf.encode()):
-        raise Refused(403, "The form is too old, or not from this console. Load the page again.")
+        raise RequestRefused(403, "The form is too old, or not from this console. Load the page again.")
     return fields
 
 
-async def changing(request: Request) -> dict[str, str]:
+async def read_change_form(request: Request) -> dict[str, str]:
     """The same, for what changes something: only who may, and not in a read-only console."""
-    fields = await form_of(request)
-    if not session_of(request).may_change:
-        raise Refused(403, "Nothing can be changed here: the console is read-only, or you may only look.")
+    fields = await read_form(request)
+    if not get_session(request).may_change:
+        raise RequestRefused(
+            403, "Nothing can be changed here: the console is read-only, or you may only look."
+        )
     return fields

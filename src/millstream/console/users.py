@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from millstream.console.console_config import readable
 
 ROLES = ("viewer", "editor", "unmasked")
-COST, BLOCK, PARALLEL = 1 << 14, 8, 1
-MEMORY = 64 * 1024 * 1024
-FAILURES = 5  # wrong passwords for one name before it has to wait
-PAUSE = 30.0
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 14, 8, 1
+MAX_MEMORY = 64 * 1024 * 1024
+MAX_FAILURES = 5  # wrong passwords for one name before it has to wait
+LOCKOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class User:
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
     salt = os.urandom(16) if salt is None else salt
-    key = hashlib.scrypt(password.encode(), salt=salt, n=COST, r=BLOCK, p=PARALLEL, maxmem=MEMORY)
-    return "$".join(["scrypt", str(COST), str(BLOCK), str(PARALLEL), _text(salt), _text(key)])
+    key = hashlib.scrypt(password.encode(), salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, maxmem=MAX_MEMORY)
+    return "$".join(["scrypt", str(SCRYPT_N), str(SCRYPT_R), str(SCRYPT_P), _text(salt), _text(key)])
 
 
-def matches(password: str, stored: str) -> bool:
+def verify_password(password: str, stored: str) -> bool:
     try:
         kind, cost, block, parallel, salt, key = stored.split("$")
         if kind != "scrypt":
@@ -53,7 +53,7 @@ def matches(password: str, stored: str) -> bool:
             n=int(cost),
             r=int(block),
             p=int(parallel),
-            maxmem=MEMORY,
+            maxmem=MAX_MEMORY,
             dklen=len(wanted),
         )
     except ValueError:
@@ -80,7 +80,7 @@ def read_users(path: str) -> dict[str, User]:
     return users
 
 
-class Logins:
+class LoginChecker:
     """Checks passwords, one at a time (a check is made to cost memory), and slows down whoever guesses."""
 
     def __init__(self, users: dict[str, User]) -> None:
@@ -93,7 +93,7 @@ class Logins:
         """The user, or None. Takes as long for a name that does not exist."""
         with self._lock:
             user = self._users.get(name)
-            right = matches(password[:1000], user.hash if user is not None else self._nobody)
+            right = verify_password(password[:1000], user.hash if user is not None else self._nobody)
             if user is not None and right:
                 self._failures.pop(name, None)
                 return user
@@ -103,11 +103,11 @@ class Logins:
             self._failures[name] = (count + 1, time.monotonic())
             return None
 
-    def waits(self, name: str) -> int:
+    def seconds_to_wait(self, name: str) -> int:
         """Seconds that this name has to wait after too many wrong passwords."""
         count, last = self._failures.get(name, (0, 0.0))
-        left = PAUSE - (time.monotonic() - last)
-        if count < FAILURES or left <= 0:
+        left = LOCKOUT_SECONDS - (time.monotonic() - last)
+        if count < MAX_FAILURES or left <= 0:
             return 0
         return round(left) or 1
 

@@ -43,14 +43,14 @@ class Forked:
     input."""
 
     def __init__(self, name: str, log: BinaryIO, run: Callable[[], int]) -> None:
-        there, here = os.pipe()
+        read_end, write_end = os.pipe()
         _flush()  # what is not written yet would be written twice
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            os._exit(_live(name, there, log.fileno(), run))
-        os.close(there)
-        self.stdin = os.fdopen(here, "wb", buffering=0)
+            os._exit(_run_child(name, read_end, log.fileno(), run))
+        os.close(read_end)
+        self.stdin = os.fdopen(write_end, "wb", buffering=0)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -64,7 +64,7 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def _live(name: str, stdin: int, log: int, run: Callable[[], int]) -> int:
+def _run_child(name: str, stdin: int, log: int, run: Callable[[], int]) -> int:
     """The child's whole life. Nothing of the supervisor's may be kept: its signals, its lock, its sockets."""
     code = 1
     try:

@@ -1,4 +1,4 @@
-"""Ports for the services: chosen, kept, and explained where one is taken.
+"""Ports for the services: chosen, reserved, and explained where one is taken.
 
 On Linux a port is bound here first and stays bound, without listening, while `up` runs: the service binds it
 as well (two sockets may share an address while only one listens), and no client of the machine is given it
@@ -25,41 +25,41 @@ class PortTaken(Exception):
 def reserve(host: str, port: int) -> tuple[int, socket.socket | None]:
     """The port (a free one for 0), and on Linux the socket that keeps it. PortTaken says who has it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    kept = socket.socket(family, socket.SOCK_STREAM)
+    reserved = socket.socket(family, socket.SOCK_STREAM)
     try:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind((host, port))
-        number = int(kept.getsockname()[1])
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((host, port))
+        number = int(reserved.getsockname()[1])
     except OSError as error:
-        kept.close()
+        reserved.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortTaken(port, f"port {port} is in use{_by_whom(port)}") from None
+            raise PortTaken(port, f"port {port} is in use{_owner_note(port)}") from None
         if error.errno == errno.EACCES:
             raise PortTaken(port, f"port {port} needs the rights of root; choose one above 1023") from None
         raise PortTaken(port, f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}") from None
     if sys.platform == "linux":
-        return number, kept
-    kept.close()
+        return number, reserved
+    reserved.close()
     return number, None
 
 
-def taken(host: str, port: int) -> str | None:
+def port_problem(host: str, port: int) -> str | None:
     """Why a port cannot be had, or None."""
     try:
-        _, kept = reserve(host, port)
+        _, reserved = reserve(host, port)
     except PortTaken as error:
         return str(error)
-    if kept is not None:
-        kept.close()
+    if reserved is not None:
+        reserved.close()
     return None
 
 
-def _by_whom(port: int) -> str:
-    who = owner(port)
+def _owner_note(port: int) -> str:
+    who = listener_of(port)
     return f" by process {who[0]} ({who[1]})" if who else ""
 
 
-def owner(port: int) -> tuple[int, str] | None:
+def listener_of(port: int) -> tuple[int, str] | None:
     """Process id and command line of who listens on a port, as far as /proc tells it to us."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -11,15 +11,16 @@ READY = re.compile(rb"\bready\b[^\n]*\n")
 class Service:
     """One service.
 
-    settings   `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (a folder of its own) and
-               {broker}, {registry}, ... (addresses of the others, also of those that do not run here) are
-               filled in. {metrics} is a list of where the services of this `up` tell their metrics.
-    offset     its place behind --port-base; `port` is the one that users expect, without --port-base.
-    aside      port and offset of a listener of its own for metrics, {aside}; the others tell them on `port`.
-    needs      services that have to be ready before it may begin. It is loaded into memory meanwhile: `preload`.
-    ready      what it prints when it can be used.
-    forked     made by fork where that can be, after the supervisor has loaded SHARED.
-    module     must be there, else the service cannot run (an extra of the package is missing); empty: always there.
+    settings      `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (its own folder)
+                  and {broker}, {registry}, ... (addresses of the others, also of those that do not run here)
+                  are filled in. {metrics} lists where the services of this `up` serve their metrics.
+    offset        its place behind --port-base; `port` is the one that users expect, without --port-base
+    metrics_port  port and offset of a separate listener for metrics, {metrics_port}; the other services
+                  serve them on `port`
+    needs         services that have to be ready before it may begin; meanwhile it loads `preload`
+    ready         what it prints when it can be used
+    forked        made by fork where that can be, after the supervisor has loaded SHARED
+    module        must be importable, else an extra of the package is missing; empty: always there
     """
 
     name: str
@@ -28,7 +29,7 @@ class Service:
     offset: int
     settings: Mapping[str, str]
     scheme: str = ""
-    aside: tuple[int, int] | None = None
+    metrics_port: tuple[int, int] | None = None
     needs: Sequence[str] = ()
     preload: Sequence[str] = ()
     forked: bool = False
@@ -39,7 +40,7 @@ class Service:
     title: str = ""  # what sentences call it, where its name would be misread
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return self.title or self.name
 
     def address(self, host: str, port: int) -> str:
@@ -69,10 +70,10 @@ BROKER = Service(
         "log.dirs": "{data}",
         "listeners": "PLAINTEXT://{host}:{port}",
         "advertised.listeners": "PLAINTEXT://{advertised}:{port}",
-        "millstream.metrics.listener": "{host}:{aside}",
+        "millstream.metrics.listener": "{host}:{metrics_port}",
         "group.initial.rebalance.delay.ms": "0",  # on one machine nobody gains from waiting for more members
     },
-    aside=(9404, 4),
+    metrics_port=(9404, 4),
 )
 
 REGISTRY = Service(

@@ -16,17 +16,17 @@ from typing import Any
 
 from millstream import __version__
 from millstream.up import forking, ports
-from millstream.up.instances import Home, Instance, ServiceState
-from millstream.up.process import Supervised
+from millstream.up.data_folders import DataFolder, Instance, ServiceState
 from millstream.up.services import SERVICES, SHARED, Service
+from millstream.up.supervised_service import SupervisedService
 
-BUSY_LOOK = 0.02
-QUIET_LOOK = 1.0
-STOP_PATIENCE = 30.0  # for a broker with much to flush; the others get less
-SERVICE_PATIENCE = 8.0
+BUSY_INTERVAL = 0.02
+QUIET_INTERVAL = 1.0
+BROKER_STOP_TIMEOUT = 30.0  # for a broker with much to flush; the others get less
+SERVICE_STOP_TIMEOUT = 8.0
 SLOW_START = 30.0
-LOG_LOOK = 60.0
-PORTS = 65_535
+ROTATE_EVERY = 60.0
+MAX_PORT = 65_535
 
 
 class CannotStart(Exception):
@@ -56,7 +56,7 @@ def bracketed(host: str) -> str:
 class Supervisor:
     def __init__(
         self,
-        home: Home,
+        home: DataFolder,
         chosen: Sequence[Service],
         *,
         host: str = "127.0.0.1",
@@ -69,57 +69,60 @@ class Supervisor:
         self._report = report
         self._stopping = 0
         self._loaded = False
-        self._kept: list[socket.socket] = []
-        self._cut_at = time.monotonic() + LOG_LOOK
+        self._reserved: list[socket.socket] = []
+        self._rotate_at = time.monotonic() + ROTATE_EVERY
         self._slow: set[str] = set()
-        numbers = self._take_ports(host, port_base, {service.name for service in chosen})
+        numbers = self._reserve_ports(host, port_base, {service.name for service in chosen})
         self.instance = Instance(str(home.path), os.getpid(), __version__, time.time(), ephemeral)
         everywhere = host in ("0.0.0.0", "::")  # noqa: S104
         shown_host = "127.0.0.1" if everywhere else host
         advertised = socket.gethostname() if everywhere else bracketed(host)  # what other machines know us by
-        places = {s.name: s.address(shown_host, numbers[s.name]) for s in SERVICES.values()}
-        asides = self._take_asides(host, port_base, chosen)
+        addresses = {s.name: s.address(shown_host, numbers[s.name]) for s in SERVICES.values()}
+        metrics_ports = self._reserve_metrics_ports(host, port_base, chosen)
         metrics = {
-            service.name: f"http://{bracketed(shown_host)}:{asides.get(service.name, numbers[service.name])}/metrics"
+            service.name: f"http://{bracketed(shown_host)}:{port}/metrics"
             for service in chosen
+            for port in [metrics_ports.get(service.name, numbers[service.name])]
         }
-        self.supervised: list[Supervised] = []
+        self.supervised: list[SupervisedService] = []
         for service in chosen:
-            what = f"{service.what}; {metrics[service.name]}" if service.aside else service.what
-            state = ServiceState(service.name, what, places[service.name])
+            what = f"{service.what}; {metrics[service.name]}" if service.metrics_port else service.what
+            state = ServiceState(service.name, what, addresses[service.name])
             self.instance.services.append(state)
             own = home.path / service.name
-            fill = {
-                **places,
+            values = {
+                **addresses,
                 "host": bracketed(host),
                 "advertised": advertised,
                 "port": numbers[service.name],
-                "aside": asides.get(service.name, 0),
+                "metrics_port": metrics_ports.get(service.name, 0),
                 "metrics": ",".join(f"{name}={url}" for name, url in metrics.items() if name != service.name),
                 "data": own,
             }
-            wanted = {name: text.format_map(fill) for name, text in service.settings.items()}
+            wanted = {name: text.format_map(values) for name, text in service.settings.items()}
             wanted.update((settings or {}).get(service.name, {}))
             words = [service.name, *service.extra]
             for name, text in wanted.items():
                 words += ["--set", f"{name}={text}"]
-            self.supervised.append(Supervised(service, words, home.log_of(service.name), state))
+            self.supervised.append(SupervisedService(service, words, home.log_of(service.name), state))
 
     def run(self, ready: Callable[[Instance], None]) -> int:
         """Start all, call `ready` once, look after them until a signal comes. Returns the exit code."""
         with self._signals() as wait:
             try:
-                for one in sorted(self.supervised, key=lambda one: one.service.forked):
-                    if one.service.forked:
+                for supervised in sorted(self.supervised, key=lambda supervised: supervised.service.forked):
+                    if supervised.service.forked:
                         self._load_shared()
                     if not self._stopping:
-                        one.start()
+                        supervised.start()
                 self._home.publish(self.instance)
                 self._home.announce()
                 while not self._stopping:
-                    self._round(ready)
-                    busy = any(one.state.state in ("waiting", "starting") for one in self.supervised)
-                    wait(BUSY_LOOK if busy else self._next_look())
+                    self._check_all(ready)
+                    busy = any(
+                        supervised.state.state in ("waiting", "starting") for supervised in self.supervised
+                    )
+                    wait(BUSY_INTERVAL if busy else self._next_interval())
                 return 0
             finally:
                 self._stop(wait)
@@ -132,130 +135,134 @@ class Supervisor:
 
     # --- one round ------------------------------------------------------------------------------------------
 
-    def _round(self, ready: Callable[[Instance], None]) -> None:
+    def _check_all(self, ready: Callable[[Instance], None]) -> None:
         now = time.monotonic()
         changed = False
-        for one in self.supervised:
-            if one.state.state == "waiting" and self._may_begin(one.service):
-                one.release()
+        for supervised in self.supervised:
+            if supervised.state.state == "waiting" and self._may_begin(supervised.service):
+                supervised.release()
                 changed = True
-            event = one.look(now)
+            event = supervised.poll(now)
             changed = changed or bool(event)
-            if event == "ended":
-                if not one.was_ready:
-                    raise CannotStart(
-                        f"the {one.service.called} ended with {one.state.last_end} before it was ready",
-                        one.service.name,
-                    )
-                self._report(
-                    f"the {one.service.called} ended with {one.state.last_end}; starting it again in "
-                    f"{one.pause:g} s"
-                )
-            elif event == "ready" and self.instance.ready:
-                self._report(f"the {one.service.called} is ready again")
-            self._notice_slow_start(one)
+            self._report_event(supervised, event)
+            self._notice_slow_start(supervised)
         if changed:
-            if not self.instance.ready and all(one.state.state == "ready" for one in self.supervised):
-                self.instance.ready = True
-                self._home.publish(self.instance)
+            all_ready = all(supervised.state.state == "ready" for supervised in self.supervised)
+            first_time = all_ready and not self.instance.ready
+            self.instance.ready = self.instance.ready or all_ready
+            self._home.publish(self.instance)
+            if first_time:
                 ready(self.instance)
-            else:
-                self._home.publish(self.instance)
-        if now > self._cut_at:
-            self._cut_at = now + LOG_LOOK
-            for one in self.supervised:
-                one.cut_log()
+        if now > self._rotate_at:
+            self._rotate_at = now + ROTATE_EVERY
+            for supervised in self.supervised:
+                supervised.rotate_log()
+
+    def _report_event(self, supervised: SupervisedService, event: str) -> None:
+        name, last_end = supervised.service.display_name, supervised.state.last_end
+        if event == "ended":
+            if not supervised.was_ready:
+                service = supervised.service.name
+                raise CannotStart(f"the {name} ended with {last_end} before it was ready", service)
+            self._report(f"the {name} ended with {last_end}; starting it again in {supervised.pause:g} s")
+        elif event == "ready" and self.instance.ready:
+            self._report(f"the {name} is ready again")
 
     def _may_begin(self, service: Service) -> bool:
-        states = {one.service.name: one.state.state for one in self.supervised}
+        states = {supervised.service.name: supervised.state.state for supervised in self.supervised}
         return all(states.get(name, "ready") == "ready" for name in service.needs)
 
-    def _next_look(self) -> float:
-        return BUSY_LOOK * 5 if any(one.state.state == "pausing" for one in self.supervised) else QUIET_LOOK
+    def _next_interval(self) -> float:
+        return (
+            BUSY_INTERVAL * 5
+            if any(supervised.state.state == "pausing" for supervised in self.supervised)
+            else QUIET_INTERVAL
+        )
 
-    def _notice_slow_start(self, one: Supervised) -> None:
-        name = one.service.name
-        late = one.state.state == "starting" and time.time() - one.state.since > SLOW_START
+    def _notice_slow_start(self, supervised: SupervisedService) -> None:
+        name = supervised.service.name
+        late = supervised.state.state == "starting" and time.time() - supervised.state.since > SLOW_START
         if late and name not in self._slow:
             self._slow.add(name)
-            self._report(
-                f"the {one.service.called} is not ready after {SLOW_START:g} s; its log is {one.log}"
-            )
+            title = supervised.service.display_name
+            self._report(f"the {title} is not ready after {SLOW_START:g} s; its log is {supervised.log}")
 
     # --- ports ----------------------------------------------------------------------------------------------
 
-    def _take_ports(self, host: str, base: int | None, chosen: set[str]) -> dict[str, int]:
-        """A port for each service; those that are to run here are tried and kept."""
+    def _reserve_ports(self, host: str, base: int | None, chosen: set[str]) -> dict[str, int]:
+        """A port for each service; those that are to run here are tried and reserved."""
         found: dict[str, int] = {}
         problems: list[str] = []
         for service in SERVICES.values():
             wanted = service.port if base is None else base + service.offset if base else 0
-            if wanted > PORTS:
-                raise CannotStart(f"port {wanted} for the {service.called}: ports end at {PORTS}")
+            if wanted > MAX_PORT:
+                raise CannotStart(f"port {wanted} for the {service.display_name}: ports end at {MAX_PORT}")
             if service.name not in chosen:
                 found[service.name] = wanted or service.port
                 continue
             try:
-                found[service.name], kept = ports.reserve(host, wanted)
-                if kept is not None:
-                    self._kept.append(kept)
+                found[service.name], reserved = ports.reserve(host, wanted)
+                if reserved is not None:
+                    self._reserved.append(reserved)
             except ports.PortTaken as error:
-                problems.append(f"the {service.called} cannot have its port: {error}")
+                problems.append(f"the {service.display_name} cannot have its port: {error}")
         if problems:
             self._release_ports()
             raise CannotStart("\n".join(problems))
         return found
 
-    def _take_asides(self, host: str, base: int | None, chosen: Sequence[Service]) -> dict[str, int]:
+    def _reserve_metrics_ports(
+        self, host: str, base: int | None, chosen: Sequence[Service]
+    ) -> dict[str, int]:
         """Ports for metrics alone. Nobody has to know them by heart, so one that is taken is replaced by any
         other."""
         found: dict[str, int] = {}
         for service in chosen:
-            if service.aside is None:
+            if service.metrics_port is None:
                 continue
-            port, offset = service.aside
+            port, offset = service.metrics_port
             wanted = port if base is None else base + offset if base else 0
             try:
-                found[service.name], kept = ports.reserve(host, wanted if wanted <= PORTS else 0)
+                found[service.name], reserved = ports.reserve(host, wanted if wanted <= MAX_PORT else 0)
             except ports.PortTaken:
-                found[service.name], kept = ports.reserve(host, 0)
-            if kept is not None:
-                self._kept.append(kept)
+                found[service.name], reserved = ports.reserve(host, 0)
+            if reserved is not None:
+                self._reserved.append(reserved)
         return found
 
     def _release_ports(self) -> None:
-        for kept in self._kept:
-            kept.close()
-        self._kept.clear()
+        for reserved in self._reserved:
+            reserved.close()
+        self._reserved.clear()
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _stop(self, wait: Callable[[float], None]) -> None:
         """Those that need others first, so that they can say goodbye to them."""
-        needed = {name for one in self.supervised for name in one.service.needs}
-        first = [one for one in self.supervised if one.service.name not in needed]
-        last = [one for one in self.supervised if one.service.name in needed]
-        for group, patience in ((first, SERVICE_PATIENCE), (last, STOP_PATIENCE)):
-            for one in group:
-                one.stop()
-            deadline = time.monotonic() + patience
-            while not all([one.ended_by_now() for one in group]):
+        needed = {name for supervised in self.supervised for name in supervised.service.needs}
+        first = [supervised for supervised in self.supervised if supervised.service.name not in needed]
+        last = [supervised for supervised in self.supervised if supervised.service.name in needed]
+        for group, timeout in ((first, SERVICE_STOP_TIMEOUT), (last, BROKER_STOP_TIMEOUT)):
+            for supervised in group:
+                supervised.stop()
+            deadline = time.monotonic() + timeout
+            while not all([supervised.ended_by_now() for supervised in group]):
                 if time.monotonic() > deadline or self._stopping > 1:
-                    for one in group:
-                        if not one.ended_by_now():
-                            self._report(f"the {one.service.called} does not stop: killing it")
-                            one.kill()
-                wait(BUSY_LOOK)
+                    for supervised in group:
+                        if not supervised.ended_by_now():
+                            self._report(f"the {supervised.service.display_name} does not stop: killing it")
+                            supervised.kill()
+                wait(BUSY_INTERVAL)
         self._release_ports()
 
     @contextmanager
     def _signals(self) -> Iterator[Callable[[float], None]]:
         """Ctrl-C, SIGTERM and SIGHUP ask for the end, a second one for a quick end; gives a wait that they
         cut short."""
-        mine, kernels = socket.socketpair()
-        mine.setblocking(False)
-        kernels.setblocking(False)
-        before_fd = signal.set_wakeup_fd(kernels.fileno(), warn_on_full_buffer=False)
+        wakeup, notifier = socket.socketpair()
+        wakeup.setblocking(False)
+        notifier.setblocking(False)
+        before_fd = signal.set_wakeup_fd(notifier.fileno(), warn_on_full_buffer=False)
 
         def end(number: int, frame: FrameType | None) -> None:
             self._stopping += 1
@@ -266,9 +273,9 @@ class Supervisor:
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
         def wait(seconds: float) -> None:
-            if select.select([mine], [], [], seconds)[0]:
+            if select.select([wakeup], [], [], seconds)[0]:
                 try:
-                    mine.recv(4096)
+                    wakeup.recv(4096)
                 except BlockingIOError:
                     pass
 
@@ -278,5 +285,5 @@ class Supervisor:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(before_fd)
-            mine.close()
-            kernels.close()
+            wakeup.close()
+            notifier.close()

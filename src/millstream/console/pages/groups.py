@@ -9,9 +9,9 @@ from starlette.responses import RedirectResponse
 from millstream.client import EARLIEST, LATEST, Cluster
 from millstream.client.groups import GroupDescription, Groups
 from millstream.console import cluster_queries, formatting
-from millstream.console.context import Console, console_of, draw, tell
-from millstream.console.resets import MODES, planned
-from millstream.console.security import Refused, changing
+from millstream.console.context import Console, flash, get_console, render_page
+from millstream.console.offset_resets import MODES, plan_reset
+from millstream.console.security import RequestRefused, read_change_form
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -23,7 +23,7 @@ async def group_list(
     request: Request, q: str = "", page: str = "1", sort: str = "name", state: str = ""
 ) -> Response:
     """From the sampler's list; what the page shows is asked for again, fifty groups with a few requests."""
-    console = console_of(request)
+    console = get_console(request)
     if not console.sampler.rounds:
         await console.sampler.next_round(2.0)
     listed, positions = console.sampler.snapshot.groups, console.sampler.positions
@@ -39,16 +39,18 @@ async def group_list(
     visible = matching[paging.first : paging.last]
     names = [group.group_id for group in visible]
 
-    def ask(
+    def query(
         cluster: Cluster,
     ) -> tuple[dict[str, cluster_queries.GroupSummary], dict[str, dict[TopicPartition, int]]]:
-        return cluster_queries.summaries(cluster, names), cluster_queries.committed(cluster, names)
+        return cluster_queries.group_summaries(cluster, names), cluster_queries.committed_offsets(
+            cluster, names
+        )
 
     summaries: dict[str, cluster_queries.GroupSummary] = {}
     committed: dict[str, dict[TopicPartition, int]] = {}
     if names:
         try:
-            summaries, committed = await console.pool.run(ask)
+            summaries, committed = await console.pool.run(query)
         except KafkaError:
             committed = {name: dict(positions[name].committed) for name in names if name in positions}
     ends = console.sampler.snapshot.ends
@@ -60,14 +62,14 @@ async def group_list(
             {
                 "name": group.group_id,
                 "state": summary.state if summary else group.state,
-                "type": group.type if group.type != "Unknown" or not summary else summary.kind,
+                "type": group.type if group.type != "Unknown" or not summary else summary.type,
                 "members": summary.members if summary else None,
                 "topics": len({topic for topic, _ in offsets}) if offsets is not None else None,
                 "lag": sum(cluster_queries.lags(offsets, ends).values()) if offsets is not None else None,
             }
         )
     part = request.headers.get("hx-target") == "rows"
-    return draw(
+    return render_page(
         request,
         "groups_rows.html" if part else "groups.html",
         rows=rows,
@@ -90,32 +92,32 @@ class _Details:
         if isinstance(found, KafkaError):
             raise found
         self.group: GroupDescription = found
-        self.committed = cluster_queries.committed(cluster, [name]).get(name, {})
+        self.committed = cluster_queries.committed_offsets(cluster, [name]).get(name, {})
         if found.state == "Dead" and not self.committed:
             raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {name}")
         owners: dict[TopicPartition, str] = {}
         for member in found.members:
-            for place in member.assignment:
-                owners[place] = member.client_id
-        places = sorted({*self.committed, *owners})
-        topics = {topic for topic, _ in places}
+            for topic_partition in member.assignment:
+                owners[topic_partition] = member.client_id
+        partitions = sorted({*self.committed, *owners})
+        topics = {topic for topic, _ in partitions}
         if topics:
             cluster.refresh(topics)
-        ends = cluster_queries.offsets(cluster, LATEST, topics)
-        starts = cluster_queries.offsets(cluster, EARLIEST, topics)
+        ends = cluster_queries.list_offsets(cluster, LATEST, topics)
+        starts = cluster_queries.list_offsets(cluster, EARLIEST, topics)
         self.rows: list[dict[str, Any]] = []
-        for place in places:
-            offset, end = self.committed.get(place), ends.get(place)
+        for topic_partition in partitions:
+            offset, end = self.committed.get(topic_partition), ends.get(topic_partition)
             lag = max(0, end - offset) if offset is not None and end is not None else None
-            expired = offset is not None and place in starts and offset < starts[place]
+            expired = offset is not None and topic_partition in starts and offset < starts[topic_partition]
             self.rows.append(
                 {
-                    "topic": place[0],
-                    "partition": place[1],
+                    "topic": topic_partition[0],
+                    "partition": topic_partition[1],
                     "committed": offset,
                     "end": end,
                     "lag": lag,
-                    "owner": owners.get(place, ""),
+                    "owner": owners.get(topic_partition, ""),
                     "expired": expired,
                 }
             )
@@ -129,12 +131,12 @@ async def group_page(request: Request, name: str) -> Response:
 
 
 async def _group_page(request: Request, name: str, status: int = 200, **more: Any) -> Response:
-    console = console_of(request)
-    console.sampler.watch(name)
+    console = get_console(request)
+    console.sampler.watch_group(name)
     details = await console.pool.run(lambda cluster: _Details(cluster, name))
     part = request.headers.get("hx-target") == "lags"
     fill: dict[str, Any] = {"wrong": "", "given": {}, "plan": None, **more}
-    return draw(
+    return render_page(
         request,
         "group_lags.html" if part else "group.html",
         status,
@@ -149,12 +151,12 @@ async def _group_page(request: Request, name: str, status: int = 200, **more: An
 @router.post("/groups/reset")
 async def preview(request: Request) -> Response:
     """What a reset would do. Nothing is changed, but only who may change things is told."""
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     name = form.get("name", "")
     try:
-        plan = await console.pool.run(lambda cluster: planned(cluster, name, form))
-    except Refused as error:
+        plan = await console.pool.run(lambda cluster: plan_reset(cluster, name, form))
+    except RequestRefused as error:
         return await _group_page(request, name, 400, wrong=error.message, given=form)
     packed = json.dumps([[topic, partition, new] for topic, partition, _, new in plan])
     return await _group_page(request, name, given=form, plan=plan, packed=packed)
@@ -163,42 +165,42 @@ async def preview(request: Request) -> Response:
 @router.post("/groups/reset/apply")
 async def apply(request: Request) -> Response:
     """Commit exactly what was previewed."""
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     name = form.get("name", "")
-    offsets = _unpacked(form.get("plan", ""))
+    offsets = _parse_plan(form.get("plan", ""))
 
     def act(cluster: Cluster) -> None:
         for (topic, partition), error in Groups(cluster).commit(name, offsets).items():
             if error is not None:
-                raise Refused(400, f"{topic}, partition {partition}: {error.message}")
+                raise RequestRefused(400, f"{topic}, partition {partition}: {error.message}")
 
     try:
         await console.pool.run(act)
-    except (Refused, KafkaError) as error:
+    except (RequestRefused, KafkaError) as error:
         return await _group_page(request, name, 400, wrong=f"Not reset: {error.message}")
-    tell(request, f"Offsets of {len(offsets)} partitions were set.")
-    await console.sampler.changed()
+    flash(request, f"Offsets of {len(offsets)} partitions were set.")
+    await console.sampler.resample()
     return RedirectResponse("/groups/view?" + formatting.query(name=name), 303)
 
 
-def _unpacked(text: str) -> dict[TopicPartition, int]:
+def _parse_plan(text: str) -> dict[TopicPartition, int]:
     try:
         found = {
             TopicPartition(str(topic), int(partition)): int(offset)
             for topic, partition, offset in json.loads(text)
         }
     except (ValueError, TypeError):
-        raise Refused(400, "The plan cannot be read. Preview it again.") from None
+        raise RequestRefused(400, "The plan cannot be read. Preview it again.") from None
     if any(offset < 0 for offset in found.values()):
-        raise Refused(400, "The plan cannot be read. Preview it again.")
+        raise RequestRefused(400, "The plan cannot be read. Preview it again.")
     return found
 
 
 @router.post("/groups/delete")
 async def delete(request: Request) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     name = form.get("name", "")
     if form.get("confirm", "").strip() != name:
         return await _group_page(
@@ -207,11 +209,11 @@ async def delete(request: Request) -> Response:
     outcome = await console.pool.run(lambda cluster: Groups(cluster).delete([name])[name])
     if outcome is not None:
         return await _group_page(request, name, 400, wrong=outcome.message)
-    await _listing_again(console)
-    tell(request, f"Group {name} was deleted.")
+    await _relist_groups(console)
+    flash(request, f"Group {name} was deleted.")
     return RedirectResponse("/groups", 303)
 
 
-async def _listing_again(console: Console) -> None:
-    console.sampler.list_groups_again()
-    await console.sampler.changed()
+async def _relist_groups(console: Console) -> None:
+    console.sampler.relist_groups()
+    await console.sampler.resample()

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from millstream.console.context import console_of, draw
-from millstream.console.security import form_of, session_of, set_cookie
+from millstream.console.context import get_console, render_page
+from millstream.console.security import get_session, read_form, set_session_cookie
 
 router = APIRouter()
 
@@ -16,33 +16,33 @@ def _target(text: str) -> str:
 
 @router.get("/login")
 async def login_page(request: Request, next: str = "/") -> Response:
-    if not console_of(request).sessions.has_users or session_of(request).user is not None:
+    if not get_console(request).sessions.has_users or get_session(request).user is not None:
         return RedirectResponse("/", 303)
-    return draw(request, "login.html", target=_target(next), wrong="", name="")
+    return render_page(request, "login.html", target=_target(next), wrong="", name="")
 
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
-    console = console_of(request)
-    form = await form_of(request)
+    console = get_console(request)
+    form = await read_form(request)
     name, target = form.get("name", ""), _target(form.get("next", "/"))
-    wait = console.logins.waits(name)
+    wait = console.logins.seconds_to_wait(name)
     user = (
         None
         if wait
-        else await console.pool.thread(lambda: console.logins.check(name, form.get("password", "")))
+        else await console.pool.run_blocking(lambda: console.logins.check(name, form.get("password", "")))
     )
     if user is None:
         wrong = f"Too many tries. Wait {wait} seconds." if wait else "Name or password is wrong."
-        return draw(request, "login.html", 429 if wait else 401, target=target, wrong=wrong, name=name)
+        return render_page(request, "login.html", 429 if wait else 401, target=target, wrong=wrong, name=name)
     answer = RedirectResponse(target, 303)
     session_id = console.sessions.log_in(user)
-    set_cookie(answer.headers, console.sessions.cookie(session_id), request.url.scheme == "https")
+    set_session_cookie(answer.headers, console.sessions.cookie(session_id), request.url.scheme == "https")
     return answer
 
 
 @router.post("/logout")
 async def log_out(request: Request) -> Response:
-    await form_of(request)
-    console_of(request).sessions.log_out(session_of(request).id)
+    await read_form(request)
+    get_console(request).sessions.log_out(get_session(request).id)
     return RedirectResponse("/login", 303)

@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 
 from millstream.client import Cluster, Producer
 from millstream.console import formatting, message_pages
-from millstream.console.context import Console, console_of, draw, render, tell
-from millstream.console.pages.streams import event, stream
+from millstream.console.context import Console, flash, get_console, render_page, render_template
+from millstream.console.pages.server_sent_events import event, event_stream
 from millstream.console.record_display import Message
-from millstream.console.security import Refused, changing, session_of
+from millstream.console.security import RequestRefused, get_session, read_change_form
 from millstream.filters import BadTime, parse_time
 from millstream.serdes import Encoder, RegistryRefused, RegistryUnreachable, SerdeError
 from millstream.wire.errors import KafkaError
@@ -26,14 +26,16 @@ from millstream.wire.records import Record
 
 router = APIRouter()
 LIMITS = (25, 50, 100, 250)
-MOST_EXPORTED = 10_000
+MAX_EXPORTED = 10_000
 
 
-def shown(request: Request, topic: str, found: list[message_pages.Found]) -> list[Message]:
+def render_messages(
+    request: Request, topic: str, found: list[message_pages.PartitionRecord]
+) -> list[Message]:
     """Decoded and masked for whoever asks. Blocks: the registry may be asked."""
-    shower = console_of(request).shower
-    masks = shower.masks(topic, session_of(request).unmasked)
-    return [shower.message(topic, one.partition, one.record, masks) for one in found]
+    renderer = get_console(request).renderer
+    masks = renderer.masks(topic, get_session(request).unmasked)
+    return [renderer.render(topic, message.partition, message.record, masks) for message in found]
 
 
 def partition_of(text: str) -> int | None:
@@ -54,75 +56,79 @@ def _packed(positions: message_pages.Positions) -> str:
     return ",".join(f"{p}:{o}" for p, o in sorted(positions.items()))
 
 
-def _read(cluster: Cluster, topic: str, ask: dict[str, str], limit: int) -> message_pages.MessagePage:
-    partition, committed = partition_of(ask["partition"]), bool(ask["committed"])
-    if ask["after"]:
-        return message_pages.after(
-            cluster, topic, _positions(ask["after"]), limit, partition=partition, committed=committed
+def _read(cluster: Cluster, topic: str, query: dict[str, str], limit: int) -> message_pages.MessagePage:
+    partition, committed = partition_of(query["partition"]), bool(query["committed"])
+    if query["after"]:
+        return message_pages.page_after(
+            cluster, topic, _positions(query["after"]), limit, partition=partition, committed=committed
         )
-    if ask["before"]:
-        return message_pages.before(
-            cluster, topic, _positions(ask["before"]), limit, partition=partition, committed=committed
+    if query["before"]:
+        return message_pages.page_before(
+            cluster, topic, _positions(query["before"]), limit, partition=partition, committed=committed
         )
-    if ask["seek"] == "start":
-        return message_pages.after(cluster, topic, None, limit, partition=partition, committed=committed)
-    if ask["seek"] == "offset":
-        text = ask["at"].strip().replace(" ", "").replace("\u202f", "")
+    if query["seek"] == "start":
+        return message_pages.page_after(cluster, topic, None, limit, partition=partition, committed=committed)
+    if query["seek"] == "offset":
+        text = query["at"].strip().replace(" ", "").replace("\u202f", "")
         if not text.isdecimal() or len(text) > 18:
-            raise Refused(400, f"'{ask['at'][:40]}' is not an offset: use a whole number.")
-        ends = message_pages.bounds(cluster, topic, partition).ends
+            raise RequestRefused(400, f"'{query['at'][:40]}' is not an offset: use a whole number.")
+        ends = message_pages.log_bounds(cluster, topic, partition).ends
         start = {p: min(int(text), end) for p, end in ends.items()}
-        return message_pages.after(cluster, topic, start, limit, partition=partition, committed=committed)
-    if ask["seek"] == "time":
+        return message_pages.page_after(
+            cluster, topic, start, limit, partition=partition, committed=committed
+        )
+    if query["seek"] == "time":
         try:
-            moment = parse_time(ask["at"])
+            moment = parse_time(query["at"])
         except BadTime as error:
-            raise Refused(400, f"{error}.") from None
-        start = message_pages.at_time(cluster, topic, partition, max(0, moment))
-        return message_pages.after(cluster, topic, start, limit, partition=partition, committed=committed)
-    return message_pages.before(cluster, topic, None, limit, partition=partition, committed=committed)
+            raise RequestRefused(400, f"{error}.") from None
+        start = message_pages.offsets_at_time(cluster, topic, partition, max(0, moment))
+        return message_pages.page_after(
+            cluster, topic, start, limit, partition=partition, committed=committed
+        )
+    return message_pages.page_before(cluster, topic, None, limit, partition=partition, committed=committed)
 
 
-def _asked(request: Request) -> dict[str, str]:
+def _page_query(request: Request) -> dict[str, str]:
     names = ("seek", "at", "partition", "after", "before", "limit", "committed")
     return {name: request.query_params.get(name, "")[:2000] for name in names}
 
 
-def _limit(ask: dict[str, str], most: int = LIMITS[-1]) -> int:
+def _limit(query: dict[str, str], maximum: int = LIMITS[-1]) -> int:
     return (
-        min(int(ask["limit"]), most)
-        if ask["limit"].isdecimal() and 0 < len(ask["limit"]) < 6 and int(ask["limit"])
+        min(int(query["limit"]), maximum)
+        if query["limit"].isdecimal() and 0 < len(query["limit"]) < 6 and int(query["limit"])
         else 50
     )
 
 
 @router.get("/topics/{name}/messages")
 async def message_page(request: Request, name: str) -> Response:
-    console = console_of(request)
-    ask = _asked(request)
+    console = get_console(request)
+    query = _page_query(request)
     wrong, status = "", 200
 
     def read(cluster: Cluster) -> tuple[message_pages.MessagePage, list[Message], list[int]]:
-        page = _read(cluster, name, ask, _limit(ask))
-        return page, shown(request, name, page.messages), list(cluster.topics[name].partitions)
+        page = _read(cluster, name, query, _limit(query))
+        return page, render_messages(request, name, page.messages), list(cluster.topics[name].partitions)
 
     try:
         page, messages, partitions = await console.pool.run(read)
-    except Refused as error:
+    except RequestRefused as error:
         wrong, status = error.message, error.status
         page, messages = message_pages.MessagePage([], {}, {}, False, False), []
         partitions = await console.pool.run(
-            lambda cluster: list(message_pages.topic_of(cluster, name).partitions)
+            lambda cluster: list(message_pages.get_topic(cluster, name).partitions)
         )
-    kept = {"partition": ask["partition"], "limit": ask["limit"], "committed": ask["committed"]}
-    base = f"/topics/{formatting.part(name)}/messages?"
-    return draw(
+    kept = {"partition": query["partition"], "limit": query["limit"], "committed": query["committed"]}
+    base = f"/topics/{formatting.path_segment(name)}/messages?"
+    return render_page(
         request,
         "messages.html",
         status,
         name=name,
         tab="messages",
-        ask=ask,
+        query=query,
         messages=messages,
         partitions=partitions,
         page=page,
@@ -131,51 +137,60 @@ async def message_page(request: Request, name: str) -> Response:
         wrong=wrong,
         older=base + formatting.query(before=_packed(page.older), **kept) if page.has_older else "",
         newer=base + formatting.query(after=_packed(page.newer), **kept) if page.has_newer else "",
-        export=formatting.query(**{k: v for k, v in ask.items() if v}),
+        export=formatting.query(**{k: v for k, v in query.items() if v}),
     )
 
 
 @router.get("/topics/{name}/export")
 async def export(request: Request, name: str, form: str = "jsonl") -> Response:
     """What the page shows, or up to 10,000 messages from there on, as a file; masked like the page."""
-    ask = _asked(request)
+    query = _page_query(request)
 
     def read(cluster: Cluster) -> list[Message]:
-        found: list[message_pages.Found] = []
-        wanted = _limit(ask, MOST_EXPORTED)
-        page = _read(cluster, name, ask, min(wanted, 1000))
+        found: list[message_pages.PartitionRecord] = []
+        wanted = _limit(query, MAX_EXPORTED)
+        page = _read(cluster, name, query, min(wanted, 1000))
         found += page.messages
-        onward = bool(ask["after"]) or ask["seek"] in ("start", "offset", "time")
-        partition, committed = partition_of(ask["partition"]), bool(ask["committed"])
+        onward = bool(query["after"]) or query["seek"] in ("start", "offset", "time")
+        partition, committed = partition_of(query["partition"]), bool(query["committed"])
         while len(found) < wanted and page.messages and (page.has_newer if onward else page.has_older):
             more = min(1000, wanted - len(found))
             if onward:
-                page = message_pages.after(
+                page = message_pages.page_after(
                     cluster, name, page.newer, more, partition=partition, committed=committed
                 )
             else:
-                page = message_pages.before(
+                page = message_pages.page_before(
                     cluster, name, page.older, more, partition=partition, committed=committed
                 )
             found += page.messages
-        return shown(request, name, found)
+        return render_messages(request, name, found)
 
-    messages = await console_of(request).pool.run(read)
+    messages = await get_console(request).pool.run(read)
     if form == "csv":
         out = io.StringIO()
         writer = csv.writer(out)
         writer.writerow(["partition", "offset", "timestamp", "key", "value", "headers"])
-        for one in messages:
-            row = one.plain()
+        for message in messages:
+            row = message.export()
             value = (
                 row["value"]
                 if isinstance(row["value"], str)
                 else json.dumps(row["value"], ensure_ascii=False)
             )
-            headers = json.dumps(dict(one.headers), ensure_ascii=False)
-            writer.writerow([one.partition, one.offset, one.when, _cell(row["key"]), _cell(value), headers])
+            headers = json.dumps(dict(message.headers), ensure_ascii=False)
+            writer.writerow(
+                [
+                    message.partition,
+                    message.offset,
+                    message.utc_timestamp,
+                    _cell(row["key"]),
+                    _cell(value),
+                    headers,
+                ]
+            )
         return _download(out.getvalue(), f"{name}.csv", "text/csv; charset=utf-8")
-    lines = "".join(json.dumps(one.plain(), ensure_ascii=False) + "\n" for one in messages)
+    lines = "".join(json.dumps(message.export(), ensure_ascii=False) + "\n" for message in messages)
     return _download(lines, f"{name}.jsonl", "application/x-ndjson; charset=utf-8")
 
 
@@ -193,21 +208,21 @@ def _download(content: str | bytes, filename: str, kind: str) -> Response:
 @router.get("/topics/{name}/messages/{partition}/{offset}")
 async def one_message(request: Request, name: str, partition: int, offset: int) -> Response:
     def read(cluster: Cluster) -> Message:
-        record = message_pages.one(cluster, name, partition, offset)
-        return shown(request, name, [message_pages.Found(partition, record)])[0]
+        record = message_pages.record_at(cluster, name, partition, offset)
+        return render_messages(request, name, [message_pages.PartitionRecord(partition, record)])[0]
 
-    message = await console_of(request).pool.run(read)
-    return draw(request, "message.html", name=name, tab="messages", message=message)
+    message = await get_console(request).pool.run(read)
+    return render_page(request, "message.html", name=name, tab="messages", message=message)
 
 
 @router.get("/topics/{name}/messages/{partition}/{offset}/raw")
 async def raw(request: Request, name: str, partition: int, offset: int, part: str = "value") -> Response:
     """The bytes of a key or a value. Not where a rule hides any of it."""
-    console = console_of(request)
-    masks = console.shower.masks(name, session_of(request).unmasked)
+    console = get_console(request)
+    masks = console.renderer.masks(name, get_session(request).unmasked)
     if masks.key if part == "key" else masks.value:
-        raise Refused(403, "A masking rule applies here, so there is no download.")
-    record = await console.pool.run(lambda cluster: message_pages.one(cluster, name, partition, offset))
+        raise RequestRefused(403, "A masking rule applies here, so there is no download.")
+    record = await console.pool.run(lambda cluster: message_pages.record_at(cluster, name, partition, offset))
     data = record.key if part == "key" else record.value
     return _download(
         data or b"",
@@ -218,10 +233,10 @@ async def raw(request: Request, name: str, partition: int, offset: int, part: st
 
 @router.get("/topics/{name}/tail")
 async def tail(request: Request, name: str, partition: str = "") -> Response:
-    console = console_of(request)
+    console = get_console(request)
     if console.tails >= console.settings.value("tail.concurrent"):
         return PlainTextResponse("Too many live tails are open.\n", 429)
-    return stream(request, _tail(request, console, name, partition_of(partition)))
+    return event_stream(request, _tail(request, console, name, partition_of(partition)))
 
 
 async def _tail(request: Request, console: Console, name: str, partition: int | None) -> AsyncIterator[str]:
@@ -239,13 +254,13 @@ async def _tail(request: Request, console: Console, name: str, partition: int | 
         except (TimeoutError, RuntimeError):
             waiting.cancel()  # nobody reads any more
 
-    def deliver(found: list[message_pages.Found], skipped: int) -> None:
-        put("rows", shown(request, name, found), skipped)
+    def deliver(found: list[message_pages.PartitionRecord], skipped: int) -> None:
+        put("rows", render_messages(request, name, found), skipped)
 
     def follow() -> None:
         cluster = Cluster(console.settings.client("millstream-console-tail"))
         try:
-            message_pages.follow(
+            message_pages.tail(
                 cluster,
                 name,
                 partition,
@@ -269,7 +284,7 @@ async def _tail(request: Request, console: Console, name: str, partition: int | 
             if kind == "problem":
                 yield event("problem", {"text": f"The live tail ended: {content}."})
                 return
-            rows = render(request, "message_rows.html", name=name, messages=list(reversed(content)))
+            rows = render_template(request, "message_rows.html", name=name, messages=list(reversed(content)))
             yield event("rows", {"html": rows, "skipped": skipped, "count": len(content)})
     finally:
         stopped = True
@@ -287,10 +302,10 @@ async def produce_page(request: Request, name: str) -> Response:
 
 async def _copied(request: Request, name: str, partition: int, offset: int) -> dict[str, str]:
     def read(cluster: Cluster) -> Message:
-        record = message_pages.one(cluster, name, partition, offset)
-        return shown(request, name, [message_pages.Found(partition, record)])[0]
+        record = message_pages.record_at(cluster, name, partition, offset)
+        return render_messages(request, name, [message_pages.PartitionRecord(partition, record)])[0]
 
-    message = await console_of(request).pool.run(read)
+    message = await get_console(request).pool.run(read)
     schema = message.value.form in ("avro", "json", "protobuf") and message.value.schema_id
     return {
         "key": message.key.text,
@@ -303,9 +318,9 @@ async def _copied(request: Request, name: str, partition: int, offset: int) -> d
 async def _produce_page(
     request: Request, name: str, given: dict[str, str], wrong: str = "", status: int = 200
 ) -> Response:
-    topic = await console_of(request).pool.run(lambda cluster: message_pages.topic_of(cluster, name))
+    topic = await get_console(request).pool.run(lambda cluster: message_pages.get_topic(cluster, name))
     partitions = list(topic.partitions)
-    return draw(
+    return render_page(
         request,
         "produce.html",
         status,
@@ -319,14 +334,14 @@ async def _produce_page(
 
 @router.post("/topics/{name}/produce")
 async def produce(request: Request, name: str) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
 
     def act(cluster: Cluster) -> tuple[int, int]:
         key = form.get("key", "").encode() or None
         value = _value_bytes(console, name, form)
         headers = _header_lines(form.get("headers", ""))
-        topic = message_pages.topic_of(cluster, name)
+        topic = message_pages.get_topic(cluster, name)
         chosen = partition_of(form.get("partition", ""))
         if chosen is None:
             chosen = partition_for(key or str(time.time_ns()).encode(), len(topic.partitions))
@@ -335,11 +350,11 @@ async def produce(request: Request, name: str) -> Response:
 
     try:
         partition, offset = await console.pool.run(act)
-    except (Refused, SerdeError, RegistryRefused, RegistryUnreachable, KafkaError) as error:
+    except (RequestRefused, SerdeError, RegistryRefused, RegistryUnreachable, KafkaError) as error:
         text = getattr(error, "message", None) or str(error)
         return await _produce_page(request, name, form, text, 400)
-    tell(request, f"Written to partition {partition} at offset {offset}.")
-    return RedirectResponse(f"/topics/{formatting.part(name)}/messages", 303)
+    flash(request, f"Written to partition {partition} at offset {offset}.")
+    return RedirectResponse(f"/topics/{formatting.path_segment(name)}/messages", 303)
 
 
 def _value_bytes(console: Console, topic: str, form: dict[str, str]) -> bytes | None:
@@ -350,14 +365,14 @@ def _value_bytes(console: Console, topic: str, form: dict[str, str]) -> bytes | 
         try:
             return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
         except ValueError as error:
-            raise Refused(400, f"The value is not JSON: {error}.") from None
+            raise RequestRefused(400, f"The value is not JSON: {error}.") from None
     if kind == "schema":
         if console.registry is None:
-            raise Refused(400, "The console knows no registry (schema.registry.url).")
+            raise RequestRefused(400, "The console knows no registry (schema.registry.url).")
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise Refused(400, f"The value is not JSON: {error}.") from None
+            raise RequestRefused(400, f"The value is not JSON: {error}.") from None
         return Encoder(console.registry, use_latest=True).encode(topic, found)
     return text.replace("\r\n", "\n").encode()
 
@@ -368,7 +383,7 @@ def _header_lines(text: str) -> tuple[tuple[str, bytes | None], ...]:
         if line.strip():
             name, colon, value = line.partition(":")
             if not colon:
-                raise Refused(
+                raise RequestRefused(
                     400, f"Headers are written name: value, one a line; this is not: {line.strip()[:80]}"
                 )
             found.append((name.strip(), value.strip().encode()))
@@ -378,21 +393,21 @@ def _header_lines(text: str) -> tuple[tuple[str, bytes | None], ...]:
 @router.post("/topics/{name}/messages/{partition}/{offset}/resend")
 async def resend(request: Request, name: str, partition: int, offset: int) -> Response:
     """The same bytes once more, to this topic or another."""
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     target = form.get("target", "").strip() or name
-    if target != name and console.shower.masks(name, session_of(request).unmasked):
-        raise Refused(
+    if target != name and console.renderer.masks(name, get_session(request).unmasked):
+        raise RequestRefused(
             403, "A masking rule applies to this topic, so its messages cannot be sent to another one."
         )
 
     def act(cluster: Cluster) -> tuple[int, int]:
-        record = message_pages.one(cluster, name, partition, offset)
-        count = len(message_pages.topic_of(cluster, target).partitions)
+        record = message_pages.record_at(cluster, name, partition, offset)
+        count = len(message_pages.get_topic(cluster, target).partitions)
         chosen = partition if partition < count else partition_for(record.key or b"", count)
         copy = Record(0, round(time.time() * 1000), record.key, record.value, record.headers)
         return chosen, Producer(cluster, create_topics=False).send(target, chosen, [copy]).offset
 
     chosen, written = await console.pool.run(act)
-    tell(request, f"Sent again: {target}, partition {chosen}, offset {written}.")
-    return RedirectResponse(f"/topics/{formatting.part(target)}/messages", 303)
+    flash(request, f"Sent again: {target}, partition {chosen}, offset {written}.")
+    return RedirectResponse(f"/topics/{formatting.path_segment(target)}/messages", 303)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from millstream import __version__
-from millstream.console.context import Console, console_of, draw
+from millstream.console.context import Console, get_console, render_page
 from millstream.http.metrics import MEDIA_TYPE, merged
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 
@@ -27,7 +27,7 @@ async def alive() -> Response:
 @router.get("/health/ready")
 async def health(request: Request) -> Response:
     """200 while the cluster can be looked at, 503 else. The registry is reported and does not decide."""
-    console = console_of(request)
+    console = get_console(request)
     if not console.sampler.rounds:
         await console.sampler.next_round(2.0)
     snapshot, error = console.sampler.snapshot, console.sampler.error
@@ -51,7 +51,7 @@ async def health(request: Request) -> Response:
 async def _registry(console: Console) -> dict[str, Any]:
     try:
         assert console.registry is not None
-        await console.pool.thread(console.registry.ping)
+        await console.pool.run_blocking(console.registry.ping)
         return {"status": "up"}
     except (RegistryUnreachable, RegistryRefused) as error:
         return {"status": "down", "error": str(error)}
@@ -61,7 +61,7 @@ async def _registry(console: Console) -> dict[str, Any]:
 async def all_metrics(request: Request) -> Response:
     """Those of all services on one page, each sample with its service: one address to scrape. One that is
     away is left out and has `millstream_service_up` 0."""
-    pages = await _pages(console_of(request))
+    pages = await _pages(get_console(request))
     up = [
         f'millstream_service_up{{service="{name}"}} {int(not error)}' for name, (_, error, _) in pages.items()
     ]
@@ -83,7 +83,7 @@ async def _pages(console: Console) -> dict[str, tuple[str, str, float]]:
 @router.get("/services")
 async def services(request: Request, service: str = "console", q: str = "") -> Response:
     """What each service says about itself."""
-    console = console_of(request)
+    console = get_console(request)
     urls = console.settings.metrics_urls
     pages = await _pages(console)
     rows = [
@@ -104,7 +104,7 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
     needle = q.strip().lower()
     matching = [line.rpartition(" ") for line in lines if needle in line.lower()]
     part = request.headers.get("hx-target") == "samples"
-    return draw(
+    return render_page(
         request,
         "services_samples.html" if part else "services.html",
         services=rows,

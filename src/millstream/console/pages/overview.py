@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from millstream.console import formatting
-from millstream.console.context import Console, console_of, draw
-from millstream.console.pages.streams import event, stream
+from millstream.console.context import Console, get_console, render_page
+from millstream.console.pages.server_sent_events import event, event_stream
 from millstream.console.sampling import Snapshot
 from millstream.console.time_series import Series
 
@@ -17,11 +17,11 @@ BUSIEST = 6
 
 @router.get("/")
 async def overview(request: Request) -> Response:
-    console = console_of(request)
+    console = get_console(request)
     if not console.sampler.rounds:
         await console.sampler.next_round(0.2)
     part = request.headers.get("hx-target") == "facts"
-    return draw(request, "overview_facts.html" if part else "overview.html", **_facts(console))
+    return render_page(request, "overview_facts.html" if part else "overview.html", **_facts(console))
 
 
 def _facts(console: Console) -> dict[str, Any]:
@@ -75,14 +75,14 @@ def numbers(console: Console) -> dict[str, str]:
 async def live(request: Request, topic: str = "", group: str = "") -> Response:
     """All points there are, then each new one. Without a name, the cluster's; else one topic's or one
     group's."""
-    console = console_of(request)
+    console = get_console(request)
 
     def lines() -> dict[str, Series | None]:
         sampler = console.sampler
         if topic:
             return {"topic": sampler.topic_rates.get(topic)}
         if group:
-            sampler.watch(group)
+            sampler.watch_group(group)
             return {"group": sampler.group_lags.get(group)}
         return {"rate": sampler.rate, "bytes": sampler.bytes, "lag": sampler.lag}
 
@@ -105,4 +105,4 @@ async def live(request: Request, topic: str = "", group: str = "") -> Response:
             yield event("points", update)
             await console.sampler.next_round(30.0)
 
-    return stream(request, events())
+    return event_stream(request, events())

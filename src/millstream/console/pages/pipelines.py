@@ -5,8 +5,8 @@ import time
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
-from millstream.console.context import console_of, draw, tell
-from millstream.console.security import changing
+from millstream.console.context import flash, get_console, render_page
+from millstream.console.security import read_change_form
 from millstream.spark.runner.status_records import ENDED
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -15,7 +15,7 @@ router = APIRouter()
 
 @router.get("/pipelines")
 async def pipelines(request: Request) -> Response:
-    console = console_of(request)
+    console = get_console(request)
     try:
         reports = await console.pool.run(console.pipelines.newest)
     except KafkaError as error:
@@ -28,14 +28,14 @@ async def pipelines(request: Request) -> Response:
     )
     part = request.headers.get("hx-target") == "reports"
     template = "pipelines_rows.html" if part else "pipelines.html"
-    return draw(request, template, rows=rows, topic=console.pipelines.topic)
+    return render_page(request, template, rows=rows, topic=console.pipelines.topic)
 
 
 @router.post("/pipelines/stop")
 async def stop(request: Request) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     name, run = form.get("name", ""), form.get("run", "")
     await console.pool.run(lambda cluster: console.pipelines.stop(cluster, name, run))
-    tell(request, f"{name} was asked to stop.")
+    flash(request, f"{name} was asked to stop.")
     return RedirectResponse("/pipelines", 303)

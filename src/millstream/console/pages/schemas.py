@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from millstream.console import formatting
-from millstream.console.context import console_of, draw, tell
+from millstream.console.context import flash, get_console, render_page
 from millstream.console.registry import LEVELS, NO_SUBJECT, NO_VERSION, Registry
-from millstream.console.security import Refused, changing, form_of
+from millstream.console.security import RequestRefused, read_change_form, read_form
 from millstream.serdes import RegistryRefused
 
 router = APIRouter()
-KINDS = ("AVRO", "JSON", "PROTOBUF")
+SCHEMA_TYPES = ("AVRO", "JSON", "PROTOBUF")
 
 
 class DiffRow(NamedTuple):
@@ -36,14 +36,25 @@ def pretty(text: str, kind: str) -> str:
 
 def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
     """Two texts beside each other; long runs of equal lines are left out."""
-    a, b = left.splitlines(), right.splitlines()
+    left_lines, right_lines = left.splitlines(), right.splitlines()
     rows: list[DiffRow] = []
-    for tag, a1, a2, b1, b2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    for tag, left_start, left_end, right_start, right_end in difflib.SequenceMatcher(
+        None, left_lines, right_lines, autojunk=False
+    ).get_opcodes():
         if tag == "equal":
-            same = [DiffRow("same", a1 + i + 1, a[a1 + i], b1 + i + 1, b[b1 + i]) for i in range(a2 - a1)]
+            same = [
+                DiffRow(
+                    "same",
+                    left_start + i + 1,
+                    left_lines[left_start + i],
+                    right_start + i + 1,
+                    right_lines[right_start + i],
+                )
+                for i in range(left_end - left_start)
+            ]
             head, tail = (
-                (0 if a1 == 0 and b1 == 0 else around),
-                (0 if a2 == len(a) and b2 == len(b) else around),
+                (0 if left_start == 0 and right_start == 0 else around),
+                (0 if left_end == len(left_lines) and right_end == len(right_lines) else around),
             )
             if len(same) > head + tail + 3:
                 last = same[len(same) - tail :] if tail else []
@@ -54,16 +65,16 @@ def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
                 ]
             rows += same
             continue
-        for i in range(max(a2 - a1, b2 - b1)):
-            old = a[a1 + i] if a1 + i < a2 else None
-            new = b[b1 + i] if b1 + i < b2 else None
+        for i in range(max(left_end - left_start, right_end - right_start)):
+            old = left_lines[left_start + i] if left_start + i < left_end else None
+            new = right_lines[right_start + i] if right_start + i < right_end else None
             kind = "changed" if old is not None and new is not None else "added" if old is None else "removed"
             rows.append(
                 DiffRow(
                     kind,
-                    a1 + i + 1 if old is not None else None,
+                    left_start + i + 1 if old is not None else None,
                     old or "",
-                    b1 + i + 1 if new is not None else None,
+                    right_start + i + 1 if new is not None else None,
                     new or "",
                 )
             )
@@ -71,16 +82,16 @@ def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
 
 
 def _registry(request: Request) -> Registry:
-    found = console_of(request).registry
+    found = get_console(request).registry
     if found is None:
-        raise Refused(404, "The console knows no Schema Registry. Set schema.registry.url.")
+        raise RequestRefused(404, "The console knows no Schema Registry. Set schema.registry.url.")
     return found
 
 
 @router.get("/schemas")
 async def subject_list(request: Request, q: str = "", page: str = "1") -> Response:
-    console, registry = console_of(request), _registry(request)
-    subjects = await console.pool.thread(registry.subjects)
+    console, registry = get_console(request), _registry(request)
+    subjects = await console.pool.run_blocking(registry.subjects)
     needles = q.lower().split()
     matching = sorted(one for one in subjects if all(needle in one.lower() for needle in needles))
     paging = formatting.Paging(len(matching), page)
@@ -104,13 +115,13 @@ async def subject_list(request: Request, q: str = "", page: str = "1") -> Respon
         return found
 
     part = request.headers.get("hx-target") == "rows"
-    return draw(
+    return render_page(
         request,
         "schemas_rows.html" if part else "schemas.html",
-        rows=await console.pool.thread(describe),
+        rows=await console.pool.run_blocking(describe),
         paging=paging,
         q=q,
-        level=await console.pool.thread(registry.default_level) if not part else "",
+        level=await console.pool.run_blocking(registry.default_compatibility_level) if not part else "",
         link=lambda **change: "/schemas?" + formatting.query(**{"q": q, **change}),
     )
 
@@ -123,7 +134,7 @@ async def subject_page(request: Request, name: str, version: str = "", compare: 
 async def _subject_page(
     request: Request, name: str, version: str = "", compare: str = "", status: int = 200, **more: Any
 ) -> Response:
-    console, registry = console_of(request), _registry(request)
+    console, registry = get_console(request), _registry(request)
 
     def ask() -> dict[str, Any]:
         versions = registry.versions(name)
@@ -137,7 +148,7 @@ async def _subject_page(
             "kind": kind,
             "text": pretty(shown["schema"], kind),
             "references": shown.get("references") or [],
-            "level": registry.level(name),
+            "level": registry.compatibility_level(name),
             "diff": None,
             "other": None,
         }
@@ -149,16 +160,16 @@ async def _subject_page(
             )
         return found
 
-    details = await console.pool.thread(ask)
+    details = await console.pool.run_blocking(ask)
     fill: dict[str, Any] = {"verdict": None, "wrong": "", "given": details["text"], **more}
-    return draw(request, "schema.html", status, name=name, levels=LEVELS, **details, **fill)
+    return render_page(request, "schema.html", status, name=name, levels=LEVELS, **details, **fill)
 
 
 @router.get("/schemas/new")
 async def new_subject(request: Request, name: str = "") -> Response:
     _registry(request)
     given = {"name": name, "kind": "AVRO", "schema": ""}
-    return draw(request, "schema_new.html", given=given, kinds=KINDS, wrong="", verdict=None)
+    return render_page(request, "schema_new.html", given=given, kinds=SCHEMA_TYPES, wrong="", verdict=None)
 
 
 def _words_of(error: RegistryRefused) -> str:
@@ -168,65 +179,68 @@ def _words_of(error: RegistryRefused) -> str:
 @router.post("/schemas/check")
 async def check(request: Request) -> Response:
     """Whether a schema could be the next version. Changes nothing."""
-    form = await form_of(request)
-    console, registry = console_of(request), _registry(request)
+    form = await read_form(request)
+    console, registry = get_console(request), _registry(request)
     name, text, kind = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
     verdict: tuple[bool, list[str]] | None = None
     wrong = ""
     try:
-        verdict = await console.pool.thread(lambda: registry.compatible(name, text, kind))
+        verdict = await console.pool.run_blocking(lambda: registry.check_compatibility(name, text, kind))
     except RegistryRefused as error:
         if error.code in (NO_SUBJECT, NO_VERSION):
             verdict = (True, ["The subject is new: nothing speaks against its first schema."])
         else:
             wrong = _words_of(error)
-    return draw(request, "schema_verdict.html", verdict=verdict, wrong=wrong)
+    return render_page(request, "schema_verdict.html", verdict=verdict, wrong=wrong)
 
 
 @router.post("/schemas/register")
 async def register(request: Request) -> Response:
-    form = await changing(request)
-    console, registry = console_of(request), _registry(request)
+    form = await read_change_form(request)
+    console, registry = get_console(request), _registry(request)
     name, text, kind = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
     try:
         if not name:
-            raise Refused(
-                400, "A subject needs a name; for a topic's values it is the topic's name and -value."
+            raise RequestRefused(
+                400,
+                "A subject needs a name; for a topic's values it is the topic's name and -value.",
             )
-        schema_id = await console.pool.thread(lambda: registry.add(name, text, kind))
-    except (RegistryRefused, Refused) as error:
+        schema_id = await console.pool.run_blocking(lambda: registry.register_version(name, text, kind))
+    except (RegistryRefused, RequestRefused) as error:
         given = {"name": name, "kind": kind, "schema": text}
-        return draw(request, "schema_new.html", 400, given=given, kinds=KINDS, wrong=str(error), verdict=None)
-    tell(request, f"Registered under id {schema_id}.")
+        return render_page(
+            request, "schema_new.html", 400, given=given, kinds=SCHEMA_TYPES, wrong=str(error), verdict=None
+        )
+    flash(request, f"Registered under id {schema_id}.")
     return RedirectResponse("/schemas/subject?" + formatting.query(name=name), 303)
 
 
 @router.post("/schemas/level")
 async def set_level(request: Request) -> Response:
-    form = await changing(request)
-    console, registry = console_of(request), _registry(request)
+    form = await read_change_form(request)
+    console, registry = get_console(request), _registry(request)
     name, level = form.get("name", ""), form.get("level", "")
     if level and level not in LEVELS:
-        raise Refused(400, "There is no such compatibility level.")
+        raise RequestRefused(400, "There is no such compatibility level.")
     try:
-        await console.pool.thread(lambda: registry.set_level(name, level))
+        await console.pool.run_blocking(lambda: registry.set_compatibility_level(name, level))
     except RegistryRefused as error:
         if not (error.status == 404 and not level):  # it had none of its own
             raise
-    tell(request, f"Compatibility is {level or 'the default'} now.")
+    flash(request, f"Compatibility is {level or 'the default'} now.")
     return RedirectResponse("/schemas/subject?" + formatting.query(name=name), 303)
 
 
 @router.post("/schemas/delete")
 async def delete(request: Request) -> Response:
-    form = await changing(request)
-    console, registry = console_of(request), _registry(request)
+    form = await read_change_form(request)
+    console, registry = get_console(request), _registry(request)
     name, version = form.get("name", ""), form.get("version", "")
     if form.get("confirm", "").strip() != name:
         return await _subject_page(
             request, name, status=400, wrong=f"Nothing was done: type the name {name} to confirm."
         )
     number = int(version) if version.isdecimal() else None
-    await console.pool.thread(lambda: registry.delete(name, number))
-    tell(request, f"Version {number} of {name} was deleted." if number else f"Subject {name} was deleted.")
+    await console.pool.run_blocking(lambda: registry.delete(name, number))
+    flash(request, f"Version {number} of {name} was deleted." if number else f"Subject {name} was deleted.")
     return RedirectResponse("/schemas", 303)

@@ -8,9 +8,9 @@ from starlette.responses import RedirectResponse
 from millstream.client import EARLIEST, LATEST, Admin, Cluster, NewTopic
 from millstream.client.admin import DELETE, SET, SOURCES, TOPIC, Setting
 from millstream.console import cluster_queries, formatting
-from millstream.console.context import Console, console_of, draw, tell
-from millstream.console.message_pages import topic_of
-from millstream.console.security import Refused, changing
+from millstream.console.context import Console, flash, get_console, render_page
+from millstream.console.message_pages import get_topic
+from millstream.console.security import RequestRefused, read_change_form
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -22,11 +22,11 @@ SORTS = ("name", "partitions", "records", "size", "rate")
 async def topic_list(
     request: Request, q: str = "", page: str = "1", sort: str = "name", internal: str = ""
 ) -> Response:
-    console = console_of(request)
+    console = get_console(request)
     if not console.sampler.rounds:
         await console.sampler.next_round(2.0)
     part = request.headers.get("hx-target") == "rows"
-    return draw(
+    return render_page(
         request, "topics_rows.html" if part else "topics.html", **_listed(console, q, page, sort, internal)
     )
 
@@ -83,13 +83,13 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
 
 @router.get("/topics/new")
 async def new_topic(request: Request) -> Response:
-    return draw(request, "topic_new.html", given={}, wrong="")
+    return render_page(request, "topic_new.html", given={}, wrong="")
 
 
 @router.post("/topics/new")
 async def create_topic(request: Request) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     name = form.get("name", "").strip()
     try:
         configs = _assignments(form.get("settings", ""))
@@ -100,15 +100,15 @@ async def create_topic(request: Request) -> Response:
             configs,
         )
         if not name:
-            raise Refused(400, "A topic needs a name.")
+            raise RequestRefused(400, "A topic needs a name.")
         outcome = await console.pool.run(lambda cluster: Admin(cluster).create_topics([topic])[name])
         if isinstance(outcome, KafkaError):
-            raise Refused(400, outcome.message)
-    except Refused as error:
-        return draw(request, "topic_new.html", error.status, given=form, wrong=error.message)
-    await console.sampler.changed()
-    tell(request, f"Topic {name} was created.")
-    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
+            raise RequestRefused(400, outcome.message)
+    except RequestRefused as error:
+        return render_page(request, "topic_new.html", error.status, given=form, wrong=error.message)
+    await console.sampler.resample()
+    flash(request, f"Topic {name} was created.")
+    return RedirectResponse(f"/topics/{formatting.path_segment(name)}", 303)
 
 
 def _count(text: str, what: str) -> int:
@@ -117,7 +117,7 @@ def _count(text: str, what: str) -> int:
     if not text:
         return -1
     if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-        raise Refused(400, f"{what} is not a number from 1 to 100000.")
+        raise RequestRefused(400, f"{what} is not a number from 1 to 100000.")
     return int(text)
 
 
@@ -128,7 +128,7 @@ def _assignments(text: str) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise Refused(
+            raise RequestRefused(
                 400, f"Settings are written name=value, one a line; this is not: {line.strip()[:80]}"
             )
         found[name.strip()] = value.strip()
@@ -137,17 +137,17 @@ def _assignments(text: str) -> dict[str, str]:
 
 @router.get("/topics/{name}")
 async def topic_page(request: Request, name: str) -> Response:
-    console = console_of(request)
+    console = get_console(request)
 
-    def ask(cluster: Cluster) -> tuple[Any, dict[Any, int], dict[Any, int]]:
-        topic = topic_of(cluster, name)
+    def query(cluster: Cluster) -> tuple[Any, dict[Any, int], dict[Any, int]]:
+        topic = get_topic(cluster, name)
         return (
             topic,
-            cluster_queries.offsets(cluster, EARLIEST, [name]),
-            cluster_queries.offsets(cluster, LATEST, [name]),
+            cluster_queries.list_offsets(cluster, EARLIEST, [name]),
+            cluster_queries.list_offsets(cluster, LATEST, [name]),
         )
 
-    topic, starts, ends = await console.pool.run(ask)
+    topic, starts, ends = await console.pool.run(query)
     snapshot = console.sampler.snapshot
     rows = [
         {
@@ -160,7 +160,7 @@ async def topic_page(request: Request, name: str) -> Response:
         for p in topic.partitions.values()
     ]
     part = request.headers.get("hx-target") == "partitions"
-    return draw(
+    return render_page(
         request,
         "topic_partitions.html" if part else "topic.html",
         name=name,
@@ -190,19 +190,19 @@ async def topic_settings(request: Request, name: str, q: str = "") -> Response:
 async def _settings_page(
     request: Request, name: str, q: str = "", wrong: str = "", status: int = 200
 ) -> Response:
-    console = console_of(request)
+    console = get_console(request)
 
-    def ask(cluster: Cluster) -> list[Setting]:
-        topic_of(cluster, name)
+    def query(cluster: Cluster) -> list[Setting]:
+        get_topic(cluster, name)
         found = Admin(cluster).describe_configs([(TOPIC, name)], documentation=True)[TOPIC, name]
         if isinstance(found, KafkaError):
             raise found
         return found
 
-    settings = await console.pool.run(ask)
+    settings = await console.pool.run(query)
     settings.sort(key=lambda one: (one.source != 1, one.name))
     needle = q.strip().lower()
-    return draw(
+    return render_page(
         request,
         "topic_settings.html",
         status,
@@ -219,8 +219,8 @@ async def _settings_page(
 
 @router.post("/topics/{name}/settings")
 async def change_setting(request: Request, name: str) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     key = form.get("key", "").strip()
     change = (key, DELETE, None) if form.get("act") == "reset" else (key, SET, form.get("value", ""))
     outcome = await console.pool.run(
@@ -228,8 +228,8 @@ async def change_setting(request: Request, name: str) -> Response:
     )
     if outcome is not None:
         return await _settings_page(request, name, wrong=outcome.message, status=400)
-    tell(request, f"{key} was " + ("set back to its default." if form.get("act") == "reset" else "changed."))
-    return RedirectResponse(f"/topics/{formatting.part(name)}/settings", 303)
+    flash(request, f"{key} was " + ("set back to its default." if form.get("act") == "reset" else "changed."))
+    return RedirectResponse(f"/topics/{formatting.path_segment(name)}/settings", 303)
 
 
 @router.get("/topics/{name}/manage")
@@ -238,67 +238,69 @@ async def manage(request: Request, name: str) -> Response:
 
 
 async def _manage_page(request: Request, name: str, wrong: str = "", status: int = 200) -> Response:
-    topic = await console_of(request).pool.run(lambda cluster: topic_of(cluster, name))
-    return draw(request, "topic_manage.html", status, name=name, topic=topic, tab="manage", wrong=wrong)
+    topic = await get_console(request).pool.run(lambda cluster: get_topic(cluster, name))
+    return render_page(
+        request, "topic_manage.html", status, name=name, topic=topic, tab="manage", wrong=wrong
+    )
 
 
 @router.post("/topics/{name}/partitions")
 async def add_partitions(request: Request, name: str) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     try:
         count = _count(form.get("count", ""), "The number of partitions")
         outcome = await console.pool.run(
             lambda cluster: Admin(cluster).create_partitions({name: count})[name]
         )
         if outcome is not None:
-            raise Refused(400, outcome.message)
-    except Refused as error:
+            raise RequestRefused(400, outcome.message)
+    except RequestRefused as error:
         return await _manage_page(request, name, error.message, 400)
-    await console.sampler.changed()
-    tell(request, f"Topic {name} has {count} partitions now.")
-    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
+    await console.sampler.resample()
+    flash(request, f"Topic {name} has {count} partitions now.")
+    return RedirectResponse(f"/topics/{formatting.path_segment(name)}", 303)
 
 
 def _confirmed(form: dict[str, str], name: str) -> None:
     if form.get("confirm", "").strip() != name:
-        raise Refused(400, f"Nothing was done: type the name {name} to confirm.")
+        raise RequestRefused(400, f"Nothing was done: type the name {name} to confirm.")
 
 
 @router.post("/topics/{name}/empty")
 async def empty_topic(request: Request, name: str) -> Response:
     """Delete all records that are there now."""
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
 
     def act(cluster: Cluster) -> None:
-        topic = topic_of(cluster, name)
+        topic = get_topic(cluster, name)
         outcome = Admin(cluster).delete_records({TopicPartition(name, p): -1 for p in topic.partitions})
         for (_, partition), error in outcome.items():
             if isinstance(error, KafkaError):
-                raise Refused(400, f"Partition {partition}: {error.message}")
+                raise RequestRefused(400, f"Partition {partition}: {error.message}")
 
     try:
         _confirmed(form, name)
         await console.pool.run(act)
-    except Refused as error:
+    except RequestRefused as error:
         return await _manage_page(request, name, error.message, 400)
-    await console.sampler.changed()
-    tell(request, f"All records of {name} were deleted.")
-    return RedirectResponse(f"/topics/{formatting.part(name)}", 303)
+    await console.sampler.resample()
+    flash(request, f"All records of {name} were deleted.")
+    return RedirectResponse(f"/topics/{formatting.path_segment(name)}", 303)
 
 
 @router.post("/topics/{name}/delete")
 async def delete_topic(request: Request, name: str) -> Response:
-    console = console_of(request)
-    form = await changing(request)
+    console = get_console(request)
+    form = await read_change_form(request)
     try:
         _confirmed(form, name)
         outcome = await console.pool.run(lambda cluster: Admin(cluster).delete_topics([name])[name])
         if outcome is not None:
-            raise Refused(400, outcome.message)
-    except Refused as error:
+            raise RequestRefused(400, outcome.message)
+    except RequestRefused as error:
         return await _manage_page(request, name, error.message, 400)
-    await console.sampler.changed()
-    tell(request, f"Topic {name} was deleted.")
+    await console.sampler.resample()
+    flash(request, f"Topic {name} was deleted.")
     return RedirectResponse("/topics", 303)

@@ -9,19 +9,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.up import child, forking
+from millstream.up import forking, service_child
+from millstream.up.data_folders import ServiceState
 from millstream.up.forking import Forked
-from millstream.up.instances import ServiceState
 from millstream.up.services import Service
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
-STEADY = 60.0  # seconds after which an earlier failure is forgotten
-LARGEST_LOG = 64 * 1024 * 1024
-TAIL = 65_536
+FIRST_BACKOFF = 0.5
+MAX_BACKOFF = 30.0
+STEADY_AFTER = 60.0  # seconds after which an earlier failure is forgotten
+MAX_LOG_BYTES = 64 * 1024 * 1024
+TAIL_BYTES = 65_536
 
 
-class Supervised:
+class SupervisedService:
     """The process of a service, and the next one when it ends."""
 
     def __init__(self, service: Service, command: Sequence[str], log: Path, state: ServiceState) -> None:
@@ -29,14 +29,14 @@ class Supervised:
         self.state = state
         self.log = log
         self.was_ready = False
-        self._words = [",".join(service.preload), *command]
-        self._command = [sys.executable, "-m", "millstream.up.child", *self._words]
+        self._arguments = [",".join(service.preload), *command]
+        self._command = [sys.executable, "-m", "millstream.up.service_child", *self._arguments]
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._released = False
         self._read_to = 0
         self._unread = b""
         self._failures = 0
-        self._again_at = 0.0
+        self._restart_at = 0.0
         self._ready_at = 0.0
 
     @property
@@ -45,11 +45,13 @@ class Supervised:
 
     def start(self) -> None:
         """Load the service; it begins its work when `release` says so."""
-        make_room(self.log)
+        rotate_if_large(self.log)
         with self.log.open("ab") as log:
             self._read_to = log.tell()
             if self.service.forked and forking.possible():
-                self._process = Forked(f"ms-{self.service.name}", log, lambda: child.main(self._words))
+                self._process = Forked(
+                    f"ms-{self.service.name}", log, lambda: service_child.main(self._arguments)
+                )
             else:
                 self._process = subprocess.Popen(
                     self._command,
@@ -61,22 +63,22 @@ class Supervised:
                 )
         self._unread = b""
         self._released = False
-        self._become("waiting")
+        self._set_state("waiting")
         self.state.pid = self._process.pid
 
     def release(self) -> None:
         if self.alive and not self._released:
             self._released = True
-            self._tell(b"\n")
-            self._become("starting")
+            self._write(b"\n")
+            self._set_state("starting")
 
-    def look(self, now: float) -> str:
-        """What happened since the last look: "ready", "ended", "restarted" or ""."""
+    def poll(self, now: float) -> str:
+        """What happened since the last poll: "ready", "ended", "restarted" or ""."""
         process = self._process
         if process is None:
             return ""
         if process.returncode is not None:
-            if self.state.state == "pausing" and now >= self._again_at:
+            if self.state.state == "pausing" and now >= self._restart_at:
                 self.state.restarts += 1
                 self.start()
                 return "restarted"
@@ -85,26 +87,26 @@ class Supervised:
         if code is not None:
             self._ended(code, now)
             return "ended"
-        if self.state.state == "starting" and self._says_ready():
+        if self.state.state == "starting" and self._printed_ready():
             self.was_ready = True
             self._ready_at = now
-            self._become("ready")
+            self._set_state("ready")
             return "ready"
         return ""
 
     @property
     def pause(self) -> float:
         """Seconds until the next start."""
-        return float(min(FIRST_PAUSE * 2.0 ** max(0, self._failures - 1), LONGEST_PAUSE))
+        return float(min(FIRST_BACKOFF * 2.0 ** max(0, self._failures - 1), MAX_BACKOFF))
 
     def stop(self) -> None:
         """Ask it to end, and not to be started again."""
         if self.alive:
             self._signal(signal.SIGTERM)
             if not self._released:
-                self._hang_up()  # it waits for its line, and ends without it
+                self._close_stdin()  # it waits for its line, and ends without it
         else:
-            self._become("stopped")
+            self._set_state("stopped")
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -114,16 +116,16 @@ class Supervised:
         if process is None or process.poll() is None:
             return process is None
         if self.state.state != "stopped":
-            self._hang_up()
+            self._close_stdin()
             self.state.pid = None
-            self._become("stopped")
+            self._set_state("stopped")
         return True
 
-    def cut_log(self) -> None:
+    def rotate_log(self) -> None:
         """Keep the log of a service that prints a lot from filling the disk: the older half goes to `.1`. It
         is opened for appending, so the service goes on at the new end by itself."""
         try:
-            if self.log.stat().st_size > LARGEST_LOG:
+            if self.log.stat().st_size > MAX_LOG_BYTES:
                 shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
                 os.truncate(self.log, 0)
         except OSError:
@@ -132,36 +134,36 @@ class Supervised:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _ended(self, code: int, now: float) -> None:
-        self._hang_up()
+        self._close_stdin()
         self.state.last_end = f"code {code}" if code >= 0 else f"signal {signal_name(-code)}"
         self.state.pid = None
-        if self._ready_at and now - self._ready_at > STEADY:
+        if self._ready_at and now - self._ready_at > STEADY_AFTER:
             self._failures = 0
         self._ready_at = 0.0
         self._failures += 1
-        self._again_at = now + self.pause
-        self._become("pausing")
+        self._restart_at = now + self.pause
+        self._set_state("pausing")
 
-    def _says_ready(self) -> bool:
+    def _printed_ready(self) -> bool:
         with self.log.open("rb") as log:
             log.seek(self._read_to)
             new = log.read()
         self._read_to += len(new)
-        self._unread = (self._unread + new)[-TAIL:]
+        self._unread = (self._unread + new)[-TAIL_BYTES:]
         return self.service.ready.search(self._unread) is not None
 
-    def _become(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         self.state.state = state
         self.state.since = time.time()
 
-    def _tell(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
             try:
                 os.write(self._process.stdin.fileno(), data)
             except OSError:
-                pass  # it has just ended: the next look will find out
+                pass  # it has just ended: the next poll will find out
 
-    def _hang_up(self) -> None:
+    def _close_stdin(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -177,9 +179,9 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def make_room(log: Path) -> None:
+def rotate_if_large(log: Path) -> None:
     """A log that has grown large over earlier runs becomes `.1`."""
-    if log.exists() and log.stat().st_size > LARGEST_LOG:
+    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
 
 
@@ -188,7 +190,7 @@ def last_lines(log: Path, count: int) -> list[str]:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - max(TAIL, count * 400)))
+            file.seek(max(0, size - max(TAIL_BYTES, count * 400)))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return []

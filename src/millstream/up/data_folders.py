@@ -1,12 +1,12 @@
 """The data folder of one `millstream up`, and the ones that run.
 
-    <data folder>/run/up.lock     held for as long as the supervisor lives, so the kernel knows whether it runs
-    <data folder>/run/up.json     what it runs: written by the supervisor at every change, read by the commands
-    <data folder>/logs/*.log      what the services print
-    <data folder>/<service>/      what a service keeps
+    FOLDER/run/up.lock    held while the supervisor lives: whether it runs is a question to the kernel
+    FOLDER/run/up.json    what it runs: written by the supervisor at every change, read by the commands
+    FOLDER/logs/*.log     what the services print
+    FOLDER/SERVICE/       what a service keeps
 
 A list of the folders in use is kept in ~/.local/state/millstream/up, so that `status` and `down` find one
-that is not the usual one (--ephemeral) without being told.
+that is not the default one (--ephemeral) without being told.
 """
 
 import fcntl
@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-LOCK_PATIENCE = 1.0  # a look at the lock (`status`) holds it for a moment
+LOCK_TIMEOUT = 1.0  # a look at the lock (`status`) holds it for a moment
 
 
 class NotRunning(Exception):
     """No `up` there; the message says where one looked."""
 
 
-class RunsAlready(Exception):
+class AlreadyRunning(Exception):
     """The folder is in use by another `up`."""
 
 
@@ -63,7 +63,7 @@ def _list_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "millstream" / "up"
 
 
-class Home:
+class DataFolder:
     """A data folder."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -77,12 +77,12 @@ class Home:
 
     # --- the supervisor's side ------------------------------------------------------------------------------
 
-    def take(self) -> None:
-        """Make the folder ours, or RunsAlready."""
+    def lock(self) -> None:
+        """Make the folder ours, or AlreadyRunning."""
         self.run.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(exist_ok=True)
         lock = (self.run / "up.lock").open("ab")
-        deadline = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,7 +90,7 @@ class Home:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     lock.close()
-                    raise RunsAlready(str(self.path)) from None
+                    raise AlreadyRunning(str(self.path)) from None
                 time.sleep(0.02)
         self._lock = lock
         (self.run / "up.json").unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class Home:
         except OSError:
             pass
 
-    def leave(self) -> None:
+    def unlock(self) -> None:
         """Give the folder back, if it was ours."""
         if self._lock is None:
             return
@@ -138,7 +138,7 @@ class Home:
 
     def instance(self) -> Instance:
         """What runs there now; NotRunning if nothing does."""
-        deadline = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while self.in_use():
             try:
                 content = json.loads((self.run / "up.json").read_text())
@@ -151,13 +151,13 @@ class Home:
         raise NotRunning(f"nothing runs in {self.path}")
 
 
-def running() -> list[Home]:
+def running() -> list[DataFolder]:
     """All data folders in use by this user; entries of those that are not are dropped."""
-    found = {str(home.path): home for home in [Home(default_data_dir())] if home.in_use()}
+    found = {str(home.path): home for home in [DataFolder(default_data_dir())] if home.in_use()}
     entries = sorted(_list_folder().glob("*")) if _list_folder().is_dir() else []
     for entry in entries:
         try:
-            home = Home(Path(entry.read_text()))
+            home = DataFolder(Path(entry.read_text()))
             if home.in_use():
                 found[str(home.path)] = home
             else:
@@ -167,19 +167,19 @@ def running() -> list[Home]:
     return list(found.values())
 
 
-def find(data_dir: str) -> Home:
-    """The folder that a command is about: the one it names, the usual one, or the only one in use."""
+def find(data_dir: str) -> DataFolder:
+    """The folder that a command is about: the one it names, the default one, or the only one in use."""
     if data_dir:
-        return Home(Path(data_dir))
-    usual = Home(default_data_dir())
-    if usual.in_use():
-        return usual
+        return DataFolder(Path(data_dir))
+    default = DataFolder(default_data_dir())
+    if default.in_use():
+        return default
     others = running()
     if len(others) > 1:
         names = "\n".join(f"  --data-dir {home.path}" for home in others)
-        raise NotRunning(f"nothing runs in {usual.path}, but elsewhere; choose one:\n{names}")
-    return others[0] if others else usual
+        raise NotRunning(f"nothing runs in {default.path}, but elsewhere; choose one:\n{names}")
+    return others[0] if others else default
 
 
-def the_running_one(data_dir: str) -> Instance:
+def running_instance(data_dir: str) -> Instance:
     return find(data_dir).instance()

@@ -1,6 +1,6 @@
 """What runs first in a service's process: it ties the process to its supervisor, then becomes the service.
 
-    python -m millstream.up.child MODULE,MODULE,... COMMAND...      (or the same after a fork, see forking)
+    python -m millstream.up.service_child MODULE,MODULE,... COMMAND...     (or the same after a fork)
 
 The supervisor holds the other end of our standard input. It writes one line when the service may begin: until
 then the modules it will need are loaded, so that services that wait for the broker are not slower for it.
@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 
-PATIENCE = 15.0  # seconds from SIGTERM to SIGKILL when the supervisor is gone
+KILL_AFTER = 15.0  # seconds from SIGTERM to SIGKILL when the supervisor is gone
 
 
-def may_begin() -> bool:
+def wait_for_start() -> bool:
     """Wait for the supervisor's line; False when it went away instead."""
     while byte := os.read(0, 1):
         if byte == b"\n":
@@ -32,24 +32,24 @@ def end_with_supervisor() -> None:
     # Signals are the main thread's: one delivered to the waiting thread would not interrupt what the service
     # waits in.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    threading.Thread(target=_wait_for_the_end, name="end-with-supervisor", daemon=True).start()
+    threading.Thread(target=_wait_for_supervisor_end, name="end-with-supervisor", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait_for_the_end() -> None:
+def _wait_for_supervisor_end() -> None:
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)
+    time.sleep(KILL_AFTER)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(words: list[str]) -> int:
-    modules, command = words[0], words[1:]
+def main(arguments: list[str]) -> int:
+    modules, command = arguments[0], arguments[1:]
     for module in filter(None, modules.split(",")):
         with contextlib.suppress(ImportError):  # the service itself will say what is missing
             importlib.import_module(module)
-    if not may_begin():
+    if not wait_for_start():
         return 0
     end_with_supervisor()
     from millstream.__main__ import main as millstream

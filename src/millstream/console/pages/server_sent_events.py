@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
-from millstream.console.context import console_of
+from millstream.console.context import get_console
 
-QUIET = 15.0  # seconds after which a comment shows that the line is alive
+KEEPALIVE_SECONDS = 15.0  # seconds after which a comment shows that the line is alive
 
 
 def event(name: str, data: Any) -> str:
@@ -20,13 +20,15 @@ def event(name: str, data: Any) -> str:
     return f"event: {name}\n{lines}\n\n"
 
 
-def stream(request: Request, events: AsyncIterator[str]) -> StreamingResponse:
+def event_stream(request: Request, events: AsyncIterator[str]) -> StreamingResponse:
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "content-encoding": "identity"}
-    return StreamingResponse(_until_the_end(request, events), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        _until_shutdown(request, events), media_type="text/event-stream", headers=headers
+    )
 
 
-async def _until_the_end(request: Request, events: AsyncIterator[str]) -> AsyncIterator[str]:
-    ending = asyncio.ensure_future(console_of(request).ending.wait())
+async def _until_shutdown(request: Request, events: AsyncIterator[str]) -> AsyncIterator[str]:
+    ending = asyncio.ensure_future(get_console(request).ending.wait())
     iterator = events.__aiter__()
     waiting: asyncio.Task[str] | None = None
 
@@ -38,7 +40,9 @@ async def _until_the_end(request: Request, events: AsyncIterator[str]) -> AsyncI
         while not ending.done():
             if waiting is None:
                 waiting = asyncio.ensure_future(following())
-            await asyncio.wait({ending, waiting}, timeout=QUIET, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {ending, waiting}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             if not waiting.done():
                 yield ": still here\n\n"
                 continue
