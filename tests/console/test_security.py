@@ -96,6 +96,21 @@ def test_a_token_of_another_session_is_refused(browser: Client, console: Running
     assert browser.post("/topics/new", data={"csrf": token, "name": "x"}).status_code == 403
 
 
+def test_the_session_cookie(browser: Client) -> None:
+    """For scripts and other sites it does not exist, it ends with the browser, and a forged one is none."""
+    browser.cookies.clear()
+    flags = browser.get("/").headers["set-cookie"].lower()
+    assert "; httponly; samesite=lax" in flags
+    assert "max-age" not in flags
+    assert "expires" not in flags
+    assert "set-cookie" not in browser.get("/").headers
+    content, _, signature = browser.cookies["millstream_console"].partition(".")
+    forged = f"{content[:-1]}{'A' if content[-1] != 'A' else 'B'}.{signature}"
+    browser.cookies.clear()
+    assert "set-cookie" not in browser.get("/static/console.css").headers
+    assert "set-cookie" in browser.get("/", headers={"cookie": f"millstream_console={forged}"}).headers
+
+
 def test_other_host_names_are_refused(browser: Client) -> None:
     """A name that was made to point here (DNS rebinding) is not this console's."""
     assert browser.get("/", headers={"host": "evil.example"}).status_code == 421
@@ -143,7 +158,11 @@ def test_login(guarded: RunningConsole) -> None:
         assert stranger.form("/login", name="nobody", password="guess").status_code == 401
     with closing(as_user(guarded, "ed")) as ed:
         assert ed.get("/topics/new").status_code == 200
+        kept = dict(ed.cookies)
         ed.form("/logout")
+        with guarded.client() as thief:  # a copy of the cookie ends with the login, too
+            thief.cookies.update(kept)
+            assert "Log in" in thief.get("/topics").text
         assert "/login" in str(ed.get("/topics").url)
     with guarded.client() as client:
         away = client.form("/login", name="ed", password="ed-secret", next="//evil.example/")

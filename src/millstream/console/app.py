@@ -20,7 +20,7 @@ from millstream.console.pages import (
     searches,
     topics,
 )
-from millstream.console.security import SecurityMiddleware
+from millstream.console.security import SecurityMiddleware, with_session_cookie
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
 from millstream.http.bodies import limited
@@ -60,7 +60,8 @@ def make_app(console: Console) -> ASGIApp:
 
     def guard(inner: ASGIApp) -> ASGIApp:
         compressed = GZipMiddleware(inner, minimum_size=1000, compresslevel=4)
-        return SecurityMiddleware(compressed, console.sessions, console.settings)
+        secured = SecurityMiddleware(compressed, console.sessions, console.settings)
+        return with_session_cookie(secured, console.settings.signing)
 
     return surrounded(sized, console.metrics, guard)
 

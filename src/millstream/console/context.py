@@ -45,9 +45,8 @@ class Console:
     pipelines: PipelineReports
     tails: int = 0
     searches: dict[str, Any] = field(default_factory=dict)
-    flash_messages: dict[str, str] = field(
-        default_factory=dict
-    )  # a word about what was done, for the next page of a session
+    # A word about what was done, for the next page of a session.
+    flash_messages: dict[str, str] = field(default_factory=dict)
     metrics: ServiceMetrics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,5 +150,5 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     made.filters.update(formatting.FILTERS)
-    made.globals.update(now=time.time, asset=formatting.asset_url(HERE / "static"))
+    made.globals.update(now=time.time, asset_url=formatting.asset_url(HERE / "static"))
     return made

@@ -73,7 +73,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "ago": ago,
     "clock": clock,
-    "part": path_segment,
+    "path_segment": path_segment,
 }
 
 

@@ -2,21 +2,24 @@
 that changes something, a form that this console made (CSRF), a user who may, and a console that is not
 read-only.
 
-A browser's session is one signed cookie with a random id. Who is logged in is kept here, by that id, so a
-logout ends it. The token in a form is made from the id and the secret, so a page of another site, which can
-send our cookie along but not read our pages, cannot know it.
+A browser's session is one signed cookie with a random id, which Starlette's SessionMiddleware keeps. Who is
+logged in is kept here, by that id, and not in the cookie: a logout or the end of the session's hours ends it
+for every copy of the cookie. The token in a form is made from the id and the secret, so a page of another
+site, which can send our cookie along but not read our pages, cannot know it.
 """
 
 import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from fastapi import Request
 from starlette.datastructures import MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.middleware.sessions import SessionMiddleware
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -77,25 +80,18 @@ class Sessions:
         self.has_users = has_users
         self._logged_in: dict[str, tuple[User, float]] = {}
 
-    def of(self, cookie: str | None) -> tuple[Session, bool]:
-        """The session of a cookie, a new one if it is none of ours; and whether it is new."""
-        session_id, _, mark = (cookie or "").partition(".")
-        fresh = not session_id or not hmac.compare_digest(
-            mark.encode(), self._sign("session", session_id).encode()
-        )
-        if fresh:
-            session_id = secrets.token_urlsafe(24)
+    def open(self, cookie: MutableMapping[str, Any]) -> Session:
+        """The session of a browser, by the content of its cookie; a browser without one gets an id."""
+        session_id = cookie.get("id")
+        if not isinstance(session_id, str):
+            session_id = cookie["id"] = secrets.token_urlsafe(24)
         user, until = self._logged_in.get(session_id, (None, 0.0))
         if user is not None and until < time.time():
             del self._logged_in[session_id]
             user = None
         may = (user is not None and user.may_change) if self.has_users else True
         unmasked = user is not None and "unmasked" in user.roles
-        csrf = self._sign("csrf", session_id)
-        return Session(session_id, user, csrf, may and not self._read_only, unmasked), fresh
-
-    def cookie(self, session_id: str) -> str:
-        return f"{session_id}.{self._sign('session', session_id)}"
+        return Session(session_id, user, self._csrf_token(session_id), may and not self._read_only, unmasked)
 
     def log_in(self, user: User) -> str:
         """A new id: one that was known before the login is worth nothing afterwards."""
@@ -108,17 +104,26 @@ class Sessions:
     def log_out(self, session_id: str) -> None:
         self._logged_in.pop(session_id, None)
 
-    def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()[:40]
+    def _csrf_token(self, session_id: str) -> str:
+        return hmac.new(self._secret, f"csrf:{session_id}".encode(), hashlib.sha256).hexdigest()[:40]
 
 
-def set_session_cookie(headers: MutableHeaders, value: str, secure: bool) -> None:
-    tail = "; Secure" if secure else ""
-    headers.append("set-cookie", f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{tail}")
+def with_session_cookie(app: ASGIApp, secret: bytes) -> ASGIApp:
+    """Starlette's cookie around the application. It has no age of its own, so it goes with the browser, and it
+    is Secure on listeners with TLS; the library decides that once, so there is one of it for each scheme."""
+    plain, secure = (
+        SessionMiddleware(app, secret.hex(), session_cookie=COOKIE, max_age=None, https_only=https_only)
+        for https_only in (False, True)
+    )
+
+    async def by_scheme(scope: Scope, receive: Receive, send: Send) -> None:
+        await (secure if scope.get("scheme") == "https" else plain)(scope, receive, send)
+
+    return by_scheme
 
 
 class SecurityMiddleware:
-    """Around the application."""
+    """Around the application, inside `with_session_cookie`."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleConfig) -> None:
         self._app = app
@@ -129,12 +134,11 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
-        secure = scope.get("scheme") == "https"
-        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
-        session, fresh = self._sessions.of(cookies.get(COOKIE))
-        scope.setdefault("state", {})["session"] = session
         path = scope["path"]
         static = path.startswith("/static/")
+        # A file that browsers may keep carries no cookie of one of them.
+        session = self._sessions.open(dict(scope["session"]) if static else scope["session"])
+        scope.setdefault("state", {})["session"] = session
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -143,8 +147,6 @@ class SecurityMiddleware:
                     changed.setdefault(name, value)
                 if not static:
                     changed.setdefault("cache-control", "no-store")
-                    if fresh and COOKIE not in changed.get("set-cookie", ""):
-                        set_session_cookie(changed, self._sessions.cookie(session.id), secure)
             await send(message)
 
         host = headers.get(b"host", b"").decode("latin-1")

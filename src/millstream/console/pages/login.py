@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from millstream.console.context import get_console, render_page
-from millstream.console.security import get_session, read_form, set_session_cookie
+from millstream.console.security import get_session, read_form
 
 router = APIRouter()
 
@@ -35,10 +35,8 @@ async def log_in(request: Request) -> Response:
     if user is None:
         wrong = f"Too many tries. Wait {wait} seconds." if wait else "Name or password is wrong."
         return render_page(request, "login.html", 429 if wait else 401, target=target, wrong=wrong, name=name)
-    answer = RedirectResponse(target, 303)
-    session_id = console.sessions.log_in(user)
-    set_session_cookie(answer.headers, console.sessions.cookie(session_id), request.url.scheme == "https")
-    return answer
+    request.session["id"] = console.sessions.log_in(user)
+    return RedirectResponse(target, 303)
 
 
 @router.post("/logout")
