@@ -12,6 +12,7 @@ from millstream.wire.records import Record
 from .conftest import Run
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
+pytestmark = pytest.mark.spark
 
 ROWS = [
     [

@@ -3,6 +3,9 @@
 A test gets a marker of this table by itself as soon as it uses the fixture beside it; a test that starts the program in
 another way carries the marker in its file. Where none of the programs is found, the tests with the marker are skipped, and the
 last line of the run names the package.
+
+`LONG` names the folders and files whose tests kill services, wait for retries to give up, or run for many seconds: `make test` runs
+them, `make check` does not.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -40,11 +44,41 @@ NEEDS = (
     Need("kcat", ("kcat", "kafkacat"), "kcat", frozenset({"kcat"})),
 )
 
+ROOT = Path(__file__).resolve().parents[2]
+LONG = (
+    "tests/broker/test_log_cleaner.py",
+    "tests/cli/test_cli_recorded.py",
+    "tests/cli/test_groups_recorded.py",
+    "tests/cli/test_perf.py",
+    "tests/cli/test_schema_formats.py",
+    "tests/cli/test_up.py",
+    "tests/cluster/test_invariants.py",
+    "tests/console/test_bad_input.py",
+    "tests/docs",
+    "tests/faults",
+    "tests/registry/test_instances.py",
+    "tests/registry/test_openapi.py",
+    "tests/releases",
+    "tests/rest/test_bad_input.py",
+    "tests/rest/test_openapi.py",
+    "tests/rest/test_tls_cluster.py",
+    "tests/storage/test_crashes.py",
+    "tests/storage/test_model.py",
+)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    path = item.path.relative_to(ROOT)
+    return any(name in LONG for name in (path.as_posix(), *(parent.as_posix() for parent in path.parents)))
+
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Set the markers by fixture, and skip what cannot run on this machine."""
     missing = {need.marker for need in NEEDS if need.missing()}
+    assert all((ROOT / name).exists() for name in LONG), "LONG names a file that was moved"
     for item in items:
+        if _is_long(item):
+            item.add_marker("long")
         fixtures = set(getattr(item, "fixturenames", ()))
         for need in NEEDS:
             if need.fixtures & fixtures:

@@ -8,9 +8,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .conftest import SETTINGS
-from .test_clients_confluent import WAIT, Members, until
+from .test_clients_confluent import WAIT, Members
 
 
 class ConsumerMembers(Members):
@@ -65,13 +66,13 @@ def test_partitions_are_divided_and_move(members: Callable[..., ConsumerMembers]
     group.settle(1, 1, 2)
     group.close(first)
     group.settle(2, 2)
-    until(lambda: group.poll() or len(set(group.values)) == 40, "40 records")
+    wait_until(lambda: group.poll() or len(set(group.values)) == 40, "40 records")
 
 
 def test_offsets_are_committed_and_found_again(members: Callable[..., ConsumerMembers]) -> None:
     group = members()
     first = group.add()
-    until(lambda: group.poll() or len(group.values) == 40, "40 records")
+    wait_until(lambda: group.poll() or len(group.values) == 40, "40 records")
     first.commit(asynchronous=False)
     group.close()
     group.add()
@@ -151,7 +152,7 @@ def test_a_group_outlives_the_broker() -> None:
         before = sorted(sorted(p.partition for p in each.assignment()) for each in group.open)
         broker.kill()
         broker.start()
-        until(lambda: group.poll() or len(set(group.values)) == 40, "40 records")
+        wait_until(lambda: group.poll() or len(set(group.values)) == 40, "40 records")
         group.settle(2, 2)
         assert sorted(sorted(p.partition for p in each.assignment()) for each in group.open) == before
         assert "Traceback" not in broker.log
