@@ -105,11 +105,11 @@ def fill(cluster: Cluster, topic: str, size: int, records: int, keys: int) -> No
 def serve(name: str, bootstrap: str, application: str, source: str, out: str, state: str) -> None:
     """Our application, in a process of its own until it is told to end."""
     from millstream.spark.session import spark
-    from millstream.streams.runtime import Streams
+    from millstream.streams import Streams
 
     builder = StreamsBuilder()
     OURS[name](builder, source, out)
-    streams = Streams(builder.build(), application, bootstrap_servers=bootstrap, state=state)
+    streams = Streams(builder.build(), application, bootstrap_servers=bootstrap, state_dir=state)
     streams.start(spark(application, master="local[1]")).awaitTermination()
 
 

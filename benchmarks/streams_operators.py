@@ -19,7 +19,7 @@ from typing import Any
 
 from millstream.streams import StreamsBuilder, TimeWindows, minutes
 from millstream.streams.serdes import JSON, LONG, STRING
-from millstream.streams.task import Task
+from millstream.streams.task import StreamTask
 
 TABLE_ROWS = 1_000_000
 
@@ -77,7 +77,7 @@ def run(build: Callable[[StreamsBuilder], None], records: list[Any], rows: int) 
     def collect(topic: str, key: Any, value: Any, timestamp: int, headers: Any, partition: Any) -> None:
         append((topic, key, value, timestamp, headers))
 
-    task = Task(builder.build(), "benchmark", collect, now=lambda: 0)
+    task = StreamTask(builder.build(), "benchmark", collect, now=lambda: 0)
     if rows:
         table = [
             (number, STRING.plain_write(f"key-{number}"), b"row", 0, ())  # type: ignore[misc]

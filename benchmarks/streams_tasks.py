@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.spark.daemon import keep_freed_memory
-from millstream.streams import StreamsBuilder, TimeWindows, col, minutes
-from millstream.streams.runtime import Streams, worker
-from millstream.streams.runtime.work import Work
+from millstream.streams import Streams, StreamsBuilder, TimeWindows, col, minutes
+from millstream.streams.runtime import worker
+from millstream.streams.runtime.assignments import TaskAssignment
 from millstream.streams.serdes import JSON
 from millstream.testing import Broker
 from millstream.wire.records import Record
@@ -131,11 +131,11 @@ def run(application: Streams, topic: str, records: int, step: int, *still: tuple
     """Seconds of processor time for all of the topic, after a first small range; `still` are the task's other topics."""
     application.make_topics()
     settings, topology = application.settings, application.topology
-    worker.run_work(settings, topology, Work(0, 0, ((topic, 0, FIRST), *still)))
+    worker.run_assignment(settings, topology, TaskAssignment(0, 0, ((topic, 0, FIRST), *still)))
     began = time.process_time()
     for start in range(FIRST, records, step):
         until = min(start + step, records)
-        worker.run_work(settings, topology, Work(0, 0, ((topic, start, until), *still)))
+        worker.run_assignment(settings, topology, TaskAssignment(0, 0, ((topic, start, until), *still)))
     return time.process_time() - began
 
 
@@ -143,7 +143,7 @@ def load_table(application: Streams, rows: int) -> None:
     application.make_topics()
     for start in range(0, rows, 100_000):
         ranges = (("wide", 0, 0), ("table", start, min(start + 100_000, rows)))
-        worker.run_work(application.settings, application.topology, Work(0, 0, ranges))
+        worker.run_assignment(application.settings, application.topology, TaskAssignment(0, 0, ranges))
 
 
 def restore(application: Streams) -> tuple[int, float]:
@@ -195,7 +195,7 @@ def main() -> int:
                     builder.build(),
                     f"app{number}-{turn}",
                     bootstrap_servers=broker.bootstrap_servers,
-                    state=Path(folder),
+                    state_dir=Path(folder),
                 )
                 still = []
                 if case.build is join:

@@ -38,7 +38,7 @@ from millstream.client.fetch import next_offset  # noqa: E402
 from millstream.spark.runner.java import java_problem  # noqa: E402
 from millstream.spark.runner.status_records import ENDED, FAILED, RUNNING, Status  # noqa: E402
 from millstream.spark.runner.status_topic import StatusTopic  # noqa: E402
-from millstream.streams.runtime import Streams  # noqa: E402
+from millstream.streams import Streams  # noqa: E402
 from millstream.testing import Broker  # noqa: E402
 from millstream.wire.errors import KafkaError  # noqa: E402
 from millstream.wire.records import iter_records  # noqa: E402

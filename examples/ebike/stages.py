@@ -19,6 +19,7 @@ from plant import BY_STAGE, EVENTS, PARTITIONS, STAGE_TABLE
 from millstream.serdes import SchemaRegistry
 from millstream.streams import (
     Errors,
+    Streams,
     StreamsBuilder,
     TimeWindows,
     Topology,
@@ -27,7 +28,6 @@ from millstream.streams import (
     seconds,
     serdes,
 )
-from millstream.streams.runtime import Streams
 
 APPLICATION = "ebike-stages"
 
@@ -56,7 +56,14 @@ def application(servers: str, registry: str, state: str) -> Streams:
     the four partitions of events close together in time, also when the application has to catch up."""
     topology = build(serdes.avro(SchemaRegistry(registry)))
     errors = Errors(reading="continue")
-    return Streams(topology, APPLICATION, bootstrap_servers=servers, state=state, errors=errors, most=2500)
+    return Streams(
+        topology,
+        APPLICATION,
+        bootstrap_servers=servers,
+        state_dir=state,
+        errors=errors,
+        max_records_per_task=2500,
+    )
 
 
 def _when(_bike: str, event: dict[str, Any], _sent: int) -> int:

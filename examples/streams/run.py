@@ -38,9 +38,8 @@ from millstream.client import (
     visible_batches,
 )
 from millstream.client.fetch import next_offset
-from millstream.streams import Topology
+from millstream.streams import Streams, Topology
 from millstream.streams.operators.joins import EMIT_EVERY
-from millstream.streams.runtime import Streams
 from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.murmur2 import partition_for
@@ -107,7 +106,7 @@ def application_of(example: str, topology: Topology, servers: str, given: argpar
         topology,
         example.replace("_", "-"),
         bootstrap_servers=servers,
-        state=given.state,
+        state_dir=given.state,
         delivery=given.delivery,
         config={
             EMIT_EVERY: 0

@@ -31,10 +31,10 @@ from millstream.streams import (
 from millstream.streams.columns import plan
 from millstream.streams.columns.blocks import Read, Records, by_time
 from millstream.streams.operators.aggregates import EMIT_EVERY
-from millstream.streams.runtime.record_collector import Written
+from millstream.streams.runtime.record_collector import RecordCollector
 from millstream.streams.serdes import DOUBLE, JSON, LONG, STRING, Serde
 from millstream.streams.stores.lmdb import StoreFolder
-from millstream.streams.task import Task, in_memory
+from millstream.streams.task import StreamTask, in_memory
 from millstream.testing.topology import TopologyTestDriver
 from millstream.wire.records import iter_records
 from tests.streams.test_vectors import VECTORS, _bytes
@@ -58,7 +58,7 @@ class _Run:
 
     def __init__(self, topology: Topology, open_store: Any = in_memory, errors: Errors | None = None) -> None:
         self.written: dict[str, list[Any]] = {}
-        self.task = Task(
+        self.task = StreamTask(
             topology,
             "app",
             self._collect,
@@ -267,24 +267,24 @@ def test_topics_are_merged_by_time() -> None:
 
 def test_columns_are_written_as_records_are() -> None:
     rows = [(read[1], read[2], read[3]) for read in _made_up(200, lambda number: b"v" * (number % 50))]
-    one_by_one, in_columns = Written(), Written()
+    one_by_one, in_columns = RecordCollector(), RecordCollector()
     for first in range(0, len(rows), 50):
         part = rows[first : first + 50]
         for key, value, stamp in part:
-            one_by_one.add(key, value, stamp, (), None)
+            one_by_one.send("out", key, value, stamp, (), None)
         if first == 100:
             for key, value, stamp in part:
-                in_columns.add(key, value, stamp, (), None)
+                in_columns.send("out", key, value, stamp, (), None)
             continue
         # As a slice of something longer: its bytes do not begin at 0.
         keys, values = (pa.array([b"before", *(row[at] for row in part)], pa.binary()) for at in (0, 1))
         stamps = np.array([row[2] for row in part], np.int64)
-        in_columns.add_columns(keys.slice(1), values.slice(1), stamps)
+        in_columns.send_columns("out", keys.slice(1), values.slice(1), stamps)
     assert len(in_columns) == len(one_by_one) == len(rows)
 
-    def read(written: Written) -> dict[int, list[Any]]:
+    def read(collector: RecordCollector) -> dict[int, list[Any]]:
         found: dict[int, list[Any]] = {}
-        for (_, number), batch in written.batches("out", 3, 1, False):
+        for (_, number), batch in collector.batches(lambda _topic: 3, 1, False):
             for record in iter_records(bytes(batch), check_crc=False):
                 found.setdefault(number, []).append((record.key, record.value, record.timestamp))
         return found

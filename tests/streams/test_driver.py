@@ -326,14 +326,14 @@ PATTERN = re.compile("a.*")
         (lambda b: b.stream([]).to("x"), "no topic to read"),
         (
             lambda b: (b.stream("a", reset="latest").to("x"), b.stream("a").to("y")),
-            "begin at different places",
+            "begin at different offsets",
         ),
         (
             lambda b: (
                 b.stream(PATTERN, reset="latest").to("x"),
                 b.stream(PATTERN, reset="earliest").to("y"),
             ),
-            "begin at different places",
+            "begin at different offsets",
         ),
         (lambda b: (b.stream("abc").to("x"), b.stream(PATTERN).to("y")), "fits topic abc"),
         (lambda b: (b.stream(PATTERN).to("x"), b.stream("abc").to("y")), "topic abc is read by"),
@@ -399,7 +399,7 @@ def test_wrong_windows_are_refused(make: Any) -> None:
 
 def test_tasks_of_sub_topologies_run_alone() -> None:
     """What the runtime does: each sub-topology is a task of its own, the repartition topic between them."""
-    from millstream.streams.task import Task
+    from millstream.streams.task import StreamTask
 
     builder = StreamsBuilder()
     builder.stream("in").group_by(lambda _, value: value).count().to_stream().to("out")
@@ -410,7 +410,7 @@ def test_tasks_of_sub_topologies_run_alone() -> None:
         written.append((topic, *record))
 
     first, second = (
-        Task(topology, "app", collect, partition=3, sub_topologies=[number], now=lambda: 0)
+        StreamTask(topology, "app", collect, partition=3, sub_topologies=[number], now=lambda: 0)
         for number in (0, 1)
     )
     first.deliver_batch("in", 3, [(0, b"a", b"x", 5, ()), (1, b"b", b"x", 6, ())])

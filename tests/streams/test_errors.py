@@ -18,7 +18,7 @@ from millstream.streams import (
     Topology,
 )
 from millstream.streams.serdes import LONG
-from millstream.streams.task import Task
+from millstream.streams.task import StreamTask
 from millstream.testing.topology import TopologyTestDriver
 
 GOING_ON = Errors("continue", "continue", dead_letters="dead")
@@ -42,7 +42,7 @@ class _Batches:
 
     def __init__(self, topology: Topology, errors: Errors | None = None) -> None:
         self.written: list[Any] = []
-        self.task = Task(topology, "app", self._collect, now=lambda: 99, errors=errors)
+        self.task = StreamTask(topology, "app", self._collect, now=lambda: 99, errors=errors)
 
     def _collect(self, *record: Any) -> None:
         self.written.append(record[:-1])
@@ -110,7 +110,7 @@ def test_a_timer_after_a_record_that_could_not_be_read_has_no_record(in_batches:
     now = [0]
     builder = StreamsBuilder(value=LONG)
     builder.stream("in").process(Asks).to("out")
-    task = Task(
+    task = StreamTask(
         builder.build(), "app", lambda *_: None, now=lambda: now[0], errors=Errors(reading="continue")
     )
     if in_batches:

@@ -280,7 +280,7 @@ class _NotSearched(list[bytes]):
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_what_waits_for_a_partner_is_found_by_its_place(tmp_path: Path, on_disk: bool) -> None:
+def test_what_waits_for_a_partner_is_found_by_its_key(tmp_path: Path, on_disk: bool) -> None:
     spec = StoreSpec("waiting", "outer-join", serdes.STRING, serdes.STRING)
     folder = StoreFolder(tmp_path, size=16 << 20)
     store = folder.open(spec, "app") if on_disk else in_memory(spec, "app")

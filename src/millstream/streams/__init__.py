@@ -1,6 +1,6 @@
 """Kafka Streams' DSL in Python.
 
-    from millstream.streams import StreamsBuilder, TimeWindows, minutes
+    from millstream.streams import Streams, StreamsBuilder, TimeWindows, minutes
 
     builder = StreamsBuilder()
     (
@@ -14,15 +14,17 @@
     topology = builder.build()
     print(topology.describe())
 
-`millstream.testing.topology.TopologyTestDriver` runs a topology in a test: no broker, no Spark. `runtime.Streams` runs it on Spark,
-against a cluster.
+    Streams(topology, "page-views", bootstrap_servers="localhost:9092").start().awaitTermination()
 
-    dsl         streams and tables as objects            graph      the plan they draw
-    topology    nodes and stores by name                 describe   a topology as Kafka Streams prints it
-    operators   what nodes do, as functions              stores     what they remember
-    expressions instead of functions                     columns    operators on whole blocks of records
-    task        a topology made ready to run             runtime    running it on Spark
-    serdes, windows, errors
+`Streams` runs a topology on Spark, against a cluster; `millstream.testing.topology.TopologyTestDriver` runs it in a test,
+without broker and without Spark.
+
+    dsl         streams and tables as objects            graph        the plan they draw
+    topology    nodes and stores by name                 describe     a topology as Kafka Streams prints it
+    operators   what nodes do, as functions              stores       what they remember
+    expressions instead of functions                     columns      operators on whole blocks of records
+    task        a topology made ready to run             punctuation  its timers
+    runtime     running it on Spark                      serdes, windows, errors
 """
 
 from millstream.streams import serdes
@@ -43,6 +45,8 @@ from millstream.streams.errors import (
 )
 from millstream.streams.expressions import Expression, col, fields, lit
 from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK, Context, Processor, Record
+from millstream.streams.runtime.application import Streams
+from millstream.streams.serdes import Serde
 from millstream.streams.task import Errors
 from millstream.streams.topology import Topology
 from millstream.streams.windows import (
@@ -78,10 +82,12 @@ __all__ = [
     "ProcessingFailed",
     "Processor",
     "Record",
+    "Serde",
     "SerdeMissing",
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
+    "Streams",
     "StreamsBuilder",
     "StreamsError",
     "Suppressed",

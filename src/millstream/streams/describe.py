@@ -16,8 +16,8 @@ def java_hash(text: str) -> int:
     """Java's String.hashCode, as an unsigned number."""
     found = 0
     units = text.encode("utf-16-be")
-    for place in range(0, len(units), 2):
-        found = (found * 31 + units[place] * 256 + units[place + 1]) & 0xFFFFFFFF
+    for at in range(0, len(units), 2):
+        found = (found * 31 + units[at] * 256 + units[at + 1]) & 0xFFFFFFFF
     return found
 
 
@@ -46,32 +46,32 @@ class _Shown:
 def describe(topology: Topology) -> str:
     """Sub-topologies by number; in each the nodes with most behind them first, then by name."""
     parts = [
-        _global(topology, group) if group.is_global else _usual(topology, group)
-        for group in topology.sub_topologies()
+        _global(topology, sub_topology) if sub_topology.is_global else _sub_topology(topology, sub_topology)
+        for sub_topology in topology.sub_topologies()
     ]
     return "Topologies:\n " + "".join("  " + part for part in parts)
 
 
-def _global(topology: Topology, group: SubTopology) -> str:
-    source = topology.nodes[group.sources[0]]
+def _global(topology: Topology, sub_topology: SubTopology) -> str:
+    source = topology.nodes[sub_topology.sources[0]]
     processor = topology.nodes[source.children[0]]
     return (
-        f"Sub-topology: {group.id} for global store (will not generate tasks)\n"
+        f"Sub-topology: {sub_topology.id} for global store (will not generate tasks)\n"
         f"    Source: {source.name} (topics: [{source.topics[0]}])\n      --> {processor.name}\n"
         f"    Processor: {processor.name} (stores: [{processor.stores[0]}])\n"
         f"      --> none\n      <-- {source.name}\n"
     )
 
 
-def _usual(topology: Topology, group: SubTopology) -> str:
-    shown = {name: _Shown(name) for name in group.nodes}
+def _sub_topology(topology: Topology, sub_topology: SubTopology) -> str:
+    shown = {name: _Shown(name) for name in sub_topology.nodes}
 
     def grow(name: str, by: int) -> None:
         shown[name].size += by
         for parent in shown[name].before:
             grow(parent, by)
 
-    def place(name: str, among: list[str]) -> None:
+    def insert(name: str, among: list[str]) -> None:
         own = shown[name]
         spot = 0
         while spot < len(among) and (-shown[among[spot]].size, among[spot]) < (-own.size, name):
@@ -79,17 +79,17 @@ def _usual(topology: Topology, group: SubTopology) -> str:
         if name not in among:
             among.insert(spot, name)
 
-    for name in java_order(group.nodes):
+    for name in java_order(sub_topology.nodes):
         for parent in topology.nodes[name].parents:
-            place(parent, shown[name].before)
-            place(name, shown[parent].after)
+            insert(parent, shown[name].before)
+            insert(name, shown[parent].after)
             grow(parent, shown[name].size)
 
     def order(names: list[str]) -> list[str]:
         return sorted(names, key=lambda name: (-shown[name].size, name))
 
-    lines = [f"Sub-topology: {group.id}\n"]
-    for name in order(group.nodes):
+    lines = [f"Sub-topology: {sub_topology.id}\n"]
+    for name in order(sub_topology.nodes):
         node = topology.nodes[name]
         after = ", ".join(shown[name].after) or "none"
         before = ", ".join(shown[name].before) or "none"

@@ -6,9 +6,9 @@ from typing import Self
 class StreamsError(Exception):
     """The base of them all."""
 
-    def at(self, place: str) -> Self:
+    def at(self, where: str) -> Self:
         """The same error, which now says where it happened."""
-        self.args = (f"{place}: {type(self).__name__}: {self}",)
+        self.args = (f"{where}: {type(self).__name__}: {self}",)
         return self
 
 

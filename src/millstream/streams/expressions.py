@@ -399,15 +399,15 @@ def col(path: str) -> Expression:
     """`key`, `value`, or something inside: `value.user.name`, `value.items[0].price`, `value["odd name"]`."""
     root = path[:3] if path.startswith("key") else path[:5]
     steps: list[str | int] = []
-    place = len(root)
-    while root in ("key", "value") and place < len(path):
-        found = _STEP.match(path, place)
+    position = len(root)
+    while root in ("key", "value") and position < len(path):
+        found = _STEP.match(path, position)
         if found is None:
             root = ""
             break
         name, index, quoted = found.groups()
         steps.append(int(index) if index is not None else name if name is not None else quoted)
-        place = found.end()
+        position = found.end()
     if root not in ("key", "value"):
         raise ValueError(
             f'a column is "key", "value" or something inside, as "value.name" or "value.items[0]"; not {path!r}'

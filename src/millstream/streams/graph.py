@@ -142,7 +142,7 @@ class Plan:
                     raise TopologyError(f"two streams read {topic}, but not the same list of topics")
                 if main.reset != node.reset:
                     raise TopologyError(
-                        f"two streams of {topic} begin at different places: {main.reset} and {node.reset}"
+                        f"two streams of {topic} begin at different offsets: {main.reset} and {node.reset}"
                     )
                 self._replace(node, main)
                 break

@@ -1,8 +1,8 @@
 """A task: one or more sub-topologies made ready to run, with their stores and timers.
 
-`deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it through to the end;
-`deliver_batch` takes many of one topic, on columns where it can (`columns`). What sinks write goes to `collect`. The runtime on Spark and
-the test driver both run this.
+`deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it through to the
+end; `deliver_batch` takes many of one topic, on columns where it can (`columns`). What sinks write goes to `collect`. The
+runtime on Spark and the test driver both run this.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from millstream.streams.errors import InvalidTimestamp, ProcessingFailed, SerdeMissing, StreamsError
 from millstream.streams.operators.base import Headers, Origin, Out, Process, Times, nothing
 from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK
+from millstream.streams.punctuation import Punctuations, Timer
 from millstream.streams.stores import StoreSpec
 from millstream.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
 from millstream.streams.stores.memory import MemoryKeyValueStore, MemorySessionStore, MemoryWindowStore
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("millstream.streams")
 
 Collect = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
-"""(topic, key, value, timestamp, headers, partition or None for the usual one)."""
+"""(topic, key, value, timestamp, headers, partition or None for the one of its key)."""
 OpenStore = Callable[[StoreSpec, str], Any]
 Choice = Literal["fail", "continue"]
 
@@ -50,8 +51,8 @@ def in_memory(spec: StoreSpec, application: str) -> Any:
 class Errors:
     """What happens with a record that cannot be read, or whose processing raises.
 
-    reading, processing   "fail" stops the application; "continue" logs the record's place and goes on
-    dead_letters          a topic for the records left out: their bytes and headers, and headers that tell where from and why
+    reading, processing   "fail" stops the application; "continue" logs where the record was, and skips it
+    dead_letters          a topic for the skipped records: their bytes and headers, and headers that say where from and why
 
     A timestamp below 0, or an extractor of timestamps that raises, belongs to reading.
     """
@@ -68,14 +69,6 @@ class Errors:
 
 
 @dataclass(slots=True)
-class _Timer:
-    every: int
-    next: int
-    punctuate: Callable[[int], Any]
-    ended: bool = False
-
-
-@dataclass(slots=True)
 class _Source:
     process: Process
     read_key: Callable[[bytes | None], Any]
@@ -84,7 +77,7 @@ class _Source:
     children: list[Process] = field(default_factory=list)
 
 
-class Task:
+class StreamTask:
     def __init__(
         self,
         topology: Topology,
@@ -103,7 +96,7 @@ class Task:
     ) -> None:
         self.topology, self.application, self.partition = topology, application, partition
         self.stream_time = -1
-        self._place: tuple[str, int, int] | None = None
+        self._origin: tuple[str, int, int] | None = None
         self.dropped = 0
         self.config = config or {}
         self.shared: dict[Any, Any] = {}
@@ -111,7 +104,7 @@ class Task:
         self.errors = errors or Errors()
         self.collect, self.collect_columns = collect, collect_columns
         self._partitions_of = partitions_of
-        self._timers: dict[str, list[_Timer]] = {}
+        self._punctuations = Punctuations()
         self.stores: dict[str, Any] = dict(global_stores or {})
         self._built: dict[str, Process] = {}
         self.forwards: dict[str, Process] = {}
@@ -119,31 +112,29 @@ class Task:
         self._records: tuple[str, int, Records] | None = None
         self.sources: dict[str, _Source] = {}
         wanted = None if sub_topologies is None else set(sub_topologies)
-        groups = [group for group in topology.sub_topologies() if wanted is None or group.id in wanted]
-        for group in groups:
-            for name in group.stores:
+        own = [one for one in topology.sub_topologies() if wanted is None or one.id in wanted]
+        for sub_topology in own:
+            for name in sub_topology.stores:
                 if name not in self.stores:
                     self.stores[name] = open_store(topology.stores[name], application)
         # Processors are made in the topology's order, so that timers fire in it.
-        for group in groups:
-            for name in group.nodes:
+        for sub_topology in own:
+            for name in sub_topology.nodes:
                 self._function(name)
         self._sources_by_node = {
-            name: self._source(topology.nodes[name]) for group in groups for name in group.sources
+            name: self._source(topology.nodes[name]) for sub_topology in own for name in sub_topology.sources
         }
-        self._first_timers = [
-            timer for kind in (STREAM_TIME, WALL_CLOCK) for timer in self._timers.get(kind, ())
-        ]
+        self._first_timers = self._punctuations.all()
 
     # For operators -------------------------------------------------------------------------------------------------------
 
     @property
     def origin(self) -> Origin | None:
-        return None if self._place is None else Origin(*self._place)
+        return None if self._origin is None else Origin(*self._origin)
 
     @origin.setter
     def origin(self, origin: Origin | None) -> None:
-        self._place = origin
+        self._origin = origin
 
     def store(self, name: str) -> Any:
         return self.stores[name]
@@ -154,22 +145,8 @@ class Task:
     def schedule(
         self, every: int, kind: str, punctuate: Callable[[int], Any], start: int | None = None
     ) -> Callable[[], None]:
-        if every < 1:
-            raise StreamsError("a timer's interval must be at least a millisecond")
-        if start is None:
-            first = 0 if kind == STREAM_TIME else self.now() + every
-        elif start < 0:
-            raise StreamsError(f"a timer cannot start before 1970: {start}")
-        else:
-            now = self.stream_time if kind == STREAM_TIME else self.now()
-            first = start if start >= now else start + ((now - start) // every + 1) * every
-        timer = _Timer(every, first, punctuate)
-        self._timers.setdefault(kind, []).append(timer)
-
-        def end() -> None:
-            timer.ended = True
-
-        return end
+        now = self.stream_time if kind == STREAM_TIME else self.now()
+        return self._punctuations.schedule(every, kind, punctuate, start, now)
 
     # Running -------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +171,7 @@ class Task:
     ) -> None:
         """One record, all the way."""
         source = self.source(topic)
-        self._place = (topic, partition, offset)
+        self._origin = (topic, partition, offset)
         stage, own = "reading", timestamp
         try:
             new_key, new_value = source.read_key(key), source.read_value(value)
@@ -214,7 +191,7 @@ class Task:
         except Exception as error:
             self._failed(stage, error, key, value, own, headers)
         finally:
-            self._place = None
+            self._origin = None
 
     def deliver_batch(
         self,
@@ -226,7 +203,7 @@ class Task:
         source = self.source(topic)
         if hasattr(records, "offsets") and self._deliver_columns(topic, partition, cast("Records", records)):
             return
-        if source.timestamps is not None or STREAM_TIME in self._timers:
+        if source.timestamps is not None or self._punctuations.by_stream_time:
             for offset, key, value, timestamp, headers in records:
                 self.deliver(topic, partition, offset, key, value, timestamp, headers)
                 self.punctuate_stream_time()
@@ -236,7 +213,7 @@ class Task:
         stage = "reading"
         try:
             for offset, key, value, timestamp, headers in records:
-                self._place = (topic, partition, offset)
+                self._origin = (topic, partition, offset)
                 try:
                     stage = "reading"
                     new_key, new_value = read_key(key), read_value(value)
@@ -249,11 +226,11 @@ class Task:
                 except Exception as error:
                     self._failed(stage, error, key, value, timestamp, headers)
         finally:
-            self._place = None
+            self._origin = None
 
     def _deliver_columns(self, topic: str, partition: int, records: Records) -> bool:
         """Whether all of it could be done on columns; else nothing was done."""
-        if STREAM_TIME in self._timers or not len(records):
+        if self._punctuations.by_stream_time or not len(records):
             return False
         name = self.topology.source_of(self._short(topic)) or topic
         if name not in self._plans:
@@ -269,7 +246,7 @@ class Task:
             if done:
                 self.stream_time = max(self.stream_time, int(records.stamps.max()))
         finally:
-            self._records = self._place = None
+            self._records = self._origin = None
         return done
 
     def forward_rows(
@@ -283,7 +260,7 @@ class Task:
         for key, value, stamp, row in zip(keys, values, stamps, rows, strict=True):
             self.stream_time = max(self.stream_time, *times[last : row + 1].tolist())
             last = row
-            self._place = (topic, partition, int(offsets[row]))
+            self._origin = (topic, partition, int(offsets[row]))
             try:
                 forward(key, value, stamp, ())
             except Exception as error:
@@ -292,64 +269,45 @@ class Task:
 
     def punctuate_stream_time(self) -> bool:
         """Timers by stream time that are due."""
-        return self._punctuate(STREAM_TIME, self.stream_time)
+        return self._punctuations.punctuate(STREAM_TIME, self.stream_time, self._fire)
 
     def punctuate_wall_clock(self) -> bool:
-        return self._punctuate(WALL_CLOCK, self.now())
+        return self._punctuations.punctuate(WALL_CLOCK, self.now(), self._fire)
 
     @property
     def next_timer(self) -> int | None:
         """When the next timer by the wall clock is due."""
-        return min(
-            (timer.next for timer in self._timers.get(WALL_CLOCK, ()) if not timer.ended), default=None
-        )
+        return self._punctuations.next_wall_clock
 
     @property
-    def memory(self) -> list[list[int]]:
-        """Times that are to be known when the task goes on in another process: its own, those of the timers that it began
-        with, and those of its operators. Rows are in the stores."""
+    def times(self) -> list[list[int]]:
+        """What the task must still know of time when it continues in another process: its stream time, the timers that it
+        began with, and the clocks of its operators. Rows are in the stores."""
         timers = [-1 if timer.ended else timer.next for timer in self._first_timers]
-        known = [value for value in self.shared.values() if isinstance(value, Times)]
+        clocks = [clock for clock in self.shared.values() if isinstance(clock, Times)]
         return [
             [self.stream_time],
             timers,
-            *([getattr(one, name) for name in type(one).__slots__] for one in known),
+            *([getattr(clock, name) for name in type(clock).__slots__] for clock in clocks),
         ]
 
-    def recall(self, memory: list[list[int]]) -> None:
-        """What `memory` told in another process. That of another topology is left alone."""
-        if [len(part) for part in memory] != [len(part) for part in self.memory]:
+    def restore_times(self, times: list[list[int]]) -> None:
+        """What `times` gave in another process. Ignored if it came from another topology."""
+        if [len(part) for part in times] != [len(part) for part in self.times]:
             return
-        (self.stream_time,), timers, *times = memory
+        (self.stream_time,), timers, *clock_times = times
         for timer, due in zip(self._first_timers, timers, strict=True):
             timer.next, timer.ended = due, due < 0
-        known = [value for value in self.shared.values() if isinstance(value, Times)]
-        for one, numbers in zip(known, times, strict=True):
-            for name, number in zip(type(one).__slots__, numbers, strict=True):
-                setattr(one, name, number)
+        clocks = [clock for clock in self.shared.values() if isinstance(clock, Times)]
+        for clock, numbers in zip(clocks, clock_times, strict=True):
+            for name, number in zip(type(clock).__slots__, numbers, strict=True):
+                setattr(clock, name, number)
 
     def close(self) -> None:
         for processor in self.shared.get("processors", []):
             processor.close()
 
-    def _punctuate(self, kind: str, now: int) -> bool:
-        """A timer that was late fires once, and goes on from the next multiple of its interval. One that a timer schedules may be
-        due at once."""
-        timers = self._timers.get(kind)
-        if not timers or now < 0:
-            return False
-        fired = False
-        while due := [timer for timer in timers if timer.next <= now and not timer.ended]:
-            timer = min(due, key=lambda timer: timer.next)
-            self._fire(timer, now)
-            fired = True
-            timer.next += timer.every
-            if timer.next <= now:
-                timer.next = now - (now - timer.next) % timer.every + timer.every
-        self._timers[kind] = [timer for timer in timers if not timer.ended]
-        return fired
-
-    def _fire(self, timer: _Timer, now: int) -> None:
+    def _fire(self, timer: Timer, now: int) -> None:
         try:
             timer.punctuate(now)
         except Exception as error:
@@ -370,12 +328,12 @@ class Task:
         headers: Headers,
     ) -> None:
         """Does with a record what `errors` says. Key, value, timestamp and headers are as they came."""
-        assert self._place is not None
-        topic, partition, offset = self._place
-        place, kind = f"{topic}-{partition} at offset {offset}", type(error)
-        letters = self.errors.dead_letters
-        if letters is not None:
-            told = {
+        assert self._origin is not None
+        topic, partition, offset = self._origin
+        where, kind = f"{topic}-{partition} at offset {offset}", type(error)
+        dead_letter_topic = self.errors.dead_letters
+        if dead_letter_topic is not None:
+            fields = {
                 "exception": f"{kind.__module__}.{kind.__qualname__}",
                 "message": str(error),
                 "stacktrace": "".join(traceback.format_exception(error)),
@@ -384,17 +342,22 @@ class Task:
                 "offset": str(offset),
             }
             why = tuple(
-                (f"__streams.errors.{name}", text.encode(errors="replace")) for name, text in told.items()
+                (f"__streams.errors.{name}", text.encode(errors="replace")) for name, text in fields.items()
             )
             # A topic takes no timestamps below 0.
             self.collect(
-                letters, key, value, timestamp if timestamp >= 0 else self.now(), (*headers, *why), None
+                dead_letter_topic,
+                key,
+                value,
+                timestamp if timestamp >= 0 else self.now(),
+                (*headers, *why),
+                None,
             )
         if getattr(self.errors, stage) == "fail":
             if isinstance(error, StreamsError):
-                raise error.at(f"{stage} a record of {place}")
-            raise ProcessingFailed(f"{stage} a record of {place}: {kind.__name__}: {error}") from error
-        log.warning("skipped a record of %s: %s failed: %s: %s", place, stage, kind.__name__, error)
+                raise error.at(f"{stage} a record of {where}")
+            raise ProcessingFailed(f"{stage} a record of {where}: {kind.__name__}: {error}") from error
+        log.warning("skipped a record of %s: %s failed: %s: %s", where, stage, kind.__name__, error)
         self.dropped += 1
 
     # Making ready --------------------------------------------------------------------------------------------------------

@@ -256,20 +256,20 @@ class Topology:
         return f"{application}-{topic}" if topic in self.internal else topic
 
     def sub_topologies(self) -> list[SubTopology]:
-        groups: dict[str, SubTopology] = {}
+        found: dict[str, SubTopology] = {}
         for name, node in self.nodes.items():
             root = self._root(name)
-            group = groups.get(root)
-            if group is None:
-                group = groups[root] = SubTopology(len(groups), [], [], [], [])
-            group.nodes.append(name)
+            sub_topology = found.get(root)
+            if sub_topology is None:
+                sub_topology = found[root] = SubTopology(len(found), [], [], [], [])
+            sub_topology.nodes.append(name)
             if node.kind == "source":
-                group.sources.append(name)
-                group.is_global = group.is_global or self.is_global_source(name)
+                sub_topology.sources.append(name)
+                sub_topology.is_global = sub_topology.is_global or self.is_global_source(name)
             elif node.kind == "sink":
-                group.sinks.append(name)
-            group.stores.extend(store for store in node.stores if store not in group.stores)
-        return list(groups.values())
+                sub_topology.sinks.append(name)
+            sub_topology.stores.extend(store for store in node.stores if store not in sub_topology.stores)
+        return list(found.values())
 
     def is_global_source(self, name: str) -> bool:
         return any(topic in self.global_stores.values() for topic in self.nodes[name].topics)

@@ -26,7 +26,7 @@ from millstream.streams.operators.base import Headers
 from millstream.streams.operators.facades import for_application
 from millstream.streams.operators.joins import EMIT_EVERY as JOIN_EVERY
 from millstream.streams.serdes import Serde
-from millstream.streams.task import Errors, OpenStore, Task, in_memory
+from millstream.streams.task import Errors, OpenStore, StreamTask, in_memory
 from millstream.streams.topology import Topology
 from millstream.streams.windows import Span, milliseconds
 
@@ -88,10 +88,10 @@ class TopologyTestDriver:
             "errors": errors,
             "open_store": stores,
         }
-        self._global = Task(
+        self._global = StreamTask(
             topology, sub_topologies=[group.id for group in groups if group.is_global], **settings
         )
-        self._task = Task(
+        self._task = StreamTask(
             topology,
             sub_topologies=[group.id for group in groups if not group.is_global],
             global_stores=self._global.stores,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.streams.runtime import Streams
+from millstream.streams import Streams
 from tests.faults.spark.driver import Driver
 from tests.faults.spark.harness import SOURCE, TARGET, Verdict, messages_of
 from tests.faults.spark.streams_app import APPLICATION, STORE, build

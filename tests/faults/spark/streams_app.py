@@ -8,7 +8,7 @@ import sys
 
 from millstream.spark.session import spark
 from millstream.streams import StreamsBuilder, Topology, serdes
-from millstream.streams.runtime import Streams
+from millstream.streams import Streams
 from tests.faults.spark.slow import key_of
 from tests.faults.spark.supervise import MASTER, SETTINGS, end_with_parent, supervise
 
@@ -34,8 +34,8 @@ def main() -> int:
         build(given.source, given.target),
         APPLICATION,
         bootstrap_servers=given.servers,
-        state=given.state,
-        most=MAX_RECORDS,
+        state_dir=given.state,
+        max_records_per_task=MAX_RECORDS,
     )
     return supervise(lambda: application.start(session))
 

@@ -8,9 +8,11 @@ from multiprocessing import get_context
 from typing import Any
 
 from millstream.client import EARLIEST, LATEST, Cluster, Producer, list_offsets
-from millstream.streams import StreamsBuilder, Topology
-from millstream.streams.runtime import Streams, worker
+from millstream.spark.clusters import close_clusters
+from millstream.streams import Streams, StreamsBuilder, Topology
+from millstream.streams.runtime import worker
 from millstream.streams.runtime.reader import StreamsReader, packed
+from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.streams.runtime.topics import ADDITIONAL_RETENTION
 from millstream.wire.records import Record
 
@@ -23,6 +25,7 @@ def forget_tasks() -> None:
     for runner in worker._runners.values():
         runner.close()
     worker._runners.clear()
+    close_clusters()
 
 
 def produce(
@@ -34,29 +37,36 @@ def produce(
 
 def read(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     """All committed records. Waits for transactions that are about to end: Kafka answers before all readers see the end."""
-    places = [(topic, number) for number in cluster.topic(topic).partitions]
+    topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
     deadline = time.monotonic() + 10
     while True:
-        latest = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
-        until = {place: found.offset for place, found in latest.items()}
-        written = list_offsets(cluster, dict.fromkeys(places, LATEST))
-        if until == {place: found.offset for place, found in written.items()} or time.monotonic() > deadline:
+        latest = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=True)
+        until = {topic_partition: found.offset for topic_partition, found in latest.items()}
+        written = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
+        if (
+            until == {topic_partition: found.offset for topic_partition, found in written.items()}
+            or time.monotonic() > deadline
+        ):
             break
         time.sleep(0.02)
-    earliest = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    found = worker.read_ranges(cluster, {place: found.offset for place, found in earliest.items()}, until)
+    earliest = list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST))
+    found = read_ranges(
+        cluster, {topic_partition: found.offset for topic_partition, found in earliest.items()}, until
+    )
     return [(key, value) for _, reads in found for _, key, value, _, _ in reads]
 
 
 class Driver:
     """Does what Spark does with the reader: tasks run in this process, or in any of a pool's."""
 
-    def __init__(self, application: Streams, most: int = 1000, pool: Executor | None = None) -> None:
+    def __init__(
+        self, application: Streams, max_records_per_task: int = 1000, pool: Executor | None = None
+    ) -> None:
         self.pool = pool
         application.make_topics()
         self._application = application
         self.packed = packed(application.settings, application.topology)
-        self._reader = StreamsReader(self.packed, most)
+        self._reader = StreamsReader(self.packed, max_records_per_task)
         self._start = self._reader.initialOffset()
         self.read = 0
 
@@ -79,15 +89,15 @@ class Driver:
         end = self._reader.latestOffset(self._start, None)
         if end == self._start:
             return False
-        work = [(self.packed, partition) for partition in self._reader.partitions(self._start, end)]
-        self.read += sum((map if self.pool is None else self.pool.map)(_run_one, work))
+        assignments = [(self.packed, partition) for partition in self._reader.partitions(self._start, end)]
+        self.read += sum((map if self.pool is None else self.pool.map)(_run_one, assignments))
         self._start = end
         return True
 
 
-def _run_one(work: tuple[str, Any]) -> int:
+def _run_one(assignment: tuple[str, Any]) -> int:
     """A task; gives how many records it read."""
-    application, partition = work
+    application, partition = assignment
     (batch,) = StreamsReader(application, 0).read(partition)
     found: int = batch.to_pydict()["read"][0]
     return found

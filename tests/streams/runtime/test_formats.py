@@ -11,8 +11,7 @@ import pytest
 
 from millstream.client import EARLIEST, Cluster, Fetcher, list_offsets, visible_batches
 from millstream.serdes import Decoder, Encoder, SchemaRegistry
-from millstream.streams import Errors, Materialized, StreamsBuilder, serdes
-from millstream.streams.runtime import Streams
+from millstream.streams import Errors, Materialized, Streams, StreamsBuilder, serdes
 from millstream.wire.records import Record, iter_records
 from tests.streams.runtime.kit import Driver, forget_tasks, produce, read
 
@@ -69,7 +68,7 @@ def test_values_by_a_registry(
         .to(totals, value=known)
     )
     name = f"{trips}-app"
-    application = Streams(builder.build(), name, bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), name, bootstrap_servers=broker, state_dir=tmp_path)
     driver = Driver(application)
     encoder = Encoder(client, schema, kind)
     values = [encoder.encode(trips, {"bike": bike, "km": km}) for bike, km in (("a", 3), ("b", 4), ("a", 5))]
@@ -113,17 +112,17 @@ def test_records_that_fail_go_to_the_dead_letters_and_the_rest_goes_on(
         _numbers(numbers, out),
         f"{numbers}-app",
         bootstrap_servers=broker,
-        state=tmp_path,
+        state_dir=tmp_path,
         delivery=delivery,
         errors=Errors("continue", "continue", dead),
     )
     Driver(application).run()
     assert read(cluster, out) == [(b"a", b"20"), (b"d", b"10")]
-    letters = _headers(cluster, dead)
-    assert [(letter.key, letter.value) for letter in letters] == [(b"b", b"no JSON"), (b"c", b"0")]
-    told = [{name: value for name, value in letter.headers} for letter in letters]
+    dead_letters = _headers(cluster, dead)
+    assert [(record.key, record.value) for record in dead_letters] == [(b"b", b"no JSON"), (b"c", b"0")]
+    headers = [dict(record.headers) for record in dead_letters]
     for offset, (one, reason) in enumerate(
-        zip(told, ("orjson.JSONDecodeError", "builtins.ZeroDivisionError"), strict=True), 1
+        zip(headers, ("orjson.JSONDecodeError", "builtins.ZeroDivisionError"), strict=True), 1
     ):
         assert one["__streams.errors.topic"] == numbers.encode()
         assert one["__streams.errors.partition"] == b"0"
@@ -144,7 +143,7 @@ def test_failing_stops_and_names_the_record_and_continuing_logs_it(
 ) -> None:
     numbers, out = new_topic(), new_topic()
     produce(cluster, numbers, 0, (b"a", b"5"), (b"b", value), (b"c", b"4"))
-    settings: dict[str, Any] = {"bootstrap_servers": broker, "state": tmp_path}
+    settings: dict[str, Any] = {"bootstrap_servers": broker, "state_dir": tmp_path}
     strict = Streams(_numbers(numbers, out), f"{numbers}-app", **settings)
     with pytest.raises(Exception, match=f"{stage} a record of {numbers}-0 at offset 1"):
         Driver(strict).run()

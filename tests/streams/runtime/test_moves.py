@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream.client import LATEST, Admin, Cluster, list_offsets
-from millstream.streams import StreamsBuilder, Topology, serdes
-from millstream.streams.runtime import Streams
+from millstream.streams import Streams, StreamsBuilder, Topology, serdes
 from tests.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
 
 WORDS, RECORDS = 7, 280
@@ -33,7 +32,7 @@ def test_other_parallelism_and_another_machine(
             word_count(words, counts),
             f"{words}-app",
             bootstrap_servers=broker,
-            state=tmp_path / machine,
+            state_dir=tmp_path / machine,
             delivery=delivery,
         )
 
@@ -42,7 +41,7 @@ def test_other_parallelism_and_another_machine(
     forget_tasks()
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         elsewhere = Driver(
-            application("two"), most=20, pool=pool
+            application("two"), max_records_per_task=20, pool=pool
         )  # without Spark's checkpoint and the stores of before
         for _ in range(3):
             feed()
@@ -68,7 +67,7 @@ def test_a_partitioner_is_told_how_many_partitions_there_are(
     topology = Topology().add_source("in", source)
     topology.add_sink("out", target, "in", partitioner=lambda topic, key, value, count: count - 1)
     produce(cluster, source, 0, (b"k", b"a"), (b"k", b"b"))
-    application = Streams(topology, f"{source}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(topology, f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path)
     Driver(application).run()
     ends = list_offsets(cluster, {(target, number): LATEST for number in range(3)})
     assert [ends[target, number].offset for number in range(3)][:2] == [0, 0]
@@ -82,7 +81,7 @@ def test_records_that_were_deleted_before_they_were_read(
     source, target = new_topic(), new_topic()
     builder = StreamsBuilder()
     builder.stream(source).to(target)
-    driver = Driver(Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state=tmp_path))
+    driver = Driver(Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path))
     produce(cluster, source, 0, (b"k", b"0"))
     driver.run()
     produce(cluster, source, 0, (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))

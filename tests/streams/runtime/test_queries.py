@@ -11,7 +11,7 @@ import pytest
 
 from millstream.client import LATEST, ClientConfig
 from millstream.streams import SessionWindows, StreamsBuilder, TimeWindows, serdes
-from millstream.streams.runtime import queries
+from millstream.streams.runtime import queries, topic_reader
 from millstream.streams.runtime.queries import query_app
 from millstream.streams.stores.layout import session_key, window_key
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -40,15 +40,21 @@ class Topics:
         code = ErrorCode.unknown_topic_or_partition
         return {name: KafkaError(code, "no such topic") for name in names if name not in self.topics}
 
+    def topic_id(self, name: str) -> uuid.UUID:
+        return self.ids[name]
+
     def topic(self, name: str) -> Any:
         numbers = range(len(self.topics[name]))
         return SimpleNamespace(name=name, id=self.ids[name], partitions=dict.fromkeys(numbers))
 
     def list_offsets(self, _: Any, wanted: dict[TopicPartition, int], **__: Any) -> dict[TopicPartition, Any]:
-        ends = {place: len(self.topics[place[0]][place[1]]) for place in wanted}
+        ends = {
+            topic_partition: len(self.topics[topic_partition[0]][topic_partition[1]])
+            for topic_partition in wanted
+        }
         return {
-            place: SimpleNamespace(offset=ends[place] if which == LATEST else 0)
-            for place, which in wanted.items()
+            topic_partition: SimpleNamespace(offset=ends[topic_partition] if which == LATEST else 0)
+            for topic_partition, which in wanted.items()
         }
 
     def read_ranges(
@@ -64,8 +70,8 @@ class Topics:
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     found = Topics()
     monkeypatch.setattr(queries, "Cluster", lambda _: found)
-    monkeypatch.setattr(queries, "list_offsets", found.list_offsets)
-    monkeypatch.setattr(queries, "read_ranges", found.read_ranges)
+    monkeypatch.setattr(topic_reader, "list_offsets", found.list_offsets)
+    monkeypatch.setattr(topic_reader, "read_ranges", found.read_ranges)
     return found
 
 

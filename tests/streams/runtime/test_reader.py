@@ -10,8 +10,8 @@ import pytest
 from millstream.client import LATEST, ClientConfig
 from millstream.client.groups import Committed
 from millstream.streams.runtime import reader as module
+from millstream.streams.runtime.assignments import Plan, SubTopologyPlan
 from millstream.streams.runtime.reader import StreamsReader
-from millstream.streams.runtime.work import Group, Plan
 from millstream.wire.topic_partition import TopicPartition
 
 CLIENT = ClientConfig.of("127.0.0.1:1")
@@ -32,12 +32,18 @@ class Log:
         self, _cluster: Any, wanted: dict[TopicPartition, int], **_: Any
     ) -> dict[TopicPartition, Any]:
         return {
-            place: SimpleNamespace(offset=self.ends[place][which == LATEST])
-            for place, which in wanted.items()
+            topic_partition: SimpleNamespace(offset=self.ends[topic_partition][which == LATEST])
+            for topic_partition, which in wanted.items()
         }
 
-    def committed(self, _group: str, places: list[TopicPartition]) -> dict[TopicPartition, Committed]:
-        return {place: Committed(self.offsets[place], -1, "") for place in places if place in self.offsets}
+    def committed(
+        self, _group: str, topic_partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        return {
+            topic_partition: Committed(self.offsets[topic_partition], -1, "")
+            for topic_partition in topic_partitions
+            if topic_partition in self.offsets
+        }
 
     def commit(self, _group: str, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, None]:
         self.offsets.update(offsets)
@@ -55,8 +61,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def _reader(log: Log) -> StreamsReader:
     reader = StreamsReader("", 1000)
-    groups = [Group(number, [topic], False) for number, topic in enumerate(("old", "cleaned", "new"))]
-    reader._loaded = (Plan("app", CLIENT, groups, frozenset(), frozenset({"new"})), log)
+    sub_topologies = [
+        SubTopologyPlan(number, [topic], False) for number, topic in enumerate(("old", "cleaned", "new"))
+    ]
+    reader._loaded = (Plan("app", CLIENT, sub_topologies, frozenset(), frozenset({"new"})), log)
     return reader
 
 
@@ -67,8 +75,8 @@ def test_a_source_that_is_new_since_the_checkpoint_begins_as_in_a_new_applicatio
     reader = _reader(log)
     end = reader.latestOffset(CHECKPOINT, None)
     assert end["offsets"] == {"old": {"0": 10}, "cleaned": {"0": 9}, "new": {"0": 50}}
-    (work,) = [partition.work for partition in reader.partitions(CHECKPOINT, end)]  # type: ignore[attr-defined]
-    assert work.ranges == (("cleaned", 4, 9),)  # from its beginning; the other one from its end
+    (assignment,) = [partition.assignment for partition in reader.partitions(CHECKPOINT, end)]  # type: ignore[attr-defined]
+    assert assignment.ranges == (("cleaned", 4, 9),)  # from its beginning; the other one from its end
 
 
 def test_the_end_that_was_chosen_stays(log: Log) -> None:
@@ -77,6 +85,6 @@ def test_the_end_that_was_chosen_stays(log: Log) -> None:
     log.ends["new", 0] = (2, 53)
     again = _reader(log)  # another process, with the same checkpoint
     end = again.latestOffset(CHECKPOINT, None)
-    (work,) = [partition.work for partition in again.partitions(CHECKPOINT, end)]  # type: ignore[attr-defined]
-    assert work.ranges == (("new", 50, 53),)
+    (assignment,) = [partition.assignment for partition in again.partitions(CHECKPOINT, end)]  # type: ignore[attr-defined]
+    assert assignment.ranges == (("new", 50, 53),)
     assert again.initialOffset()["offsets"] == {"old": {"0": 10}, "cleaned": {"0": 4}, "new": {"0": 50}}

@@ -12,10 +12,19 @@ import pytest
 
 from millstream.client import LATEST, Cluster, list_offsets
 from millstream.client.groups import Groups
-from millstream.streams import SessionWindows, StreamsBuilder, StreamsError, TimeWindows, Topology, serdes
-from millstream.streams.runtime import Streams, worker
+from millstream.streams import (
+    SessionWindows,
+    Streams,
+    StreamsBuilder,
+    StreamsError,
+    TimeWindows,
+    Topology,
+    serdes,
+)
+from millstream.streams.runtime import worker
 from millstream.streams.runtime.queries import query_app
 from millstream.streams.runtime.reader import StreamsReader, packed
+from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.wire.murmur2 import partition_for
 from tests.streams.runtime.kit import KEPT, Driver, forget_tasks, produce, read, word_count
 
@@ -32,7 +41,7 @@ def test_tasks(
         word_count(words, counts),
         f"{words}-app",
         bootstrap_servers=broker,
-        state=tmp_path,
+        state_dir=tmp_path,
         delivery=delivery,
     )
     driver = Driver(application)
@@ -56,8 +65,10 @@ def test_tasks(
     assert newest[b"w0"] == 21
 
     committed = Groups(cluster).committed(application.settings.application)
-    assert {place[0] for place in committed} == {words, f"{words}-app-counts-repartition"}
-    assert sorted(found.offset for place, found in committed.items() if place[0] == words) == [50, 51]  # type: ignore[union-attr]
+    assert {topic_partition[0] for topic_partition in committed} == {words, f"{words}-app-counts-repartition"}
+    assert sorted(
+        found.offset for topic_partition, found in committed.items() if topic_partition[0] == words
+    ) == [50, 51]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("left_partitions", "right_partitions"), [(3, 2), (2, 3)])
@@ -75,7 +86,7 @@ def test_tables_of_different_widths_are_joined_by_a_foreign_key(
         builder.table(products), lambda order, product: f"{order}/{product}", foreign_key=lambda order: order
     )
     joined.to_stream().to(out)
-    application = Streams(builder.build(), f"{orders}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{orders}-app", bootstrap_servers=broker, state_dir=tmp_path)
     driver = Driver(application)
     for number in range(12):
         key = b"o%d" % number
@@ -95,7 +106,9 @@ def test_a_task_that_another_process_continued_starts_anew(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(), new_topic()
-    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(
+        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
+    )
     driver = Driver(application)
     produce(cluster, words, 0, (b"k", b"a"), (b"k", b"a"))
     driver.run()
@@ -120,18 +133,18 @@ def test_an_aborted_range_leaves_nothing(
 
     builder = StreamsBuilder()
     builder.stream(words).map_values(checked).group_by_key().count().to_stream().to(counts)
-    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path)
     application.make_topics()
     reader = StreamsReader(packed(application.settings, application.topology), 1000)
     start = reader.initialOffset()
     produce(cluster, words, 0, (b"k", b"good"), (b"k", b"bad"))
-    (work,) = reader.partitions(start, reader.latestOffset(start, None))
+    (assignment,) = reader.partitions(start, reader.latestOffset(start, None))
     with pytest.raises(Exception, match=r"processing a record of .* at offset 1"):
-        list(reader.read(work))
+        list(reader.read(assignment))
     assert read(cluster, counts) == []
     poison.clear()
     settings = application.settings
-    done = worker.run_work(settings, application.topology, work.work)  # type: ignore[attr-defined]
+    done = worker.run_assignment(settings, application.topology, assignment.assignment)  # type: ignore[attr-defined]
     assert done.read == 2
     assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 2]
 
@@ -148,7 +161,7 @@ def test_joins_with_tables_and_global_tables(
     produce(cluster, users, 0, (b"u", b"Ute"), start=0)
     produce(cluster, shops, 0, (b"1", b"Mill"))
     produce(cluster, orders, 0, (b"u", b"1 bike"), (b"v", b"1 bike"), (b"u", b"2 bikes"))
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
     Driver(application).run()
     assert read(cluster, out) == [(b"u", b"1 bike by Ute at Mill")]
 
@@ -162,15 +175,17 @@ def test_windows_of_a_key_share_its_partition(
     windows = TimeWindows.of_size(10)
     builder.stream(views).group_by_key().windowed_by(windows).count().to_stream().to(out)
     produce(cluster, views, 0, *((b"key %d" % (number % 3), b"v") for number in range(records)))
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
     Driver(application).run()
     found = {}
-    places = {(out, partition): LATEST for partition in range(8)}
-    while list_offsets(cluster, places, read_committed=True) != list_offsets(cluster, places):
+    topic_partitions = {(out, partition): LATEST for partition in range(8)}
+    while list_offsets(cluster, topic_partitions, read_committed=True) != list_offsets(
+        cluster, topic_partitions
+    ):
         time.sleep(0.05)  # Kafka writes its markers after the commit is acknowledged
     for partition in range(8):
         latest = list_offsets(cluster, {(out, partition): LATEST})[out, partition].offset
-        for _, reads in worker.read_ranges(cluster, {(out, partition): 0}, {(out, partition): latest}):
+        for _, reads in read_ranges(cluster, {(out, partition): 0}, {(out, partition): latest}):
             for _, key, _, _, _ in reads:
                 found.setdefault(key[:-8], set()).add(partition)
     assert found == {key: {partition_for(key, 8)} for key in (b"key 0", b"key 1", b"key 2")}
@@ -188,7 +203,7 @@ def test_interactive_queries(
     grouped.windowed_by(TimeWindows.of_size(500).grace(1000)).count(materialized="by-window")
     grouped.windowed_by(SessionWindows.of(100).grace(1000)).count(materialized="sessions")
     application = Streams(
-        builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path, config=KEPT
+        builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path, config=KEPT
     )
     driver = Driver(application)
     settings = application.settings
@@ -229,7 +244,9 @@ def test_on_spark(
 ) -> None:
     """Start, process, stop, go on: every word is counted once."""
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
-    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(
+        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
+    )
     for number in range(2):
         for partition in (0, 1):
             produce(cluster, words, partition, *((b"k", b"w%d" % (each % 5)) for each in range(50)))

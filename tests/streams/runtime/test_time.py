@@ -15,13 +15,13 @@ from millstream.streams import (
     Context,
     Processor,
     Record,
+    Streams,
     StreamsBuilder,
     TimeWindows,
     key_value_store,
     serdes,
 )
-from millstream.streams.runtime import Streams
-from millstream.streams.runtime.work import Memory
+from millstream.streams.runtime.assignments import TaskMetadata
 from tests.streams.runtime.kit import KEPT, Driver, forget_tasks, produce, read
 
 
@@ -57,7 +57,7 @@ def test_timers_fire_without_records_wherever_the_task_is(
         _ticking(source, target).build(),
         f"{source}-app",
         bootstrap_servers=broker,
-        state=tmp_path,
+        state_dir=tmp_path,
         delivery=delivery,
     )
     driver = Driver(application)
@@ -91,7 +91,7 @@ def test_a_timer_that_fails(
     source = new_topic()
     builder = StreamsBuilder()
     builder.stream(source).process(Failing)
-    application = Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path)
     driver = Driver(application)
     with pytest.raises(Exception, match=r"a timer at .* no time"):
         for _ in range(10):
@@ -117,7 +117,7 @@ def test_what_windows_know_of_time_goes_with_the_task(
         builder.build(),
         f"{source}-app",
         bootstrap_servers=broker,
-        state=tmp_path,
+        state_dir=tmp_path,
         config={"millstream.emit.interval.ms": 0, **KEPT},
     )
     driver = Driver(application)
@@ -147,8 +147,8 @@ def test_topics_are_merged_by_time_across_batches(
         produce(cluster, sparse, 0, (b"k", b"%d" % number), start=number)
     builder = StreamsBuilder()
     builder.stream(dense).merge(builder.stream(sparse)).to(out)
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
-    driver = Driver(application, most=20)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    driver = Driver(application, max_records_per_task=20)
     driver.run()
     found = [int(value or b"") for _, value in read(cluster, out)]
     assert len(found) == 1100
@@ -162,7 +162,7 @@ def test_a_topic_to_be_read_from_its_end(
     produce(cluster, source, 0, (b"k", b"old"))
     builder = StreamsBuilder()
     builder.stream(source, reset="latest").to(out)
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
     driver = Driver(application)
     produce(cluster, source, 0, (b"k", b"new"))
     driver.run()
@@ -171,6 +171,6 @@ def test_a_topic_to_be_read_from_its_end(
 
 def test_memory_of_somebody_else() -> None:
     for text in ("", "text", "{}", "[]", "[2,1,[]]", "null"):
-        assert Memory.read(text) == Memory(None, [])
-    assert Memory.read(Memory(5, [[1], []]).written()) == Memory(5, [[1], []])
-    assert Memory.read(Memory(5, [[1 << 60] * 500]).written()) == Memory(5, [])
+        assert TaskMetadata.decode(text) == TaskMetadata(None, [])
+    assert TaskMetadata.decode(TaskMetadata(5, [[1], []]).encode()) == TaskMetadata(5, [[1], []])
+    assert TaskMetadata.decode(TaskMetadata(5, [[1 << 60] * 500]).encode()) == TaskMetadata(5, [])

@@ -22,15 +22,16 @@ _THREE: Any = nb.types.UniTuple(nb.int64, 3)
 
 
 @compiled(nb.void(_READ_INTS, _READ_LONGS, _LONGS, _LONGS, _LONGS, _LONGS))
-def count_up(places: Any, stamps: Any, counts: Any, newest: Any, updates: Any, update_stamps: Any) -> None:
-    """Adds one to the place of each record, and keeps what every record made of it: the count and the newest time."""
-    for row in range(places.shape[0]):
-        place = places[row]
-        counts[place] += 1
-        if stamps[row] > newest[place]:
-            newest[place] = stamps[row]
-        updates[row] = counts[place]
-        update_stamps[row] = newest[place]
+def count_up(codes: Any, stamps: Any, counts: Any, newest: Any, updates: Any, update_stamps: Any) -> None:
+    """Adds one to the count of each record's key (by its code), and keeps what every record made of it: the count and the
+    newest time."""
+    for row in range(codes.shape[0]):
+        code = codes[row]
+        counts[code] += 1
+        if stamps[row] > newest[code]:
+            newest[code] = stamps[row]
+        updates[row] = counts[code]
+        update_stamps[row] = newest[code]
 
 
 @compiled(_THREE(_READ_LONGS, nb.int64, nb.int64, nb.int64, nb.int64, _LONGS, _LONGS))

@@ -29,7 +29,7 @@ from millstream.streams.columns.blocks import (
 )
 from millstream.streams.expressions import Expression, Literal, as_list
 from millstream.streams.operators.aggregates import Count, WindowAggregate, count_one
-from millstream.streams.operators.base import Task, clock_of
+from millstream.streams.operators.base import TaskContext, clock_of
 from millstream.streams.operators.joins import StreamTableJoin
 from millstream.streams.operators.stateless import (
     Filter,
@@ -49,7 +49,7 @@ Later = list[Callable[[], None]]
 Run = Callable[[Block, Later], Block]
 
 _NEVER = -(1 << 63)
-_MOST_WINDOWS = 64  # of one record
+_MAX_WINDOWS = 64  # of one record
 _TIME = struct.Struct(">q")
 _ROW = np.dtype([("stamp", ">i8"), ("value", ">i8")])
 
@@ -60,7 +60,7 @@ class Made(NamedTuple):
     keeps_state: bool = False
 
 
-def made(operator: Any, task: Task, shape: Shape) -> Made | None:
+def made(operator: Any, task: TaskContext, shape: Shape) -> Made | None:
     make = _MAKERS.get(type(operator))
     return None if make is None else make(operator, task, shape)
 
@@ -68,21 +68,21 @@ def made(operator: Any, task: Task, shape: Shape) -> Made | None:
 # Without state -------------------------------------------------------------------------------------------------------------
 
 
-def _pass_on(_operator: PassOn, _task: Task, shape: Shape) -> Made:
+def _pass_on(_operator: PassOn, _task: TaskContext, shape: Shape) -> Made:
     return Made(lambda block, later: block, shape)
 
 
-def _new_value_only(_operator: NewValueOnly, _task: Task, shape: Shape) -> Made | None:
+def _new_value_only(_operator: NewValueOnly, _task: TaskContext, shape: Shape) -> Made | None:
     return Made(lambda block, later: block, Shape(shape.key, shape.value)) if shape.is_table else None
 
 
-def _null_keys(operator: NullKeys, _task: Task, shape: Shape) -> Made:
+def _null_keys(operator: NullKeys, _task: TaskContext, shape: Shape) -> Made:
     if operator.keep:
         return Made(lambda block, later: block, shape)
     return Made(lambda block, later: block.choose(_present(block.keys)), shape)
 
 
-def _filter(operator: Filter, _task: Task, shape: Shape) -> Made:
+def _filter(operator: Filter, _task: TaskContext, shape: Shape) -> Made:
     wanted, answers = not operator.negate, answers_of(operator.predicate, shape)
     return Made(lambda block, later: block.choose(answers(block) == wanted), shape)
 
@@ -121,7 +121,7 @@ def _evaluator(function: Any, with_key: bool, shape: Shape) -> Callable[[Block],
     return each
 
 
-def _map(operator: Map, _task: Task, shape: Shape) -> Made:
+def _map(operator: Map, _task: TaskContext, shape: Shape) -> Made:
     mapper = operator.mapper
 
     def run(block: Block, later: Later) -> Block:
@@ -132,7 +132,7 @@ def _map(operator: Map, _task: Task, shape: Shape) -> Made:
     return Made(run, Shape(Part(), Part()))
 
 
-def _select_key(operator: SelectKey, _task: Task, shape: Shape) -> Made:
+def _select_key(operator: SelectKey, _task: TaskContext, shape: Shape) -> Made:
     evaluate = _evaluator(operator.selector, True, shape)
 
     def run(block: Block, later: Later) -> Block:
@@ -141,7 +141,7 @@ def _select_key(operator: SelectKey, _task: Task, shape: Shape) -> Made:
     return Made(run, Shape(Part(), shape.value))
 
 
-def _map_values(operator: MapValues, _task: Task, shape: Shape) -> Made:
+def _map_values(operator: MapValues, _task: TaskContext, shape: Shape) -> Made:
     evaluate = _evaluator(operator.mapper, operator.with_key, shape)
 
     def run(block: Block, later: Later) -> Block:
@@ -150,7 +150,7 @@ def _map_values(operator: MapValues, _task: Task, shape: Shape) -> Made:
     return Made(run, Shape(shape.key, Part()))
 
 
-def _flat_map(operator: FlatMap, _task: Task, shape: Shape) -> Made:
+def _flat_map(operator: FlatMap, _task: TaskContext, shape: Shape) -> Made:
     evaluate = _evaluator(operator.mapper, True, shape)
 
     def run(block: Block, later: Later) -> Block:
@@ -164,7 +164,7 @@ def _flat_map(operator: FlatMap, _task: Task, shape: Shape) -> Made:
     return Made(run, Shape(Part(), Part()))
 
 
-def _flat_map_values(operator: FlatMapValues, _task: Task, shape: Shape) -> Made:
+def _flat_map_values(operator: FlatMapValues, _task: TaskContext, shape: Shape) -> Made:
     evaluate = _evaluator(operator.mapper, operator.with_key, shape)
 
     def run(block: Block, later: Later) -> Block:
@@ -184,7 +184,7 @@ def _flat_map_values(operator: FlatMapValues, _task: Task, shape: Shape) -> Made
 # Counting ------------------------------------------------------------------------------------------------------------------
 
 
-def _count(operator: Count, task: Task, shape: Shape) -> Made | None:
+def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
     store = task.store(operator.store)
     if operator.send_old or not _counts(store.spec) or not is_same(shape.key.serde, store.spec.key):
         return None
@@ -205,11 +205,15 @@ def _count(operator: Count, task: Task, shape: Shape) -> Made | None:
     return Made(run, Shape(shape.key, Part(), is_table=True), keeps_state=True)
 
 
-def _window_count(operator: WindowAggregate, task: Task, shape: Shape) -> Made | None:
+def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
     store, windows = task.store(operator.store), operator.windows
     size, advance, grace = windows.size, windows.advance, windows.grace_ms
-    most = -(-size // advance)
-    if operator.aggregator is not count_one or operator.initializer is not int or most > _MOST_WINDOWS:
+    windows_per_record = -(-size // advance)
+    if (
+        operator.aggregator is not count_one
+        or operator.initializer is not int
+        or windows_per_record > _MAX_WINDOWS
+    ):
         return None
     if operator.send_old or operator.final or not _counts(store.spec):
         return None
@@ -221,7 +225,10 @@ def _window_count(operator: WindowAggregate, task: Task, shape: Shape) -> Made |
         with_key = _present(block.keys)
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
-        rows, starts = np.empty(len(block) * most, np.int64), np.empty(len(block) * most, np.int64)
+        rows, starts = (
+            np.empty(len(block) * windows_per_record, np.int64),
+            np.empty(len(block) * windows_per_record, np.int64),
+        )
         count, seen, late = loops.windows_of(block.stamps, clock.seen, size, advance, grace, rows, starts)
         rows, starts = rows[:count], starts[:count]
         if count and int(starts.min()) < store.oldest:
@@ -248,9 +255,9 @@ def _counts(spec: Any) -> bool:
     return spec.value is LONG and stays_bytes(spec.key)
 
 
-def _count_up(store: Any, places: pa.Array, stamps: Any) -> tuple[pa.Array, Any, Callable[[], None]]:
-    """Every record's count and time, and what writes the last of each place."""
-    coded = places.cast(pa.binary()).dictionary_encode()
+def _count_up(store: Any, row_keys: pa.Array, stamps: Any) -> tuple[pa.Array, Any, Callable[[], None]]:
+    """Every record's count and time, and what writes the last row of each key."""
+    coded = row_keys.cast(pa.binary()).dictionary_encode()
     names = coded.dictionary.to_pylist()
     rows = store.read_rows(names)
     known = np.array([row is not None for row in rows], np.bool_)
@@ -284,7 +291,7 @@ def _windowed(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
 # Tables --------------------------------------------------------------------------------------------------------------------
 
 
-def _table(operator: TableSource, task: Task, shape: Shape) -> Made | None:
+def _table(operator: TableSource, task: TaskContext, shape: Shape) -> Made | None:
     """The last record of each key in the block is its row."""
     if operator.send_old or not operator.kept:
         return None
@@ -297,7 +304,7 @@ def _table(operator: TableSource, task: Task, shape: Shape) -> Made | None:
         with_key = _present(block.keys)
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
-        places = block.keys.cast(pa.binary()).to_pylist()
+        row_keys = block.keys.cast(pa.binary()).to_pylist()
         bodies = written(block.values, shape.value, serde, write).to_pylist()
         raw = block.stamps.astype(">i8").tobytes()
         fronts = [raw[at : at + 8] for at in range(0, len(raw), 8)]
@@ -305,7 +312,7 @@ def _table(operator: TableSource, task: Task, shape: Shape) -> Made | None:
 
         def keep() -> None:
             task.dropped += dropped
-            store.write_rows(places, rows, block.stamps.tolist())
+            store.write_rows(row_keys, rows, block.stamps.tolist())
 
         later.append(keep)
         return block
@@ -316,7 +323,7 @@ def _table(operator: TableSource, task: Task, shape: Shape) -> Made | None:
 # Joining -------------------------------------------------------------------------------------------------------------------
 
 
-def _join(operator: StreamTableJoin, task: Task, shape: Shape) -> Made | None:
+def _join(operator: StreamTableJoin, task: TaskContext, shape: Shape) -> Made | None:
     """With the stored rows of a table, by the record's key."""
     if operator.selector is not None or not isinstance(operator.table, StoredRows):
         return None
@@ -332,10 +339,10 @@ def _join(operator: StreamTableJoin, task: Task, shape: Shape) -> Made | None:
             wanted &= _present(block.keys)
         dropped = len(block) - int(wanted.sum())
         block = block.choose(wanted)
-        places = block.keys.cast(pa.binary()).to_pylist()
+        row_keys = block.keys.cast(pa.binary()).to_pylist()
         if left and block.keys.null_count:
             raise NotInColumns("a record without a key")
-        rows = store.read_rows(places)
+        rows = store.read_rows(row_keys)
         if not left:
             found = np.array([row is not None for row in rows], np.bool_)
             block = block.choose(found)
@@ -361,7 +368,7 @@ def _present(column: Any) -> Any:
     return column.is_valid().to_numpy(zero_copy_only=False)
 
 
-_MAKERS: dict[type, Callable[[Any, Task, Shape], Made | None]] = {
+_MAKERS: dict[type, Callable[[Any, TaskContext, Shape], Made | None]] = {
     PassOn: _pass_on,
     NewValueOnly: _new_value_only,
     NullKeys: _null_keys,

@@ -26,8 +26,8 @@ A = TypeVar("A")
 
 
 class KGroupedStream(Part, Generic[K, V]):
-    def __init__(self, *place: Any, rekeyed: bool, topic: str | None) -> None:
-        super().__init__(*place)
+    def __init__(self, *base: Any, rekeyed: bool, topic: str | None) -> None:
+        super().__init__(*base)
         self._rekeyed, self._topic = rekeyed, topic
         self._repartitioned: PlanNode | None = None
 
@@ -118,8 +118,8 @@ class KGroupedStream(Part, Generic[K, V]):
 class KGroupedTable(Part, Generic[K, V]):
     """Aggregations that also take out what a row was before: they need a subtractor."""
 
-    def __init__(self, *place: Any, topic: str | None) -> None:
-        super().__init__(*place)
+    def __init__(self, *base: Any, topic: str | None) -> None:
+        super().__init__(*base)
         self._topic = topic
         self._repartitioned: PlanNode | None = None
 

@@ -43,8 +43,8 @@ VR = TypeVar("VR")
 class KStream(Part, Generic[K, V]):
     """Every method that gives a stream takes `name`, which names the node; without it Kafka Streams' name is made."""
 
-    def __init__(self, *place: Any, rekeyed: bool = False) -> None:
-        super().__init__(*place)
+    def __init__(self, *base: Any, rekeyed: bool = False) -> None:
+        super().__init__(*base)
         self._rekeyed = rekeyed
         self._repartitioned: PlanNode | None = None
 

@@ -10,7 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.streams.operators.base import Clock, Get, Getter, Headers, Out, Process, Row, Task, clock_of
+from millstream.streams.operators.base import (
+    Clock,
+    Get,
+    Getter,
+    Headers,
+    Out,
+    Process,
+    Row,
+    TaskContext,
+    clock_of,
+)
 from millstream.streams.operators.tables import StoredRows
 from millstream.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Window, Windowed
 
@@ -44,7 +54,7 @@ class Aggregate(_KeepsRows):
     initializer: Initializer = lambda: None
     aggregator: Aggregator = lambda _key, value, _aggregate: value
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward = store.get, store.put, store.encode, out.forward
         initializer, aggregator, send_old = self.initializer, self.aggregator, self.send_old
@@ -53,8 +63,8 @@ class Aggregate(_KeepsRows):
             if key is None or value is None:
                 task.dropped += 1
                 return
-            place = encode(key)
-            row = get(place)
+            encoded_key = encode(key)
+            row = get(encoded_key)
             if row is None:
                 before = initializer()
             else:
@@ -62,7 +72,7 @@ class Aggregate(_KeepsRows):
                 if then > timestamp:
                     timestamp = then
             after = aggregator(key, value, before)
-            put(place, after, timestamp)
+            put(encoded_key, after, timestamp)
             forward(key, (after, before if send_old else None), timestamp, headers)
 
         return process
@@ -72,7 +82,7 @@ class Aggregate(_KeepsRows):
 class Count(_KeepsRows):
     """An Aggregate that adds one; on its own because it is used most."""
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward, send_old = store.get, store.put, store.encode, out.forward, self.send_old
 
@@ -80,15 +90,15 @@ class Count(_KeepsRows):
             if key is None or value is None:
                 task.dropped += 1
                 return
-            place = encode(key)
-            row = get(place)
+            encoded_key = encode(key)
+            row = get(encoded_key)
             if row is None:
                 before = 0
             else:
                 before, then = row
                 if then > timestamp:
                     timestamp = then
-            put(place, before + 1, timestamp)
+            put(encoded_key, before + 1, timestamp)
             forward(key, (before + 1, before if send_old else None), timestamp, headers)
 
         return process
@@ -98,7 +108,7 @@ class Count(_KeepsRows):
 class Reduce(_KeepsRows):
     reducer: Callable[[Any, Any], Any] = lambda _before, value: value
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward = store.get, store.put, store.encode, out.forward
         reducer, send_old = self.reducer, self.send_old
@@ -107,15 +117,15 @@ class Reduce(_KeepsRows):
             if key is None or value is None:
                 task.dropped += 1
                 return
-            place = encode(key)
-            row = get(place)
+            encoded_key = encode(key)
+            row = get(encoded_key)
             before = None
             if row is not None:
                 before, then = row
                 value = reducer(before, value)
                 if then > timestamp:
                     timestamp = then
-            put(place, value, timestamp)
+            put(encoded_key, value, timestamp)
             forward(key, (value, before if send_old else None), timestamp, headers)
 
         return process
@@ -130,7 +140,7 @@ class WindowRows:
     def stores(self) -> list[str]:
         return [self.name]
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         store = task.store(self.name)
         return lambda key: store.fetch_one(store.encode(key.key), key.window.start)
 
@@ -164,7 +174,7 @@ class WindowAggregate(InWindows):
 
     windows: TimeWindows
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         fetch, put, encode, forward = store.fetch_one, store.put, store.encode, out.forward
         initializer, aggregator, send_old = self.initializer, self.aggregator, self.send_old
@@ -180,13 +190,13 @@ class WindowAggregate(InWindows):
             if timestamp > clock.seen:
                 clock.seen = timestamp
             closed = clock.seen - grace
-            place = encode(key)
+            encoded_key = encode(key)
             for start in (timestamp // advance * advance,) if tumbling else starts(timestamp):
                 end = start + size
                 if end <= closed:
                     task.dropped += 1
                     continue
-                row = fetch(place, start)
+                row = fetch(encoded_key, start)
                 if row is None:
                     before, newest = initializer(), timestamp
                 else:
@@ -194,7 +204,7 @@ class WindowAggregate(InWindows):
                     if timestamp > newest:
                         newest = timestamp
                 after = aggregator(key, value, before)
-                put(place, start, after, newest)
+                put(encoded_key, start, after, newest)
                 if emit is None:
                     windowed = Windowed(key, Window(start, end))
                     forward(windowed, (after, before if send_old else None), newest, headers)
@@ -207,7 +217,9 @@ class WindowAggregate(InWindows):
 class _ClosedWindows:
     """Sends windows when they have closed, looking for them at most once per interval of wall-clock time."""
 
-    def __init__(self, task: Task, store: Any, windows: TimeWindows, forward: Process, clock: Clock) -> None:
+    def __init__(
+        self, task: TaskContext, store: Any, windows: TimeWindows, forward: Process, clock: Clock
+    ) -> None:
         self._task, self._store, self._windows, self._forward = task, store, windows, forward
         self._every = int(task.config.get(EMIT_EVERY, 1000))
         self._next = 0
@@ -231,8 +243,8 @@ class _ClosedWindows:
             # Nothing new can have closed when both ends lie in the same windows.
             if list(self._windows.starts(last)) == list(self._windows.starts(first - 1)):
                 return
-        for place, start, (value, timestamp) in self._store.fetch_all(first, last):
-            key = Windowed(self._store.decode(place), Window(start, start + size))
+        for encoded_key, start, (value, timestamp) in self._store.fetch_all(first, last):
+            key = Windowed(self._store.decode(encoded_key), Window(start, start + size))
             self._forward(key, (value, None), timestamp, headers)
         self._clock.sent = closed
 
@@ -244,7 +256,7 @@ class SessionRows:
     def stores(self) -> list[str]:
         return [self.name]
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         store = task.store(self.name)
 
         def look_up(key: Any) -> Row | None:
@@ -278,7 +290,7 @@ class SessionAggregate:
     def getter(self) -> Getter:
         return SessionRows(self.store)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         find, put, encode, forward = store.find, store.put, store.encode, out.forward
         initializer, aggregator, merger = self.initializer, self.aggregator, self.merger
@@ -293,10 +305,10 @@ class SessionAggregate:
             if timestamp > clock.seen:
                 clock.seen = timestamp
             closed = clock.seen - kept
-            place = encode(key)
+            encoded_key = encode(key)
             start = end = timestamp
             aggregate = initializer()
-            merged = find(place, timestamp - gap, timestamp + gap)
+            merged = find(encoded_key, timestamp - gap, timestamp + gap)
             for old_start, old_end, old in merged:
                 aggregate = merger(key, aggregate, old)
                 start, end = min(start, old_start), max(end, old_end)
@@ -305,12 +317,12 @@ class SessionAggregate:
             else:
                 if start != timestamp or end != timestamp:
                     for old_start, old_end, old in merged:
-                        put(place, old_start, old_end, None)
+                        put(encoded_key, old_start, old_end, None)
                         if not final:
                             session = Windowed(key, Window(old_start, old_end))
                             forward(session, (None, old if send_old else None), old_end, ())
                 aggregate = aggregator(key, value, aggregate)
-                put(place, start, end, aggregate)
+                put(encoded_key, start, end, aggregate)
                 if not final:
                     forward(Windowed(key, Window(start, end)), (aggregate, None), end, ())
             if emit is not None:
@@ -320,7 +332,7 @@ class SessionAggregate:
 
 
 class _ClosedSessions:
-    def __init__(self, task: Task, store: Any, forward: Process, clock: Clock) -> None:
+    def __init__(self, task: TaskContext, store: Any, forward: Process, clock: Clock) -> None:
         self._task, self._store, self._forward, self._clock = task, store, forward, clock
         self._every = int(task.config.get(EMIT_EVERY, 1000))
         self._next = 0
@@ -335,7 +347,7 @@ class _ClosedSessions:
         first, last = max(0, self._clock.sent), closed - 1
         if last < 0 or last < first:
             return
-        for place, start, end, value in self._store.find_all(first, last):
-            key = Windowed(self._store.decode(place), Window(start, end))
+        for encoded_key, start, end, value in self._store.find_all(first, last):
+            key = Windowed(self._store.decode(encoded_key), Window(start, end))
             self._forward(key, (value, None), end, headers)
         self._clock.sent = closed

@@ -30,7 +30,7 @@ class Origin(NamedTuple):
 
 
 class Times:
-    """What an operator knows of time, in `Task.shared`. The numbers that `__slots__` names go with the task, from one process to
+    """What an operator knows of time, in `TaskContext.shared`. The numbers that `__slots__` names go with the task, from one process to
     the next."""
 
     __slots__: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Clock(Times):
         self.seen = self.sent = -1
 
 
-class Task(Protocol):
+class TaskContext(Protocol):
     """What an operator may know of the task that it runs in."""
 
     application: str
@@ -71,7 +71,7 @@ class Task(Protocol):
         """Calls back by "stream time" or "wall clock"; gives a function that ends it."""
 
 
-def clock_of(task: Task, operator: Any) -> Clock:
+def clock_of(task: TaskContext, operator: Any) -> Clock:
     """The clock of an operator in a task, however it is run."""
     clock: Clock = task.shared.setdefault(("clock", id(operator)), Clock())
     return clock
@@ -86,7 +86,7 @@ class Out:
 
 
 class Operator(Protocol):
-    def build(self, task: Task, out: Out) -> Process: ...
+    def build(self, task: TaskContext, out: Out) -> Process: ...
 
 
 class Getter(Protocol):
@@ -94,7 +94,7 @@ class Getter(Protocol):
 
     def stores(self) -> list[str]: ...
 
-    def build(self, task: Task) -> Get: ...
+    def build(self, task: TaskContext) -> Get: ...
 
 
 class TableOperator(Operator, Protocol):

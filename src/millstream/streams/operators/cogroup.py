@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.streams.operators.base import Getter, Out, Process, Task
+from millstream.streams.operators.base import Getter, Out, Process, TaskContext
 
 
 @dataclass(slots=True)
@@ -21,5 +21,5 @@ class Cogrouped:
         found: Getter = self.parts[0].getter()
         return found
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         return out.forward

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from millstream.streams.operators.base import Getter, Headers, Out, Process, Task
+from millstream.streams.operators.base import Getter, Headers, Out, Process, TaskContext
 from millstream.streams.serdes import Serde
 
 NO_ANSWER, DELETE, ANSWER_ANYWAY, ANSWER_IF_THERE = range(4)
@@ -81,7 +81,7 @@ def answers(value: Serde) -> Serde:
     return Serde(f"answers of {value.name}", write, read, made=(answers, value))
 
 
-def _subject(task: Task, topic: str, what: str) -> str:
+def _subject(task: TaskContext, topic: str, what: str) -> str:
     """The topic that serdes are told, as Kafka Streams names it: schemas of left keys (pk), right keys (fk) and hashed left rows (vh)
     have a subject each in a registry, and so has each application."""
     return f"{task.application}-{topic}-{what}"
@@ -102,7 +102,7 @@ class Subscribe:
     right_key: Serde
     topic: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, extract, left = out.forward, self.foreign_key, self.left
         write_value = self.value.writer(_subject(task, self.topic, "vh"))
         write_key = self.key.writer(_subject(task, self.topic, "pk"))
@@ -140,7 +140,7 @@ class Subscribe:
         return process
 
 
-def subscription_place(right: bytes, left: bytes) -> bytes:
+def subscription_key(right: bytes, left: bytes) -> bytes:
     """The key of a subscription: all of one right key lie together, ordered by left key."""
     return _SIZE.pack(len(right)) + right + left
 
@@ -159,7 +159,7 @@ class KeepSubscription:
     right_key: Serde
     topic: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store, forward = task.store(self.store), out.forward
         write = self.right_key.writer(_subject(task, self.topic, "fk"))
 
@@ -169,9 +169,9 @@ class KeepSubscription:
                     task.dropped += 1
                     return
             else:
-                place = subscription_place(write(key) or b"", value.key)
+                encoded_key = subscription_key(write(key) or b"", value.key)
                 gone = value.instruction in (NO_ANSWER, DELETE)
-                store.put(place, None if gone else value, timestamp)
+                store.put(encoded_key, None if gone else value, timestamp)
             forward(key, value, timestamp, headers)
 
         return process
@@ -185,7 +185,7 @@ class AnswerSubscription:
     key: Serde
     topic: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         get, forward = self.right.build(task), out.forward
         read_key = self.key.reader(_subject(task, self.topic, "pk"))
 
@@ -212,7 +212,7 @@ class AnswerSubscribers:
     right_key: Serde
     topic: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store, forward = task.store(self.store), out.forward
         read_key = self.key.reader(_subject(task, self.topic, "pk"))
         write_right = self.right_key.writer(_subject(task, self.topic, "fk"))
@@ -221,9 +221,9 @@ class AnswerSubscribers:
             if key is None:
                 task.dropped += 1
                 return
-            prefix = subscription_place(write_right(key) or b"", b"")
-            for place, subscription, _then in store.range(prefix, _after(prefix)):
-                if place.startswith(prefix):
+            prefix = subscription_key(write_right(key) or b"", b"")
+            for encoded_key, subscription, _then in store.range(prefix, _after(prefix)):
+                if encoded_key.startswith(prefix):
                     answer = Answer(subscription.hash, value[0], subscription.partition)
                     forward(read_key(subscription.key), answer, timestamp, headers)
 
@@ -240,7 +240,7 @@ class TakeAnswer:
     value: Serde
     topic: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         get, joiner, left, forward = self.left_rows.build(task), self.joiner, self.left, out.forward
         write = self.value.writer(_subject(task, self.topic, "vh"))
 

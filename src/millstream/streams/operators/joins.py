@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.streams.operators.base import Getter, Headers, Out, Process, Task, Times
+from millstream.streams.operators.base import Getter, Headers, Out, Process, TaskContext, Times
 from millstream.streams.windows import JoinWindows
 
 Joiner = Callable[[Any, Any, Any], Any]
@@ -28,7 +28,7 @@ class KeepForJoin:
 
     store: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store, forward = task.store(self.store), out.forward
         put, encode = store.put, store.encode
 
@@ -68,7 +68,7 @@ class StreamStreamJoin:
     waiting: str | None
     name: str
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, outer, is_left, windows = out.forward, self.outer, self.is_left, self.windows
         other = task.store(self.other)
         fetch, encode = other.fetch, other.encode
@@ -98,19 +98,19 @@ class StreamStreamJoin:
                 return
             if send_lonely is not None and timestamp == tracker.seen:
                 send_lonely(headers)
-            place = encode(key)
+            encoded_key = encode(key)
             last = max(0, timestamp + after)
-            found = fetch(place, max(0, timestamp - before), last)
+            found = fetch(encoded_key, max(0, timestamp - before), last)
             for then, row in found:
                 if waiting is not None:
-                    waiting.remove(then, not is_left, place)
+                    waiting.remove(then, not is_left, encoded_key)
                 forward(key, join(key, value, row[0]), max(timestamp, then), headers)
             if outer and not found:
                 if waiting is None or last < tracker.seen:
                     forward(key, join(key, value, None), timestamp, headers)
                 else:
                     tracker.least = min(tracker.least, timestamp)
-                    waiting.add(timestamp, is_left, place, value)
+                    waiting.add(timestamp, is_left, encoded_key, value)
 
         return process
 
@@ -120,7 +120,7 @@ class _Lonely:
 
     def __init__(
         self,
-        task: Task,
+        task: TaskContext,
         waiting: Any,
         windows: JoinWindows,
         after: int,
@@ -142,7 +142,7 @@ class _Lonely:
         tracker.next_emit = now + self._every
         tracker.least = _NEVER
         open_left = open_right = False
-        for timestamp, is_left, place, values in self._waiting.waiting():
+        for timestamp, is_left, encoded_key, values in self._waiting.waiting():
             tracker.least = timestamp
             if open_left and open_right:
                 break
@@ -152,11 +152,11 @@ class _Lonely:
                 else:
                     open_right = True
                 continue
-            key = self._waiting.decode(place)
+            key = self._waiting.decode(encoded_key)
             for value in values:
                 left, right = (value, None) if is_left else (None, value)
                 self._forward(key, self._joiner(key, left, right), timestamp, headers)
-            self._waiting.remove(timestamp, is_left, place)
+            self._waiting.remove(timestamp, is_left, encoded_key)
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class StreamTableJoin:
     left: bool
     selector: Callable[[Any, Any], Any] | None = None
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         get, joiner, left, selector, forward = (
             self.table.build(task),
             self.joiner,

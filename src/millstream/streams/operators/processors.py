@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millstream.streams.errors import StreamsError, TopologyError
-from millstream.streams.operators.base import Headers, Origin, Out, Process, Task
+from millstream.streams.operators.base import Headers, Origin, Out, Process, TaskContext
 from millstream.streams.operators.facades import for_application, read_only
 from millstream.streams.windows import Span, milliseconds
 
@@ -50,7 +50,7 @@ class Record:
 class Context:
     """What a processor can reach: its children, stores, timers, and where the record at hand came from."""
 
-    def __init__(self, task: Task, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
+    def __init__(self, task: TaskContext, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
         self._task, self._out, self._stores, self._fixed_key = task, out, stores, fixed_key
         self._key: Any = _ANY_KEY  # of the record at hand; a timer has none
         self._timestamp: int | None = None  # of the record, or of the timer
@@ -149,7 +149,7 @@ class RunProcessor:
     stores: tuple[str, ...] = ()
     fixed_key: bool = False
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         processor = self.make()
         context = Context(task, out, self.stores, self.fixed_key)
         processor.context = context

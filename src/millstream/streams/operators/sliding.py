@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.streams.operators.aggregates import EMIT_EVERY, InWindows
-from millstream.streams.operators.base import Headers, Out, Process, Row, Task, clock_of
+from millstream.streams.operators.base import Headers, Out, Process, Row, TaskContext, clock_of
 from millstream.streams.windows import SlidingWindows, Window, Windowed
 
 
@@ -22,12 +22,12 @@ from millstream.streams.windows import SlidingWindows, Window, Windowed
 class SlidingAggregate(InWindows):
     windows: SlidingWindows
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         return _Sliding(self, task, out.forward).process
 
 
 class _Sliding:
-    def __init__(self, spec: SlidingAggregate, task: Task, forward: Process) -> None:
+    def __init__(self, spec: SlidingAggregate, task: TaskContext, forward: Process) -> None:
         self._task, self._forward = task, forward
         self._store = task.store(spec.store)
         self._difference, self._grace = spec.windows.difference, spec.windows.grace_ms
@@ -61,7 +61,9 @@ class _Sliding:
         right: Row | None = None
         has_left = has_right = False
         before: int | None = None
-        for start, row in reversed(self._store.fetch(record.place, max(0, now - 2 * difference), now + 1)):
+        for start, row in reversed(
+            self._store.fetch(record.encoded_key, max(0, now - 2 * difference), now + 1)
+        ):
             starts.add(start)
             end, newest = start + difference, row[1]
             if start == now + 1:
@@ -95,7 +97,7 @@ class _Sliding:
         right: Row | None = None
         has_right = False
         before: int | None = None
-        for start, row in self._store.fetch(record.place, 0, now + 1):
+        for start, row in self._store.fetch(record.encoded_key, 0, now + 1):
             starts.add(start)
             if start == 0:
                 first = row
@@ -117,7 +119,7 @@ class _Sliding:
     def _make_right(self, record: _Record, row: Row) -> None:
         """The window after this record holds what the last one around it holds, without this record."""
         start = record.timestamp + 1
-        self._store.put(record.place, start, row[0], row[1])
+        self._store.put(record.encoded_key, start, row[0], row[1])
         self._send(record, start, None, row[0], row[1])
 
     def _update(self, record: _Record, start: int, row: Row) -> None:
@@ -127,7 +129,7 @@ class _Sliding:
         before, newest = row
         after = self._aggregator(record.key, record.value, before)
         newest = record.timestamp if before is None else max(record.timestamp, newest)
-        self._store.put(record.place, start, after, newest)
+        self._store.put(record.encoded_key, start, after, newest)
         self._send(record, start, before, after, newest)
 
     def _send(self, record: _Record, start: int, before: Any, after: Any, timestamp: int) -> None:
@@ -149,17 +151,17 @@ class _Sliding:
         if last < 0:
             return
         first = max(0, sent - self._difference)
-        for place, start, (value, timestamp) in self._store.fetch_all(first, last):
-            key = Windowed(self._store.decode(place), Window(start, start + self._difference))
+        for encoded_key, start, (value, timestamp) in self._store.fetch_all(first, last):
+            key = Windowed(self._store.decode(encoded_key), Window(start, start + self._difference))
             self._forward(key, (value, None), timestamp, headers)
         self._clock.sent = closed
 
 
 class _Record:
-    __slots__ = ("closed", "headers", "key", "place", "timestamp", "value")
+    __slots__ = ("closed", "encoded_key", "headers", "key", "timestamp", "value")
 
     def __init__(
-        self, key: Any, place: bytes, value: Any, timestamp: int, headers: Headers, closed: int
+        self, key: Any, encoded_key: bytes, value: Any, timestamp: int, headers: Headers, closed: int
     ) -> None:
-        self.key, self.place, self.value = key, place, value
+        self.key, self.encoded_key, self.value = key, encoded_key, value
         self.timestamp, self.headers, self.closed = timestamp, headers, closed

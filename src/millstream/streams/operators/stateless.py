@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from millstream.streams.operators.base import Headers, Out, Process, Task
+from millstream.streams.operators.base import Headers, Out, Process, TaskContext
 
 
 @dataclass(slots=True)
@@ -14,7 +14,7 @@ class Filter:
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, predicate = out.forward, self.predicate
 
         def keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -35,7 +35,7 @@ class NullKeys:
 
     keep: bool = False
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         if self.keep:
             return out.forward
         forward = out.forward
@@ -53,7 +53,7 @@ class Map:
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, mapper = out.forward, self.mapper
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -67,7 +67,7 @@ class Map:
 class SelectKey:
     selector: Callable[[Any, Any], Any]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, selector = out.forward, self.selector
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -83,7 +83,7 @@ class MapValues:
     mapper: Callable[..., Any]
     with_key: bool = False
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, mapper = out.forward, self.mapper
 
         def of_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -99,7 +99,7 @@ class MapValues:
 class FlatMap:
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, mapper = out.forward, self.mapper
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -114,7 +114,7 @@ class FlatMapValues:
     mapper: Callable[..., Iterable[Any]]
     with_key: bool = False
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, mapper = out.forward, self.mapper
 
         def of_value(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -132,7 +132,7 @@ class FlatMapValues:
 class Peek:
     action: Callable[[Any, Any], Any]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, action = out.forward, self.action
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -146,7 +146,7 @@ class Peek:
 class ForEach:
     action: Callable[[Any, Any], Any]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         action = self.action
 
         def process(key: Any, value: Any, _timestamp: int, _headers: Headers) -> None:
@@ -162,7 +162,7 @@ class Print:
     label: str
     to: TextIO | None = None
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         def process(key: Any, value: Any, _timestamp: int, _headers: Headers) -> None:
             shown_key, shown_value = ("null" if part is None else part for part in (key, value))
             print(f"[{self.label}]: {shown_key}, {shown_value}", file=self.to)
@@ -177,7 +177,7 @@ class Branch:
     predicates: list[Callable[[Any, Any], Any]] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         ways = [out.by_name[name] for name in self.children]
         chosen = list(zip(self.predicates, ways, strict=False))
         default = ways[len(self.predicates)] if len(ways) > len(self.predicates) else None
@@ -197,7 +197,7 @@ class Branch:
 class PassOn:
     """Branches, merges: a node that has a name and does nothing."""
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         return out.forward
 
 
@@ -205,7 +205,7 @@ class PassOn:
 class NewValueOnly:
     """From a table to a stream: the new value of every change."""
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward = out.forward
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

@@ -14,7 +14,7 @@ from millstream.streams.operators.base import (
     Process,
     Row,
     TableOperator,
-    Task,
+    TaskContext,
     clock_of,
 )
 
@@ -29,7 +29,7 @@ class SuppressedRows:
     def stores(self) -> list[str]:
         return [self.buffer, *self.parent.stores()]
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         buffer, get = task.store(self.buffer), self.parent.build(task)
 
         def look_up(key: Any) -> Row | None:
@@ -65,7 +65,7 @@ class Suppress:
     def getter(self) -> Getter:
         return SuppressedRows(self.buffer, self.parent.getter())
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         buffer, forward, wait, by_window = task.store(self.buffer), out.forward, self.wait, self.by_window
         records, size, stop_when_full = self.records, self.size, self.stop_when_full
         put, encode, least_time = buffer.put, buffer.encode, buffer.least_time

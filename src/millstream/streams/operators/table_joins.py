@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from millstream.streams.operators.base import Get, Getter, Headers, Out, Process, Row, TableOperator, Task
+from millstream.streams.operators.base import (
+    Get,
+    Getter,
+    Headers,
+    Out,
+    Process,
+    Row,
+    TableOperator,
+    TaskContext,
+)
 from millstream.streams.operators.tables import StoredRows
 
 Side = Literal["inner", "left", "right", "outer"]
@@ -25,7 +34,7 @@ class JoinedRows:
     def stores(self) -> list[str]:
         return [*self.own.stores(), *self.other.stores()]
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         own, other, joiner, side = self.own.build(task), self.other.build(task), self.joiner, self.side
 
         def look_up(key: Any) -> Row | None:
@@ -62,7 +71,7 @@ class TableJoin:
     def getter(self) -> Getter:
         return JoinedRows(self.side, self.own.getter(), self.other.getter(), self.joiner)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         get, joiner, forward = self.other.getter().build(task), self.joiner, out.forward
         side, send_old = self.side, self.send_old
         needs_other = side in ("inner", "right")
@@ -110,7 +119,7 @@ class JoinMerger:
     def getter(self) -> Getter:
         return StoredRows(self.store) if self.store is not None else self.first.getter()
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, send_old = out.forward, self.send_old
         put = encode = None
         if self.store is not None:

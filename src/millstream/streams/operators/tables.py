@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.streams.operators.base import Get, Getter, Headers, Out, Process, Row, TableOperator, Task
+from millstream.streams.operators.base import (
+    Get,
+    Getter,
+    Headers,
+    Out,
+    Process,
+    Row,
+    TableOperator,
+    TaskContext,
+)
 
 
 @dataclass(slots=True)
@@ -18,7 +27,7 @@ class StoredRows:
     def stores(self) -> list[str]:
         return [self.name]
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         store = task.store(self.name)
         get, encode = store.get, store.encode
         return lambda key: get(encode(key))
@@ -34,7 +43,7 @@ class DerivedRows:
     def stores(self) -> list[str]:
         return self.parent.stores()
 
-    def build(self, task: Task) -> Get:
+    def build(self, task: TaskContext) -> Get:
         get, derive = self.parent.build(task), self.derive
 
         def look_up(key: Any) -> Row | None:
@@ -65,7 +74,7 @@ class TableSource:
         self.kept = True
         return StoredRows(self.store)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward = out.forward
         if not self.kept:
 
@@ -84,13 +93,13 @@ class TableSource:
             if key is None:
                 task.dropped += 1
                 return
-            place = encode(key)
+            encoded_key = encode(key)
             old = None
             if send_old:
-                row = get(place)
+                row = get(encoded_key)
                 if row is not None:
                     old = row[0]
-            put(place, value, timestamp)
+            put(encoded_key, value, timestamp)
             forward(key, (value, old), timestamp, headers)
 
         return process
@@ -122,7 +131,7 @@ class TableFilter:
             return StoredRows(self.store)
         return DerivedRows(self.parent.getter(), self._derive)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=self.send_old)
 
 
@@ -147,12 +156,12 @@ class TableMapValues:
             return StoredRows(self.store)
         return DerivedRows(self.parent.getter(), self._derive)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=False)
 
 
 def _derived(
-    task: Task,
+    task: TaskContext,
     out: Out,
     derive: Callable[[Any, Any], Any],
     store_name: str | None,
@@ -180,14 +189,14 @@ def _derived(
         new = value[0]
         if new is not None:
             new = derive(key, new)
-        place = encode(key)
+        encoded_key = encode(key)
         old = None
         if send_old:
-            row = get(place)
+            row = get(encoded_key)
             old = None if row is None else row[0]
         if skip_nothing and new is None and old is None:
             return
-        put(place, new, timestamp)
+        put(encoded_key, new, timestamp)
         forward(key, (new, old), timestamp, headers)
 
     return process_and_keep
@@ -203,7 +212,7 @@ class Regroup:
 
     selector: Callable[[Any, Any], tuple[Any, Any] | None]
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         forward, selector = out.forward, self.selector
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -240,7 +249,7 @@ class TableAggregate:
     def getter(self) -> Getter:
         return StoredRows(self.store)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward = store.get, store.put, store.encode, out.forward
         initializer, adder, subtractor, send_old = (
@@ -252,8 +261,8 @@ class TableAggregate:
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             new, old = value
-            place = encode(key)
-            row = get(place)
+            encoded_key = encode(key)
+            row = get(encoded_key)
             before = None if row is None else row[0]
             aggregate = before
             if row is not None and (old is not None or new is not None) and row[1] > timestamp:
@@ -262,7 +271,7 @@ class TableAggregate:
                 aggregate = subtractor(key, old, aggregate)
             if new is not None:
                 aggregate = adder(key, new, initializer() if aggregate is None else aggregate)
-            put(place, aggregate, timestamp)
+            put(encoded_key, aggregate, timestamp)
             forward(key, (aggregate, before if send_old else None), timestamp, headers)
 
         return process
@@ -282,15 +291,15 @@ class TableReduce:
     def getter(self) -> Getter:
         return StoredRows(self.store)
 
-    def build(self, task: Task, out: Out) -> Process:
+    def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward = store.get, store.put, store.encode, out.forward
         adder, subtractor, send_old = self.adder, self.subtractor, self.send_old
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             new, old = value
-            place = encode(key)
-            row = get(place)
+            encoded_key = encode(key)
+            row = get(encoded_key)
             before = None if row is None else row[0]
             aggregate = before
             if old is not None and before is not None:
@@ -302,7 +311,7 @@ class TableReduce:
                 else:
                     aggregate = adder(aggregate, new)
                     timestamp = max(timestamp, row[1])
-            put(place, aggregate, timestamp)
+            put(encoded_key, aggregate, timestamp)
             forward(key, (aggregate, before if send_old else None), timestamp, headers)
 
         return process

@@ -25,7 +25,11 @@ def aligned(
 ) -> dict[TopicPartition, int]:
     """New ends for the topics of one sub-topology. Something of the topic that is furthest behind is always taken."""
     topics = list(topics)
-    cut = {place: offset for place, offset in end.items() if place[0] in topics and offset < latest[place]}
+    cut = {
+        topic_partition: offset
+        for topic_partition, offset in end.items()
+        if topic_partition.topic in topics and offset < latest[topic_partition]
+    }
     if not cut:
         return {}
     left_behind = _times(cluster, cut)
@@ -44,21 +48,25 @@ def aligned(
             for topic in topics
             if TopicPartition(topic, number) in end and times.get(topic) != first
         ]
-        wanted = {place: first for place in others if end[place] > begin.get(place, 0)}
-        for place, at in (list_offsets(cluster, wanted) if wanted else {}).items():
-            if 0 <= at.offset < end[place]:
-                found[place] = max(at.offset, begin.get(place, 0))
+        wanted = {
+            topic_partition: first
+            for topic_partition in others
+            if end[topic_partition] > begin.get(topic_partition, 0)
+        }
+        for topic_partition, at in (list_offsets(cluster, wanted) if wanted else {}).items():
+            if 0 <= at.offset < end[topic_partition]:
+                found[topic_partition] = max(at.offset, begin.get(topic_partition, 0))
     return found
 
 
-def _times(cluster: Cluster, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _times(cluster: Cluster, topic_partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left out."""
     found: dict[TopicPartition, int] = {}
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_A_RECORD)
-    for answer in fetcher.poll(dict(places), 500):
-        place = TopicPartition(answer.topic, answer.partition)
-        for _, batch in visible_batches(answer, places[place], read_committed=True):
+    for answer in fetcher.poll(dict(topic_partitions), 500):
+        topic_partition = TopicPartition(answer.topic, answer.partition)
+        for _, batch in visible_batches(answer, topic_partitions[topic_partition], read_committed=True):
             for record in iter_records(batch):
-                if record.offset >= places[place] and place not in found:
-                    found[place] = record.timestamp
+                if record.offset >= topic_partitions[topic_partition] and topic_partition not in found:
+                    found[topic_partition] = record.timestamp
     return found

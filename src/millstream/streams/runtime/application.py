@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
 from millstream.streams.errors import StreamsError
+from millstream.streams.runtime.assignments import StreamsConfig
 from millstream.streams.runtime.topics import (
     ADDITIONAL_RETENTION,
     DAY,
@@ -20,7 +21,6 @@ from millstream.streams.runtime.topics import (
     internal_partitions,
     internal_topics,
 )
-from millstream.streams.runtime.work import Settings
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """client      properties of Kafka clients that say how to reach the cluster: security.protocol, ssl..., sasl...
-    state       the folder for stores and Spark's checkpoint; a folder per application is made in it
-    delivery    "exactly_once" or "at_least_once"
-    most        records of a partition that a task takes in one batch, one transaction
-    config      settings that processors can read
+    """A topology on a cluster, under the name of an application.
+
+    client                 properties of Kafka clients that say how to reach the cluster: security.protocol, ssl..., sasl...
+    state_dir              the folder for stores and Spark's checkpoint; a folder per application is made in it
+    delivery               "exactly_once" or "at_least_once"
+    max_records_per_task   records of a partition that a task takes in one batch, one transaction
+    config                 settings that processors can read
     """
 
     def __init__(
@@ -48,10 +50,10 @@ class Streams:
         *,
         bootstrap_servers: str = "localhost:9092",
         client: Mapping[str, str] | None = None,
-        state: str | Path = "millstream-state",
+        state_dir: str | Path = "millstream-state",
         delivery: str = "exactly_once",
         errors: Errors | None = None,
-        most: int = 100_000,
+        max_records_per_task: int = 100_000,
         config: dict[str, Any] | None = None,
     ) -> None:
         from millstream.streams.task import Errors
@@ -59,9 +61,9 @@ class Streams:
         if delivery not in ("exactly_once", "at_least_once"):
             raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
         self.topology = topology
-        self._most = most
-        self._folder = Path(state).absolute() / application
-        self.settings = Settings(
+        self._max_records_per_task = max_records_per_task
+        self._folder = Path(state_dir).absolute() / application
+        self.settings = StreamsConfig(
             application,
             ClientConfig.of(bootstrap_servers, client),
             str(self._folder / "stores"),
@@ -108,10 +110,10 @@ class Streams:
         ]
         additional = int(self.settings.config.get(ADDITIONAL_RETENTION, DAY))
         known = {**inputs, **counts}
-        for group in topology.sub_topologies():
-            sources = [topic for source in group.sources for topic in topology.nodes[source].topics]
+        for sub_topology in topology.sub_topologies():
+            sources = [topic for source in sub_topology.sources for topic in topology.nodes[source].topics]
             tasks = max((known[topic] for topic in sources if topic in known), default=1)
-            for store in group.stores:
+            for store in sub_topology.stores:
                 spec = topology.stores[store]
                 if spec.logged:
                     settings = changelog_settings(spec, additional)
@@ -131,14 +133,16 @@ class Streams:
             for error in outcomes.values():
                 if error is not None and error.code is not ErrorCode.group_id_not_found:
                     raise error
-            places = [
+            topic_partitions = [
                 TopicPartition(topic, number)
                 for topic in intermediate_topics(self.topology).intersection(there)
                 for number in cluster.topic(topic).partitions
             ]
-            if places:
-                ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
-                for error in groups.commit(name, {place: end.offset for place, end in ends.items()}).values():
+            if topic_partitions:
+                ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
+                for error in groups.commit(
+                    name, {topic_partition: end.offset for topic_partition, end in ends.items()}
+                ).values():
                     if error is not None:
                         raise error
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -150,26 +154,26 @@ class Streams:
         with Cluster(self.settings.client) as cluster:
             topics = {
                 topology.internal_name(topic, name)
-                for group in topology.sub_topologies()
-                if not group.is_global
-                for source in group.sources
+                for sub_topology in topology.sub_topologies()
+                if not sub_topology.is_global
+                for source in sub_topology.sources
                 for topic in topology.nodes[source].topics
             }
-            places = [
+            topic_partitions = [
                 TopicPartition(topic, number)
                 for topic in topics
                 for number in cluster.topic(topic).partitions
             ]
             # First what is done, then what there is: what a task wrote while it finished is not overlooked.
-            done = Groups(cluster).committed(name, places)
-            ends = list_offsets(cluster, dict.fromkeys(places, LATEST))
-            begins = list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+            done = Groups(cluster).committed(name, topic_partitions)
+            ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
+            begins = list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST))
         found = 0
-        for place, end in ends.items():
-            committed = done.get(place)
+        for topic_partition, end in ends.items():
+            committed = done.get(topic_partition)
             if isinstance(committed, KafkaError):
                 raise committed
-            begin = begins[place].offset
+            begin = begins[topic_partition].offset
             found += max(end.offset - max(begin if committed is None else committed.offset, begin), 0)
         return found
 
@@ -189,7 +193,7 @@ class Streams:
         frame = (
             spark.readStream.format(NAME)
             .option("application", packed(self.settings, self.topology))
-            .option("maxRecordsPerTask", str(self._most))
+            .option("maxRecordsPerTask", str(self._max_records_per_task))
             .load()
         )
         return frame.writeStream.format("noop").trigger(processingTime="0 seconds")

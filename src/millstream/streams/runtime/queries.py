@@ -1,8 +1,9 @@
 """Interactive queries: the rows of an application's stores over HTTP, with the offsets that they reflect.
 
-A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all partitions, each by itself as
-the application's tasks have them, because each has a time of its own. That of a global table follows the table's topic. A view needs neither
-Spark nor the application, and may run anywhere. Every answer names the offsets up to which it is true.
+A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all partitions,
+each by itself as the application's tasks have them, because each has a time of its own. That of a global table follows the
+table's topic. A view needs neither Spark nor the application, and may run anywhere. Every answer names the offsets up to
+which it is true.
 
     GET /stores                                        which there are
     GET /stores/{name}/keys/{key}                      the value of a key; 404 if there is none
@@ -24,15 +25,15 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from millstream.client import EARLIEST, LATEST, ClientConfig, Cluster, list_offsets
+from millstream.client import ClientConfig, Cluster
 from millstream.serdes.plain import to_json
 from millstream.streams.errors import StreamsError
-from millstream.streams.runtime.worker import read_ranges, task_of_global_tables
+from millstream.streams.runtime.topic_reader import TopicReader
+from millstream.streams.runtime.worker import global_table_task
 from millstream.streams.stores import StoreSpec
 from millstream.streams.task import Errors, in_memory
 from millstream.streams.topology import Topology
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from millstream.streams.columns.blocks import Records
 
 _QUERIED = ("key-value", "window", "session")
-_MOST = 10_000
+_MAX_ROWS = 10_000
 
 
 def _boolean(text: str) -> bool:
@@ -72,12 +73,15 @@ class View:
         empty = in_memory(spec, application)
         self._encode, self.decode = empty.encode, empty.decode
         self._lock = threading.Lock()
-        self._followed: uuid.UUID | None = None
+        self._reader = TopicReader(self._cluster, [topic])
         self._begin()
+
+    def close(self) -> None:
+        self._cluster.close()
 
     def _begin(self) -> None:
         """Forgets everything."""
-        self._positions: dict[TopicPartition, int] = {}
+        self._reader.positions.clear()
         self._stores: dict[int, Any] = {}
 
     def _take(self, partition: int, reads: Records) -> None:
@@ -90,7 +94,7 @@ class View:
         """An answer from the stores of all partitions, and the offsets that it reflects."""
         with self._lock:
             self._catch_up()
-            offsets = {str(number): offset for (_, number), offset in sorted(self._positions.items())}
+            offsets = {str(number): offset for (_, number), offset in sorted(self._reader.positions.items())}
             return question(list(self._stores.values())), offsets
 
     def key(self, text: str) -> bytes:
@@ -105,31 +109,20 @@ class View:
         return found
 
     def _catch_up(self) -> None:
-        cluster, name = self._cluster, self._topic
-        problem = cluster.refresh([name]).get(name)  # also tells whether it is still the topic that it was
+        problem = self._cluster.refresh([self._topic]).get(self._topic)
         if problem is not None:
             if problem.code is ErrorCode.unknown_topic_or_partition:
                 self._begin()
             raise problem
-        topic = cluster.topic(name)
-        places = [TopicPartition(name, number) for number in topic.partitions]
-        latest = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
-        until = {place: found.offset for place, found in latest.items()}
-        ahead = any(offset > until.get(place, -1) for place, offset in self._positions.items())
-        if ahead or self._followed != topic.id:  # the application was reset
+        ends = self._reader.ends()
+        if self._reader.are_others(ends):  # the application was reset
             self._begin()
-            self._followed = topic.id
-        new = [place for place in places if place not in self._positions]
-        if new:
-            earliest = list_offsets(cluster, dict.fromkeys(new, EARLIEST))
-            self._positions.update({place: found.offset for place, found in earliest.items()})
         try:
-            for (_, number), reads in read_ranges(cluster, self._positions, until):
-                self._take(number, reads)
+            for (_, number), records in self._reader.read_to(ends):
+                self._take(number, records)
         except KafkaError:
             self._begin()  # some of it was taken
             raise
-        self._positions.update(until)
 
 
 class GlobalView(View):
@@ -140,11 +133,11 @@ class GlobalView(View):
         super().__init__(spec, application, client, topology.global_stores[spec.name])
 
     def _begin(self) -> None:
-        self._positions = {}
+        super()._begin()
         name = self.spec.name
-        holders = [group.id for group in self._topology.sub_topologies() if name in group.stores]
+        holders = [one.id for one in self._topology.sub_topologies() if name in one.stores]
         errors = Errors(reading="continue", processing="continue")
-        self._task = task_of_global_tables(self._topology, self._application, holders, errors)
+        self._task = global_table_task(self._topology, self._application, holders, errors)
         self._stores = {0: self._task.stores[name]}
 
     def _take(self, partition: int, reads: Records) -> None:
@@ -196,7 +189,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
             raise HTTPException(400, f"{name} is a {found[name].spec.kind} store")
         return found[name]
 
-    def place(of: View, text: str) -> bytes:
+    def key_of(of: View, text: str) -> bytes:
         try:
             return of.key(text)
         except ValueError as error:
@@ -223,7 +216,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     @app.get("/stores/{name}/keys/{key:path}")
     def one_key(name: str, key: str) -> Response:
         of = view(name, "key-value")
-        wanted = place(of, key)
+        wanted = key_of(of, key)
         row, offsets = ask(of, lambda stores: _row(stores, wanted))
         if row is None:
             raise HTTPException(404, f"{name} has no key {key}")
@@ -234,13 +227,13 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         name: str, first: str | None = None, last: str | None = None, limit: int = 100
     ) -> Response:
         of = view(name, "key-value")
-        low = None if first is None else place(of, first)
-        high = None if last is None else place(of, last)
+        low = None if first is None else key_of(of, first)
+        high = None if last is None else key_of(of, last)
 
         def rows(stores: list[Any]) -> list[Any]:
             return [
                 {"key": of.decode(key), "value": value, "timestamp": timestamp}
-                for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MOST)))
+                for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MAX_ROWS)))
             ]
 
         content, offsets = ask(of, rows)
@@ -249,7 +242,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     @app.get("/stores/{name}/windows/{key:path}")
     def windows(name: str, key: str, first: int = 0, last: int = 1 << 60) -> Response:
         of = view(name, "window", "session")
-        wanted = place(of, key)
+        wanted = key_of(of, key)
 
         content, offsets = ask(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
         return answer(key=of.decode(wanted), windows=content, offsets=offsets)

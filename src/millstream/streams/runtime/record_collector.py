@@ -1,4 +1,4 @@
-"""What a task has written, on its way to record batches.
+"""The records that a task sends, on their way to record batches: Kafka Streams' RecordCollector.
 
 Records are collected in lists, one per topic, or come as columns; at the end of a range they become batches, by compiled loops: which
 partition a key belongs to, and the records with their timestamps. Records with headers, which are rare, go the slower way.
@@ -6,7 +6,8 @@ partition a key belongs to, and the records with their timestamps. Records with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -160,7 +161,48 @@ class _Part(NamedTuple):
     window_bytes: int = 0
 
 
-class Written:
+class RecordCollector:
+    """What a task sends, by topic, until its range is done."""
+
+    def __init__(self) -> None:
+        self._topics: defaultdict[str, _TopicRecords] = defaultdict(_TopicRecords)
+
+    def __len__(self) -> int:
+        return sum(len(records) for records in self._topics.values())
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        self._topics[topic].add(key, value, timestamp, headers, partition)
+
+    def send_columns(
+        self, topic: str, keys: pa.Array, values: pa.Array, stamps: Any, window_bytes: int = 0
+    ) -> None:
+        """Many records without headers: Arrow arrays of bytes (or text), and their timestamps."""
+        self._topics[topic].add_columns(keys, values, stamps, window_bytes)
+
+    def send_changes(self, changelog: str, changes: Sequence[LogRecord], partition: int) -> None:
+        """Many records for a changelog."""
+        self._topics[changelog].add_changes(changes, partition)
+
+    def batches(
+        self, partition_count: Callable[[str], int], turn: int, transactional: bool
+    ) -> Iterator[tuple[TopicPartition, bytearray | memoryview]]:
+        """Finished batches and where each goes; records without key and partition go to partition `turn`."""
+        for topic, records in self._topics.items():
+            yield from records.batches(topic, partition_count(topic), turn, transactional)
+
+    def clear(self) -> None:
+        self._topics.clear()
+
+
+class _TopicRecords:
     """The records of one topic, in order."""
 
     __slots__ = ("_count", "_parts", "headers", "keys", "partitions", "stamps", "values")
@@ -271,7 +313,7 @@ def _numbers(part: _Part, count: int, turn: int) -> Any:
 
 
 def _slowly(
-    part: _Part, headers: list[Headers], place: TopicPartition, rows: list[int], transactional: bool
+    part: _Part, headers: list[Headers], topic_partition: TopicPartition, rows: list[int], transactional: bool
 ) -> Iterator[tuple[TopicPartition, bytearray]]:
     size = 0
     chunk: list[Record] = []
@@ -280,10 +322,10 @@ def _slowly(
         chunk.append(Record(len(chunk), int(part.stamps[row]), key, value, headers[row]))
         size += len(key or b"") + len(value or b"") + _OVERHEAD
         if size > _BATCH_BYTES:
-            yield place, encode_batch(chunk, transactional=transactional)
+            yield topic_partition, encode_batch(chunk, transactional=transactional)
             size, chunk = 0, []
     if chunk:
-        yield place, encode_batch(chunk, transactional=transactional)
+        yield topic_partition, encode_batch(chunk, transactional=transactional)
 
 
 def _item(column: Column, row: int) -> bytes | None:

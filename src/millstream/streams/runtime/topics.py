@@ -1,7 +1,8 @@
-"""The internal topics of an application: how many partitions they have, how long they keep what, and how they are told from others.
+"""The internal topics of an application: how many partitions they have, how long they keep what, and what their names are.
 
-A sub-topology has as many tasks as its widest source topic has partitions. A repartition topic has the number it was given, or that of
-the topic it is joined with, or that of the widest sub-topology that writes to it; topics that are joined have the same number.
+A sub-topology has as many tasks as its widest source topic has partitions. A repartition topic has the number it was given,
+or that of the topic it is joined with, or that of the widest sub-topology that writes to it; topics that are joined have
+the same number.
 """
 
 from __future__ import annotations
@@ -87,16 +88,16 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
     known = dict(partitions)
     asked = topology.asked_partitions
     known.update(asked)
-    groups = topology.sub_topologies()
+    sub_topologies = topology.sub_topologies()
     for _ in range(len(topology.internal) + 1):
-        for group in groups:
+        for sub_topology in sub_topologies:
             counts = [
                 known[topic]
-                for source in group.sources
+                for source in sub_topology.sources
                 for topic in topology.nodes[source].topics
                 if topic in known
             ]
-            for sink in group.sinks:
+            for sink in sub_topology.sinks:
                 for topic in topology.nodes[sink].topics:
                     if counts and topic in topology.internal and topic not in asked:
                         known[topic] = max(known.get(topic, 0), *counts)

@@ -62,11 +62,12 @@ class Store(Protocol):
 
 
 class RowStore(Store, Protocol):
-    """Rows by their bytes, many at once. A place is the key of a row in the changelog, a row its timestamp and its value."""
+    """Rows by their bytes, many at once. A row key is its key in the changelog; a row is its
+    timestamp and its value."""
 
-    def read_rows(self, places: list[bytes]) -> list[bytes | None]: ...
+    def read_rows(self, row_keys: list[bytes]) -> list[bytes | None]: ...
 
-    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None: ...
+    def write_rows(self, row_keys: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None: ...
 
 
 class KeyValueStore(RowStore, Protocol):

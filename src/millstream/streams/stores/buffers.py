@@ -25,7 +25,7 @@ _NUMBERS = struct.Struct(">qqq")
 
 
 class MemorySuppressBuffer(_Memory):
-    """Rows by the time at which they may leave, then by key. An update keeps the place of the row that it replaces.
+    """Rows by the time at which they may leave, then by key. An update keeps the position of the row that it replaces.
 
     The size of a row is counted as Kafka Streams counts it, because limits in bytes decide what leaves when.
     """
@@ -95,7 +95,7 @@ class MemorySuppressBuffer(_Memory):
         held = [row for key in latest if (row := self._rows.pop(key, None)) is not None]
         if held:  # of what was restored before: these have changed or left since
             self.bytes_held -= sum(row.size for _, row in held)
-            self._order = [place for place in self._order if place[1] in self._rows]
+            self._order = [row_key for row_key in self._order if row_key[1] in self._rows]
             heapq.heapify(self._order)
         for key, value in latest.items():
             if value is not None:
@@ -121,40 +121,40 @@ class MemoryOuterJoinStore(_Memory):
         self._rows: dict[bytes, list[bytes]] = {}
 
     def add(self, timestamp: int, is_left: bool, key: bytes, value: Any) -> None:
-        place = side_key(timestamp, is_left, key)
-        held = self._rows.get(place)
+        row_key = side_key(timestamp, is_left, key)
+        held = self._rows.get(row_key)
         if held is None:
-            held = self._rows[place] = []
-            insort(self._order, place)
+            held = self._rows[row_key] = []
+            insort(self._order, row_key)
         held.append(self._writers[is_left](value) or b"")
         if self._logged:
-            self._dirty[place] = timestamp
+            self._dirty[row_key] = timestamp
 
     def remove(self, timestamp: int, is_left: bool, key: bytes) -> None:
-        place = side_key(timestamp, is_left, key)
-        if self._rows.pop(place, None) is not None:
-            del self._order[bisect_left(self._order, place)]
+        row_key = side_key(timestamp, is_left, key)
+        if self._rows.pop(row_key, None) is not None:
+            del self._order[bisect_left(self._order, row_key)]
             if self._logged:
-                self._dirty[place] = timestamp
+                self._dirty[row_key] = timestamp
 
     def waiting(self) -> Iterator[tuple[int, bool, bytes, list[Any]]]:
-        for place in list(self._order):
-            timestamp, is_left, key = split_side_key(place)
+        for row_key in list(self._order):
+            timestamp, is_left, key = split_side_key(row_key)
             read = self._readers[is_left]
-            yield timestamp, is_left, key, [read(value) for value in self._rows[place]]
+            yield timestamp, is_left, key, [read(value) for value in self._rows[row_key]]
 
     def drain(self) -> list[LogRecord]:
         found = []
-        for place, timestamp in self._dirty.items():
-            held = self._rows.get(place)
-            found.append((place, None if held is None else list_of(held), timestamp))
+        for row_key, timestamp in self._dirty.items():
+            held = self._rows.get(row_key)
+            found.append((row_key, None if held is None else list_of(held), timestamp))
         self._dirty.clear()
         return found
 
     def restore(self, records: Iterable[LogRecord]) -> None:
-        for place, value, _timestamp in records:
-            if self._rows.pop(place, None) is not None:
-                del self._order[bisect_left(self._order, place)]
+        for row_key, value, _timestamp in records:
+            if self._rows.pop(row_key, None) is not None:
+                del self._order[bisect_left(self._order, row_key)]
             if value is not None:
-                self._rows[place] = split_list(value)
-                insort(self._order, place)
+                self._rows[row_key] = split_list(value)
+                insort(self._order, row_key)

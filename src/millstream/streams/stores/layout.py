@@ -44,11 +44,11 @@ def list_of(values: list[bytes]) -> bytes:
 
 
 def split_list(data: bytes) -> list[bytes]:
-    found, place = [], 4
+    found, position = [], 4
     for _ in range(struct.unpack(">i", data[:4])[0]):
-        (size,) = struct.unpack(">i", data[place : place + 4])
-        found.append(data[place + 4 : place + 4 + size])
-        place += 4 + size
+        (size,) = struct.unpack(">i", data[position : position + 4])
+        found.append(data[position + 4 : position + 4 + size])
+        position += 4 + size
     return found
 
 
@@ -61,10 +61,10 @@ def pack_parts(parts: list[bytes | None]) -> bytes:
 
 def split_parts(data: bytes) -> list[bytes | None]:
     found: list[bytes | None] = []
-    place = 0
-    while place < len(data):
-        (size,) = struct.unpack(">i", data[place : place + 4])
-        place += 4
-        found.append(None if size < 0 else data[place : place + size])
-        place += max(size, 0)
+    position = 0
+    while position < len(data):
+        (size,) = struct.unpack(">i", data[position : position + 4])
+        position += 4
+        found.append(None if size < 0 else data[position : position + size])
+        position += max(size, 0)
     return found

@@ -154,19 +154,19 @@ class _Lmdb:
         self._dirty.clear()
         return found
 
-    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+    def read_rows(self, row_keys: list[bytes]) -> list[bytes | None]:
         """Many rows as bytes: the timestamp in front (not for sessions), then the value."""
-        return self.rows.get_many(places)
+        return self.rows.get_many(row_keys)
 
-    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+    def write_rows(self, row_keys: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
         """Many rows, each with the timestamp for its changelog record."""
-        self.rows.pending.update(zip(places, rows, strict=True))
+        self.rows.pending.update(zip(row_keys, rows, strict=True))
         cached = self.rows.cached
         if cached:
-            for place in places:
-                cached.pop(place, None)
+            for row_key in row_keys:
+                cached.pop(row_key, None)
         if self._logged:
-            self._dirty.update(zip(places, stamps, strict=True))
+            self._dirty.update(zip(row_keys, stamps, strict=True))
 
 
 class LmdbKeyValueStore(_Lmdb):
@@ -226,7 +226,9 @@ class LmdbWindowStore(_Lmdb):
         if self.spec.duplicates:
             self.sequence = self.rows.number("sequence")
             if self.sequence is None:  # a new folder, or one of a release that did not write it down
-                self.sequence = max((split_window_key(place)[2] for place in self.rows.places()), default=0)
+                self.sequence = max(
+                    (split_window_key(row_key)[2] for row_key in self.rows.row_keys()), default=0
+                )
 
     @property
     def oldest(self) -> int:
@@ -238,15 +240,15 @@ class LmdbWindowStore(_Lmdb):
     def fetch_one(self, key: bytes, start: int) -> Row | None:
         if start < self.newest - self._kept:
             return None
-        place = window_key(key, start, 0)
+        row_key = window_key(key, start, 0)
         cached = self.rows.cached
-        if self._shared and place in cached:
-            found: Row | None = cached[place]
+        if self._shared and row_key in cached:
+            found: Row | None = cached[row_key]
             return found
-        raw = self.rows.get(place)
+        raw = self.rows.get(row_key)
         row = None if raw is None else self._row(raw)
         if self._shared:
-            cached[place] = row
+            cached[row_key] = row
         return row
 
     def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, Row]]:
@@ -256,16 +258,16 @@ class LmdbWindowStore(_Lmdb):
         low, high = window_key(key, first, 0), window_key(key, last, 0x7FFFFFFF)
         size = len(low)
         return [
-            (_TIME.unpack_from(place, size - 12)[0], self._row(raw))
-            for place, raw in self.rows.range(low, high)
-            if len(place) == size
+            (_TIME.unpack_from(row_key, size - 12)[0], self._row(raw))
+            for row_key, raw in self.rows.range(low, high)
+            if len(row_key) == size
         ]
 
     def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
         first = max(first, self.oldest)
         found = []
-        for place, raw in self.rows.range(None, None):
-            key, start, sequence = split_window_key(place)
+        for row_key, raw in self.rows.range(None, None):
+            key, start, sequence = split_window_key(row_key)
             if first <= start <= last:
                 found.append((start, key, sequence, raw))
         found.sort(key=lambda row: row[:3])
@@ -284,13 +286,13 @@ class LmdbWindowStore(_Lmdb):
         number = 0
         if self.sequence is not None:
             number = self.sequence = (self.sequence + 1) & 0x7FFFFFFF
-        place = window_key(key, start, number)
+        row_key = window_key(key, start, number)
         if self._shared and not duplicates:
-            self.rows.cached[place] = None if value is None else (value, timestamp)
+            self.rows.cached[row_key] = None if value is None else (value, timestamp)
         raw = None if value is None else _TIME.pack(timestamp) + (self._write(value) or b"")
-        self.rows.pending[place] = raw
+        self.rows.pending[row_key] = raw
         if self._logged:
-            self._dirty[place] = start if duplicates else timestamp
+            self._dirty[row_key] = start if duplicates else timestamp
 
     def saw(self, newest: int) -> None:
         """The newest window there is, after `write_rows`."""
@@ -302,9 +304,9 @@ class LmdbWindowStore(_Lmdb):
     def _sweep(self) -> None:
         self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
         oldest = _TIME.pack(max(self.oldest, 0))  # starts are written so that they sort as bytes
-        for place in [place for place in self.rows.places() if place[-12:-4] < oldest]:
-            self.rows.cached.pop(place, None)
-            self.rows.put(place, None)
+        for row_key in [row_key for row_key in self.rows.row_keys() if row_key[-12:-4] < oldest]:
+            self.rows.cached.pop(row_key, None)
+            self.rows.put(row_key, None)
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:
@@ -313,9 +315,9 @@ class LmdbWindowStore(_Lmdb):
         if self.sequence is not None:
             self.sequence = max([self.sequence, *(row[2] for row in found)])
         oldest, put, pack = self.oldest, self.rows.put, _TIME.pack
-        for _key, start, _sequence, place, value, timestamp in found:
+        for _key, start, _sequence, row_key, value, timestamp in found:
             if start >= oldest:
-                put(place, None if value is None else pack(timestamp) + value)
+                put(row_key, None if value is None else pack(timestamp) + value)
         self.rows.cached.clear()
         self.rows.flush()
 
@@ -340,17 +342,17 @@ class LmdbSessionStore(_Lmdb):
         earliest_end = max(earliest_end, self._oldest, 0)
         low, high = session_key(key, 0, earliest_end), key + b"\x7f" + b"\xff" * 15
         found = []
-        for place, raw in self.rows.range(low, high):
-            if len(place) == len(low):
-                _, start, end = split_session_key(place)
+        for row_key, raw in self.rows.range(low, high):
+            if len(row_key) == len(low):
+                _, start, end = split_session_key(row_key)
                 if start <= latest_start:
                     found.append((start, end, self._read(raw)))
         return found
 
     def find_all(self, earliest_end: int, latest_end: int) -> list[tuple[bytes, int, int, Any]]:
         found = []
-        for place, raw in self.rows.range(None, None):
-            key, start, end = split_session_key(place)
+        for row_key, raw in self.rows.range(None, None):
+            key, start, end = split_session_key(row_key)
             if earliest_end <= end <= latest_end:
                 found.append((end, key, start, raw))
         found.sort(key=lambda row: row[:3])
@@ -364,25 +366,27 @@ class LmdbSessionStore(_Lmdb):
             self.newest = end
             if end >= self._sweep_at:
                 self._sweep()
-        place = session_key(key, start, end)
-        self.rows.put(place, self._write(value))
+        row_key = session_key(key, start, end)
+        self.rows.put(row_key, self._write(value))
         if self._logged:
-            self._dirty[place] = end
+            self._dirty[row_key] = end
 
     def _sweep(self) -> None:
         self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
         oldest = self._oldest
-        for place in [row[0] for row in self.rows.range(None, None) if split_session_key(row[0])[2] < oldest]:
-            self.rows.put(place, None)
+        for row_key in [
+            row[0] for row in self.rows.range(None, None) if split_session_key(row[0])[2] < oldest
+        ]:
+            self.rows.put(row_key, None)
         self.rows.flush()
 
     def restore(self, records: Iterable[LogRecord]) -> None:
-        found = [(split_session_key(place)[2], place, value) for place, value, _timestamp in records]
+        found = [(split_session_key(row_key)[2], row_key, value) for row_key, value, _timestamp in records]
         self.newest = max([self.newest, *(row[0] for row in found)])
         oldest = self._oldest
-        for end, place, value in found:
+        for end, row_key, value in found:
             if end >= oldest:
-                self.rows.put(place, value)
+                self.rows.put(row_key, value)
         self.rows.flush()
 
 

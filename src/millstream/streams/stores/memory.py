@@ -67,13 +67,15 @@ class MemoryKeyValueStore(_Memory):
         if self._logged:
             self._dirty[key] = timestamp
 
-    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+    def read_rows(self, row_keys: list[bytes]) -> list[bytes | None]:
         """Many rows as bytes: the timestamp, then the value."""
-        return [None if (row := self._rows.get(place)) is None else self._bytes(row) for place in places]
+        return [
+            None if (row := self._rows.get(row_key)) is None else self._bytes(row) for row_key in row_keys
+        ]
 
-    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
-        for place, row, stamp in zip(places, rows, stamps, strict=True):
-            self.put(place, None if row is None else self._read(row[8:]), stamp)
+    def write_rows(self, row_keys: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+        for row_key, row, stamp in zip(row_keys, rows, stamps, strict=True):
+            self.put(row_key, None if row is None else self._read(row[8:]), stamp)
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
         order = self._order
@@ -181,18 +183,18 @@ class MemoryWindowStore(_Memory):
         if self._logged:
             self._dirty[key, start] = timestamp
 
-    def read_rows(self, places: list[bytes]) -> list[bytes | None]:
+    def read_rows(self, row_keys: list[bytes]) -> list[bytes | None]:
         """As in `MemoryKeyValueStore`, by key, start and a zero as the changelog has them; also what has expired."""
         found: list[bytes | None] = []
-        for place in places:
-            key, start, _ = split_window_key(place)
+        for row_key in row_keys:
+            key, start, _ = split_window_key(row_key)
             row = self._rows.get(key, {}).get(start)
             found.append(None if row is None else self._bytes(row))
         return found
 
-    def write_rows(self, places: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
-        for place, row, stamp in zip(places, rows, stamps, strict=True):
-            key, start, _ = split_window_key(place)
+    def write_rows(self, row_keys: list[bytes], rows: list[bytes | None], stamps: list[int]) -> None:
+        for row_key, row, stamp in zip(row_keys, rows, stamps, strict=True):
+            key, start, _ = split_window_key(row_key)
             self.put(key, start, None if row is None else self._read(row[8:]), stamp)
 
     def saw(self, newest: int) -> None:
@@ -282,8 +284,8 @@ class MemorySessionStore(_Memory):
         oldest = self._oldest
         for key in list(self._rows):
             sessions = self._rows[key]
-            for place in [place for place in sessions if place[0] < oldest]:
-                del sessions[place]
+            for row_key in [row_key for row_key in sessions if row_key[0] < oldest]:
+                del sessions[row_key]
             if not sessions:
                 del self._rows[key]
 

@@ -95,7 +95,7 @@ class Rows:
         short = self._short_range(first, last)
         return merge(short, self._long_range(first, last), key=itemgetter(0)) if self._any_long else short
 
-    def places(self) -> Iterator[bytes]:
+    def row_keys(self) -> Iterator[bytes]:
         """All keys, in no order."""
         self.flush()
         with self._folder.transaction.cursor(db=self._short) as cursor:
@@ -136,7 +136,7 @@ class Rows:
     # Long keys -----------------------------------------------------------------------------------------------------------
 
     def _get_long(self, key: bytes) -> bytes | None:
-        data = self._folder.transaction.get(_place(key), db=self._long)
+        data = self._folder.transaction.get(_hashed_key(key), db=self._long)
         return None if data is None else _split(data)[1]
 
     def _flush_long(self) -> None:
@@ -144,10 +144,10 @@ class Rows:
         for key in [key for key in self.pending if len(key) > _SHORT]:
             row = self.pending.pop(key)
             if row is None:
-                transaction.delete(_place(key), db=self._long)
+                transaction.delete(_hashed_key(key), db=self._long)
             else:
                 self._any_long = True
-                transaction.put(_place(key), _SIZE.pack(len(key)) + key + row, db=self._long)
+                transaction.put(_hashed_key(key), _SIZE.pack(len(key)) + key + row, db=self._long)
 
     def _long_range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Keys that begin alike lie together, in the order of their digests: they are sorted here."""
@@ -162,7 +162,7 @@ class Rows:
                         yield key, row
 
 
-def _place(key: bytes) -> bytes:
+def _hashed_key(key: bytes) -> bytes:
     return _FRONT + key[:_PREFIX] + blake2b(key, digest_size=_DIGEST).digest()
 
 

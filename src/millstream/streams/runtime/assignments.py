@@ -1,7 +1,7 @@
-"""What goes between the driver and the tasks of an application: settings, plans, work, and what a task leaves for the next process.
+"""What goes between the driver and the tasks of an application: its configuration, its plan, assignments and results.
 
-Spark gives a new Python process ten seconds to report back, on a busy machine too. So the process on the driver, which only plans, loads
-little: it is told the plan of a topology, not the topology with all its functions and serdes.
+Spark gives a new Python process ten seconds to report back, on a busy machine too. So the process on the driver, which
+only plans, loads little: it gets the plan of a topology, not the topology with all its functions and serdes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.streams")
 
-_MOST_METADATA = 4000  # bytes; brokers take 4096 unless they are told otherwise
+_MAX_METADATA = 4000  # bytes; the default of offset.metadata.max.bytes is 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StreamsConfig:
     """What every task of an application knows. Goes to Spark's workers by value."""
 
     application: str
@@ -34,7 +34,7 @@ class Settings:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-class Group(NamedTuple):
+class SubTopologyPlan(NamedTuple):
     """A sub-topology with its topics, as they are called in the cluster."""
 
     id: int
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be known of an application to plan its work.
+    """What must be known of an application to plan its tasks.
 
     internal    its own repartition topics
     from_end    topics whose beginning is of no interest
@@ -51,44 +51,45 @@ class Plan(NamedTuple):
 
     application: str
     client: ClientConfig
-    groups: list[Group]
+    sub_topologies: list[SubTopologyPlan]
     internal: frozenset[str]
     from_end: frozenset[str]
 
     @classmethod
-    def of(cls, settings: Settings, topology: Topology) -> Plan:
+    def of(cls, settings: StreamsConfig, topology: Topology) -> Plan:
         from millstream.streams.operators.processors import RunProcessor
 
         name, nodes = settings.application, topology.nodes
-        groups = [
-            Group(
-                group.id,
+        sub_topologies = [
+            SubTopologyPlan(
+                sub_topology.id,
                 sorted(
                     {
                         topology.internal_name(topic, name)
-                        for source in group.sources
+                        for source in sub_topology.sources
                         for topic in nodes[source].topics
                     }
                 ),
-                any(isinstance(nodes[one].operator, RunProcessor) for one in group.nodes),
+                any(isinstance(nodes[one].operator, RunProcessor) for one in sub_topology.nodes),
             )
-            for group in topology.sub_topologies()
-            if not group.is_global
+            for sub_topology in topology.sub_topologies()
+            if not sub_topology.is_global
         ]
         internal = frozenset(topology.internal_name(topic, name) for topic in topology.internal)
         from_end = (node.topics for node in nodes.values() if node.reset == "latest")
         return cls(
             name,
             settings.client,
-            groups,
+            sub_topologies,
             internal,
             frozenset(topic for topics in from_end for topic in topics),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """[first, until) of each topic, on one partition number. `timers`: they may be due, whether or not there are records."""
+class TaskAssignment:
+    """A sub-topology, a partition number, and the range [first, until) of each topic. `timers`: they may be due, whether or
+    not there are records."""
 
     sub_topology: int
     partition: int
@@ -97,28 +98,28 @@ class Work:
 
 
 @dataclass(slots=True)
-class Done:
+class TaskResult:
     read: int
     written: int
 
 
-class Memory(NamedTuple):
-    """What a task leaves beside its offsets for the process that goes on with it: when its next timer by the wall clock is due,
-    and the times that it has seen (`Task.memory`)."""
+class TaskMetadata(NamedTuple):
+    """What a task commits beside its offsets for the process that continues it: when its next timer by the wall clock is
+    due, and what it knows of time (`StreamTask.times`)."""
 
     timer: int | None
     times: list[list[int]]
 
-    def written(self) -> str:
+    def encode(self) -> str:
         text = json.dumps([1, *self], separators=(",", ":"))
-        if len(text) > _MOST_METADATA:
+        if len(text) > _MAX_METADATA:
             log.warning("a task knows too many times to keep them with its offsets")
             text = json.dumps([1, self.timer, []])
         return text
 
     @classmethod
-    def read(cls, text: str) -> Memory:
-        """Of a text that somebody else wrote: nothing."""
+    def decode(cls, text: str) -> TaskMetadata:
+        """Nothing, if somebody else wrote that text."""
         try:
             version, timer, times = json.loads(text)
         except (ValueError, TypeError):
