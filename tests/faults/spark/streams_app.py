@@ -7,8 +7,7 @@ import argparse
 import sys
 
 from millstream.spark.session import spark
-from millstream.streams import StreamsBuilder, Topology, serdes
-from millstream.streams import Streams
+from millstream.streams import Streams, StreamsBuilder, Topology, serdes
 from tests.faults.spark.slow import key_of
 from tests.faults.spark.supervise import MASTER, SETTINGS, end_with_parent, supervise
 
