@@ -706,7 +706,7 @@ async def test_an_event_between_two_requests_of_a_template(event: int, acks: int
         ],
         *[
             partial(Twin.dispatch, number=2, frame=fetch_frame(offset, min_bytes=30_000, max_bytes=45_000))
-            for offset in (0, 2, last + 20)
+            for offset in (0, 2, last + 2)
         ],
     ]
     steps = [*talk, EVENTS[event], *talk, SETTLE, *talk, lambda twin: twin.loop.fire(), *talk]

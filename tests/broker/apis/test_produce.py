@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,26 +58,26 @@ def test_a_repeated_batch_is_acknowledged_but_written_once(wire: Wire) -> None:
     assert [r.value for _, records in stored(wire, topic) for r in records] == [b"a", b"b", b"c"]
 
 
-def test_producer_state_survives_a_restart(wire: Wire) -> None:
+def test_producer_state_survives_a_restart(connect: Callable[[Broker], Wire]) -> None:
     with Broker() as broker:
-        mine = Wire(broker.bootstrap_servers)
+        mine = connect(broker)
         topic = mine.create()
         identity: dict[str, Any] = {"producer_id": 4711, "producer_epoch": 3}
         mine.produce(topic, b"a", base_sequence=0, **identity)
         for restart in (broker.restart, lambda: (broker.kill(), broker.start())):
             restart()
-            mine = Wire(broker.bootstrap_servers)
+            mine = connect(broker)
             again = mine.produce(topic, b"a", base_sequence=0, **identity)
             assert (again.error_code, again.base_offset) == (0, 0)
         stale = mine.produce(topic, b"x", base_sequence=1, producer_id=4711, producer_epoch=2)
         assert stale.error_code is ErrorCode.invalid_producer_epoch
 
 
-def test_producer_ids_are_never_given_twice(wire: Wire) -> None:
+def test_producer_ids_are_never_given_twice(connect: Callable[[Broker], Wire]) -> None:
     seen: set[int] = set()
     with Broker() as broker:
         for _ in range(2):
-            mine = Wire(broker.bootstrap_servers)
+            mine = connect(broker)
             for _ in range(5):
                 seen.add(
                     mine.ask(
