@@ -13,7 +13,7 @@ JOBS    ?= 4
 CODE    := src tests benchmarks examples
 QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 
-.PHONY: demo demo-broker dev check test lint format bench bench-before interop kafka-suite faults faults-pipeline faults-streams power-loss examples wheel docs clean help
+.PHONY: demo demo-broker dev check test lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams power-loss examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
 	@echo "make bench-before BEFORE=DIR  the broker of this checkout against the one of another: CPU for each request"
+	@echo "make lag       the longest turn of the broker's loop under the largest legal request of every API"
 	@echo "make lint      ruff, mypy, import contracts;  make format  rewrites"
 	@echo "make wheel     build the wheel;  make docs  renew the generated pages"
 
@@ -118,6 +119,9 @@ examples: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for bench in benchmarks/[a-z]*_[a-z]*.py; do case $$bench in */apache_kafka.py|*/before_after.py) ;; *) $(BIN)/python $$bench $(BENCH) || exit 1 ;; esac; done
+
+lag: $(VENV)/.dev
+	@$(BIN)/python benchmarks/broker_lag.py
 
 bench-before: $(TOOLS)
 	@$(BIN)/python benchmarks/before_after.py --before $(BEFORE)
