@@ -37,7 +37,7 @@ class Block:
 
     @property
     def where(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{self.page.name}:{self.line}"
 
     @property
     def file_name(self) -> str | None:

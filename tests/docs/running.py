@@ -1,4 +1,7 @@
-"""Runs the blocks of one page, as printed but for hosts and ports, in a scratch folder that is also the home directory."""
+"""Runs the blocks of one page, as printed but for hosts and ports.
+
+They run in a scratch folder that is also their home directory.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tests.docs.blocks import ROOT, Block
 
 COMMAND_TIMEOUT = 300.0
 READY_TIMEOUT = 120.0
-# The ports of the pages, in the order in which `up --port-base` hands them out; the last is of Streams' queries.
+# In the order in which `up --port-base` hands them out; the last is for queries of Streams.
 PORTS = (9092, 8081, 8082, 8080, 9404, 7070)
 ADDRESS = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)\b")
 UP = re.compile(r"^millstream up\b", re.MULTILINE)
