@@ -10,7 +10,8 @@ from millstream.cli.app import COMMANDS
 from millstream.cli.configs import parse_added
 from millstream.cli.errors import UsageError
 from millstream.cli.get_offsets import parse_time, pattern_filter
-from millstream.cli.topics import in_java_order, parse_assignment
+from millstream.cli.topics import parse_assignment
+from millstream.cli.topics_describe import in_java_order
 from millstream.client.admin import Setting
 
 from .conftest import PROGRAM

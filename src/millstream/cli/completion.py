@@ -4,7 +4,11 @@
     millstream completion fish > ~/.config/fish/completions/millstream.fish
 
 Commands, options, styles, profiles and services are known without asking anybody. Names of topics and groups
-are names_in_cluster from the cluster that the line (or the profile) names, if it answers in a moment.
+are asked from the cluster that the line (or the profile) names, if it answers in a moment.
+
+Typer's own completion is not used: it wants all commands in one loaded tree, where a module is loaded here
+only for the command on the line, and it completes declared parameters only, while Kafka's tools have words
+beside them (`topics list`, `-p NAME` in front, services that start without Typer).
 """
 
 import importlib

@@ -29,8 +29,8 @@ QUOTA_TYPES = ("users", "clients", "ips")
 
 
 class EntityType(NamedTuple):
-    """A type of entity: its number in the protocol, its singular in Kafka's lines, and where its own values come
-    from."""
+    """A type of entity: its number in the protocol, its singular in Kafka's lines, and where its own values
+    come from."""
 
     number: int
     singular: str
@@ -267,7 +267,9 @@ def show(admin: "Admin", entity: Entity, all_settings: bool) -> Report:
         lines += [setting_line(setting) for setting in settings]
         report.data.append(facts(one, settings))
         title = f"{one.kind.singular} {one.name or 'default'}"
-        rows += [[title, s.name, shown(s.value), source_name(s.source)] for s in settings]
+        rows += [
+            [title, setting.name, shown(setting.value), source_name(setting.source)] for setting in settings
+        ]
     report.lines = lines
     report.rows = rows
     return report
@@ -332,7 +334,9 @@ def headline(entity: Entity, all_settings: bool) -> str:
 
 
 def setting_line(setting: "Setting") -> str:
-    synonyms = ", ".join(f"{source_name(s.source)}:{s.name}={shown(s.value)}" for s in setting.synonyms)
+    synonyms = ", ".join(
+        f"{source_name(setting.source)}:{setting.name}={shown(setting.value)}" for setting in setting.synonyms
+    )
     sensitive = str(setting.sensitive).lower()
     return f"  {setting.name}={shown(setting.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
 
@@ -343,16 +347,17 @@ def facts(entity: Entity, settings: "list[Setting]") -> dict[str, Any]:
         "entity_name": entity.name or None,
         "configs": [
             {
-                "name": s.name,
-                "value": s.value,
-                "source": source_name(s.source),
-                "sensitive": s.sensitive,
-                "read_only": s.read_only,
+                "name": setting.name,
+                "value": setting.value,
+                "source": source_name(setting.source),
+                "sensitive": setting.sensitive,
+                "read_only": setting.read_only,
                 "synonyms": [
-                    {"name": y.name, "value": y.value, "source": source_name(y.source)} for y in s.synonyms
+                    {"name": synonym.name, "value": synonym.value, "source": source_name(synonym.source)}
+                    for synonym in setting.synonyms
                 ],
             }
-            for s in settings
+            for setting in settings
         ],
     }
 

@@ -450,7 +450,7 @@ class RecordPrinter:
 
     def _collect(self, record: ConsumerRecord) -> None:
         facts = self._facts(record)
-        headers = ",".join(f"{h['name']}:{h['value']}" for h in facts["headers"])
+        headers = ",".join(f"{header['name']}:{header['value']}" for header in facts["headers"])
         self._rows.append(
             [*(facts[n] for n in ("topic", "partition", "offset", "timestamp", "key", "value")), headers]
         )

@@ -232,7 +232,11 @@ def command(
             report = list_report(groups, states, types, state is not None, type_of_group is not None)
             emit(report, style)
             return 0
-        names = [g.group_id for g in consumer_groups(groups)] if all_groups else list(group or [])
+        names = (
+            [found_group.group_id for found_group in consumer_groups(groups)]
+            if all_groups
+            else list(group or [])
+        )
         if describe:
             from millstream.cli import consumer_groups_describe as describing
 
@@ -365,16 +369,21 @@ def list_report(
     groups: "Groups", states: Sequence[str], types: Sequence[str], show_state: bool, show_type: bool
 ) -> Report:
     found = consumer_groups(groups, states, types)
-    lines = [g.group_id for g in found]
+    lines = [group.group_id for group in found]
     if show_state or show_type:
-        width = max([15, *(len(g.group_id) for g in found)]) + 10
-        table = [("GROUP", "TYPE", "STATE"), *((g.group_id, g.type, g.state) for g in found)]
+        width = max([15, *(len(group.group_id) for group in found)]) + 10
+        table = [("GROUP", "TYPE", "STATE"), *((group.group_id, group.type, group.state) for group in found)]
         lines = []
         for name, kind, state in table:
             extra = ([kind] if show_type else []) + ([state] if show_state else [])
             lines.append(" ".join([f"{name:<{width}}", *(f"{cell:<20}" for cell in extra)]))
-    data = [{"group": g.group_id, "type": g.type, "state": g.state} for g in found]
-    return Report(lines, data, ["Group", "Type", "State"], [[g.group_id, g.type, g.state] for g in found])
+    data = [{"group": group.group_id, "type": group.type, "state": group.state} for group in found]
+    return Report(
+        lines,
+        data,
+        ["Group", "Type", "State"],
+        [[group.group_id, group.type, group.state] for group in found],
+    )
 
 
 # --- delete -------------------------------------------------------------------------------------------------
@@ -442,7 +451,9 @@ def delete_committed_offsets(groups: "Groups", name: str, topics: Sequence[str],
     from millstream.wire.errors import KafkaError
 
     topic_partitions, problems = named_partitions(groups, topics)
-    outcome: dict[tuple[str, int | None], str] = {(topic, None): sentence(e) for topic, e in problems.items()}
+    outcome: dict[tuple[str, int | None], str] = {
+        (topic, None): sentence(error) for topic, error in problems.items()
+    }
     whole = ""
     try:
         for topic_partition, error in groups.delete_offsets(name, topic_partitions).items():
@@ -467,7 +478,7 @@ def delete_committed_offsets(groups: "Groups", name: str, topics: Sequence[str],
     lines = [] if failed else [f"Request succeeded for deleting offsets from group {name}."]
     lines.append("")
     head: list[Any] = ["TOPIC", "PARTITION", "STATUS"]
-    lines += [f"{a:<{width}} {b:<10} {c:<15}" for a, b, c in [head, *rows]]
+    lines += [f"{topic:<{width}} {number:<10} {status:<15}" for topic, number, status in [head, *rows]]
     data = [
         {"group": name, "topic": topic, "partition": number, "deleted": not problem, "error": problem or None}
         for (topic, number), problem in outcome.items()

@@ -89,8 +89,8 @@ def _facts(group: "GroupDescription") -> dict[str, Any]:
 
 
 def _aligned(rows: Iterable[Sequence[Any]], min_widths: Sequence[int], open_end: bool) -> list[str]:
-    """Rows in columns that are as wide as their widest cell, or `min_widths`. With an open end, the last one is
-    not filled up."""
+    """Rows in columns that are as wide as their widest cell, or `min_widths`. With an open end, the last one
+    is not filled up."""
     texts = [[UNKNOWN if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
     widths = [
         max([low, *map(len, column)])
@@ -112,8 +112,8 @@ def _offsets(groups: "Groups", group: "GroupDescription", verbose: bool) -> Repo
     table: list[list[Any]] = []
     data: list[dict[str, Any]] = []
     for row in found:
-        m = row.member
-        who = [m.member_id, m.host, m.client_id] if m is not None else [None, None, None]
+        member = row.member
+        who = [member.member_id, member.host, member.client_id] if member is not None else [None, None, None]
         table.append([group.group_id, row.topic, row.partition, row.current, row.end, row.lag, *who])
         data.append(
             {
@@ -150,7 +150,7 @@ def collect_rows(groups: "Groups", group: "GroupDescription") -> list[Row]:
     taken = {topic_partition for topic_partition, _ in owned}
     owners: list[tuple[TopicPartition, Member | None]] = [
         *owned,
-        *((p, None) for p in sorted(committed.keys() - taken)),
+        *((topic_partition, None) for topic_partition in sorted(committed.keys() - taken)),
     ]
     ends = log_ends(groups, [topic_partition for topic_partition, _ in owners])
     rows = []
@@ -203,26 +203,45 @@ def _members(_: "Groups", group: "GroupDescription", verbose: bool) -> Report:
     table = []
     data = []
     rows = []
-    for m in group.members:
-        line: list[Any] = [group.group_id, m.member_id, m.host, m.client_id, len(m.assignment)]
+    for member in group.members:
+        line: list[Any] = [
+            group.group_id,
+            member.member_id,
+            member.host,
+            member.client_id,
+            len(member.assignment),
+        ]
         if static:
-            line.insert(2, m.instance_id or " ")
+            line.insert(2, member.instance_id or " ")
         if verbose:
-            line += [m.epoch, assignment_text(m.assignment), group.target_epoch, assignment_text(m.target)]
+            line += [
+                member.epoch,
+                assignment_text(member.assignment),
+                group.target_epoch,
+                assignment_text(member.target),
+            ]
         if verbose and mixed:
-            line.append(None if m.upgraded is None else str(m.upgraded).lower())
+            line.append(None if member.upgraded is None else str(member.upgraded).lower())
         table.append(line)
-        rows.append([group.group_id, m.member_id, m.host, m.client_id, assignment_text(m.assignment)])
+        rows.append(
+            [
+                group.group_id,
+                member.member_id,
+                member.host,
+                member.client_id,
+                assignment_text(member.assignment),
+            ]
+        )
         data.append(
             {
-                "consumer_id": m.member_id,
-                "group_instance_id": m.instance_id,
-                "host": m.host,
-                "client_id": m.client_id,
-                "epoch": m.epoch,
-                "assignment": _by_topic(m.assignment),
-                "target_assignment": _by_topic(m.target),
-                "upgraded": m.upgraded,
+                "consumer_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "host": member.host,
+                "client_id": member.client_id,
+                "epoch": member.epoch,
+                "assignment": _by_topic(member.assignment),
+                "target_assignment": _by_topic(member.target),
+                "upgraded": member.upgraded,
             }
         )
     end = "" if verbose else " "

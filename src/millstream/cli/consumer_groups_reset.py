@@ -96,7 +96,9 @@ def report(outcome: Mapping[str, Offsets], export: bool, one_group: bool) -> Rep
         wide = max([15, *(len(name) for name in outcome)])
         topic_wide = max([15, *(len(str(row[1])) for row in rows)])
         head: list[Any] = ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
-        lines = ["", *(f"{a:<{wide}} {b:<{topic_wide}} {c:<10} {d}" for a, b, c, d in [head, *rows])]
+        lines = [""]
+        for name, topic, partition, offset in [head, *rows]:
+            lines.append(f"{name:<{wide}} {topic:<{topic_wide}} {partition:<10} {offset}")
     return Report(lines, data, ["Group", "Topic", "Partition", "New offset"], rows)
 
 
@@ -177,7 +179,11 @@ def check_existing(groups: "Groups", topic_partitions: "Sequence[TopicPartition]
 def _committed(groups: "Groups", name: str) -> Offsets:
     from millstream.client.groups import Committed
 
-    return {p: c.offset for p, c in groups.committed(name).items() if isinstance(c, Committed)}
+    return {
+        topic_partition: committed.offset
+        for topic_partition, committed in groups.committed(name).items()
+        if isinstance(committed, Committed)
+    }
 
 
 def _listed(groups: "Groups", topic_partitions: "Sequence[TopicPartition]", moment: int) -> Offsets:
@@ -186,7 +192,10 @@ def _listed(groups: "Groups", topic_partitions: "Sequence[TopicPartition]", mome
     if not topic_partitions:
         return {}
     return {
-        p: a.offset for p, a in list_offsets(groups.cluster, dict.fromkeys(topic_partitions, moment)).items()
+        topic_partition: answer.offset
+        for topic_partition, answer in list_offsets(
+            groups.cluster, dict.fromkeys(topic_partitions, moment)
+        ).items()
     }
 
 

@@ -47,10 +47,10 @@ class PartitionConsumer:
         matcher = cluster_access.topic_matcher(include)
         cluster.refresh()
         self._matching_partitions = lambda: {
-            TopicPartition(name, n)
-            for name, t in cluster.topics.items()
+            TopicPartition(name, index)
+            for name, found in cluster.topics.items()
             if matcher.fullmatch(name)
-            for n in t.partitions
+            for index in found.partitions
         }
         self._any_topic = True
 

@@ -16,8 +16,8 @@ class Interrupted(Exception):
 
 
 class InterruptGuard:
-    """Ctrl-C and SIGTERM as `Interrupted`, but only where it is welcome, so that what is under way comes to its
-    end. A second signal does not wait."""
+    """Ctrl-C and SIGTERM as `Interrupted`, but only where it is welcome, so that what is under way comes to
+    its end. A second signal does not wait."""
 
     def __init__(self) -> None:
         self._interruptible = False

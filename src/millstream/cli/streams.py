@@ -213,11 +213,11 @@ def _remove(cluster: "Cluster", application: str, members: "Sequence[Member]") -
 
     leaving = [
         {
-            "member_id": m.member_id,
-            "group_instance_id": m.instance_id or None,
+            "member_id": member.member_id,
+            "group_instance_id": member.instance_id or None,
             "reason": "streams reset --force",
         }
-        for m in members
+        for member in members
     ]
     answer = Coordinators(cluster, GROUP).ask(
         application,
@@ -307,7 +307,8 @@ def _report(planned: Planned, dry_run: bool) -> Report:
         if offsets:
             lines.append(f"Following {what} (for consumer group {application})")
             lines += [
-                f"Topic: {t} Partition: {p} Offset: {offset}" for (t, p), offset in sorted(offsets.items())
+                f"Topic: {topic} Partition: {partition} Offset: {offset}"
+                for (topic, partition), offset in sorted(offsets.items())
             ]
     if not begin and not end:
         lines.append("No input or intermediate topics specified. Skipping seek.")
@@ -324,7 +325,10 @@ def _report(planned: Planned, dry_run: bool) -> Report:
     moved = sorted({**begin, **end}.items())
     data = {
         "application": application,
-        "offsets": [{"topic": t, "partition": p, "new_offset": offset} for (t, p), offset in moved],
+        "offsets": [
+            {"topic": topic, "partition": partition, "new_offset": offset}
+            for (topic, partition), offset in moved
+        ],
         "deleted_topics": list(internal),
         "removed_folder": None if folder is None else str(folder),
         "dry_run": dry_run,

@@ -1,6 +1,6 @@
 """`millstream topics`: what kafka-topics.sh does."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,10 +9,10 @@ from millstream.cli import cluster_access, shared_options
 from millstream.cli.cluster_access import INTERNAL_TOPICS, kafka_id
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
-from millstream.wire.topic_partition import TopicPartition
+from millstream.cli.topics_describe import FAILED, describe_topics
 
 if TYPE_CHECKING:
-    from millstream.client.admin import Admin, PartitionState, Reassignment, Setting, TopicState
+    from millstream.client.admin import Admin
 
 REMOVED = {
     "--delete-config": "settings of a topic are changed by: millstream configs --alter --topic NAME "
@@ -25,7 +25,6 @@ SEPARATE_COMMANDS = {
     "export": "transfer",
     "import": "transfer",
 }  # commands of their own, in modules of their own
-PREFIX = "Error while executing topic command : "
 COLLISION = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
     "collide. "
@@ -234,7 +233,7 @@ def matching(admin: "Admin", pattern: str, exclude_internal: bool) -> list[str]:
 def existing(admin: "Admin", pattern: str, missing_ok: bool, exclude_internal: bool = False) -> list[str]:
     names = matching(admin, pattern, exclude_internal)
     if not names and pattern and not missing_ok:
-        raise CommandFailed(f"{PREFIX}Topic '{pattern}' does not exist as expected")
+        raise CommandFailed(f"{FAILED}Topic '{pattern}' does not exist as expected")
     return names
 
 
@@ -249,7 +248,7 @@ def described_names(
         if kafka_id(admin.cluster.topics[name].id) == topic_id
     ]
     if not names and not missing_ok:
-        raise CommandFailed(f"{PREFIX}TopicId '{topic_id}' does not exist as expected")
+        raise CommandFailed(f"{FAILED}TopicId '{topic_id}' does not exist as expected")
     return names
 
 
@@ -329,7 +328,7 @@ def create_topic(
         return Report(lines, facts, ["Topic", "Id", "Partitions", "Replication"], [list(facts.values())])
     if exists_ok and created.code is ErrorCode.topic_already_exists:
         return Report(lines, {"name": name, "exists": True}, ["Topic"], [[name]])
-    raise CommandFailed(f"{PREFIX}{created.message}")
+    raise CommandFailed(f"{FAILED}{created.message}")
 
 
 def add_partitions(admin: "Admin", names: list[str], count: int, assignment: str) -> Report:
@@ -355,161 +354,4 @@ def delete_topics(admin: "Admin", names: list[str]) -> Report:
 def raise_first(outcome: Mapping[str, Any]) -> None:
     for error in outcome.values():
         if error is not None:
-            raise CommandFailed(f"{PREFIX}{error.message}")
-
-
-# --- describe -----------------------------------------------------------------------------------------------
-
-
-def describe_topics(
-    admin: "Admin", names: list[str], filters: list[str], only_overrides: bool, at_once: int
-) -> Report:
-    from millstream.client.admin import TOPIC
-    from millstream.wire.errors import ErrorCode, KafkaError
-
-    states = admin.describe_topics(names, at_once) if names else {}
-    configs = admin.describe_configs([(TOPIC, name) for name in names]) if names else {}
-    moves = reassignments(admin) if names else {}
-    live = set(admin.cluster.nodes)
-    lines: list[str] = []
-    data: list[dict[str, Any]] = []
-    rows: list[list[Any]] = []
-    for name in sorted(states):
-        state = states[name]
-        settings = configs.get((TOPIC, name), [])
-        problem = next((found for found in (state, settings) if isinstance(found, KafkaError)), None)
-        if problem is not None and problem.code is not ErrorCode.unknown_topic_or_partition:
-            raise CommandFailed(f"{PREFIX}{problem.message}")
-        if isinstance(state, KafkaError) or isinstance(settings, KafkaError):
-            continue  # deleted since it was listed
-        own = {setting.name: setting.value for setting in in_java_order(settings) if not setting.is_default}
-        if only_overrides and not own:
-            continue
-        min_isr = next((int(s.value or 1) for s in settings if s.name == "min.insync.replicas"), 1)
-        chosen = [
-            p
-            for p in state.partitions
-            if not filters
-            or any(
-                FILTER_RULES[rule](p, moves.get(TopicPartition(name, p.index)), min_isr, live)
-                for rule in filters
-            )
-        ]
-        if filters and not chosen:
-            continue
-        if not filters:
-            lines.append(topic_line(state, own, moves))
-        if not only_overrides:
-            lines += [partition_line(name, p, moves.get(TopicPartition(name, p.index))) for p in chosen]
-        data.append(topic_facts(state, own, chosen, moves))
-        rows += [
-            [name, p.index, p.leader if p.leader >= 0 else "none", joined(p.replicas), joined(p.isr)]
-            for p in chosen
-        ]
-    return Report(lines, data, ["Topic", "Partition", "Leader", "Replicas", "In sync"], rows)
-
-
-Moves = Mapping[TopicPartition, "Reassignment"]
-
-
-def reassignments(admin: "Admin") -> Moves:
-    """What is moving; a broker that does not tell (or not to us) has nothing to show here."""
-    from millstream.wire.errors import ErrorCode, KafkaError
-
-    try:
-        return admin.reassignments()
-    except KafkaError as error:
-        if error.code in (ErrorCode.unsupported_version, ErrorCode.cluster_authorization_failed):
-            return {}
-        raise
-
-
-def replication_factor(p: "PartitionState", move: "Reassignment | None") -> int:
-    """While replicas are being exchanged, those that are only being added do not count yet."""
-    if move is not None and set(p.replicas) & {*move.adding, *move.removing}:
-        return len(move.replicas) - len(move.adding)
-    return len(p.replicas)
-
-
-Rule = Callable[["PartitionState", "Reassignment | None", int, set[int]], bool]
-FILTER_RULES: dict[str, Rule] = {
-    "under-replicated-partitions": lambda p, move, min_isr, live: replication_factor(p, move) > len(p.isr),
-    "unavailable-partitions": lambda p, move, min_isr, live: p.leader not in live,
-    "under-min-isr-partitions": lambda p, move, min_isr, live: p.leader < 0 or len(p.isr) < min_isr,
-    "at-min-isr-partitions": lambda p, move, min_isr, live: len(p.isr) == min_isr,
-}
-
-
-def topic_line(state: "TopicState", own: Mapping[str, str | None], moves: Moves) -> str:
-    first = state.partitions[0] if state.partitions else None
-    factor = replication_factor(first, moves.get(TopicPartition(state.name, first.index))) if first else 0
-    identity = f"\tTopicId: {kafka_id(state.id)}" if state.id.int else ""
-    configs = ",".join(f"{name}={value}" for name, value in own.items())
-    return (
-        f"Topic: {state.name}{identity}\tPartitionCount: {len(state.partitions)}"
-        f"\tReplicationFactor: {factor}\tConfigs: {configs}"
-    )
-
-
-def partition_line(topic: str, p: "PartitionState", move: "Reassignment | None") -> str:
-    moving = (
-        f"\tAdding Replicas: {joined(move.adding)}\tRemoving Replicas: {joined(move.removing)}"
-        if move
-        else ""
-    )
-    return (
-        f"\tTopic: {topic}\tPartition: {p.index}\tLeader: {p.leader if p.leader >= 0 else 'none'}"
-        f"\tReplicas: {joined(p.replicas)}\tIsr: {joined(p.isr)}{moving}"
-        f"\tElr: {'N/A' if p.elr is None else joined(p.elr)}"
-        f"\tLastKnownElr: {'N/A' if p.last_known_elr is None else joined(p.last_known_elr)}"
-    )
-
-
-def topic_facts(
-    state: "TopicState", own: Mapping[str, str | None], partitions: "list[PartitionState]", moves: Moves
-) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "name": state.name,
-        "topic_id": kafka_id(state.id),
-        "internal": state.internal,
-        "configs": dict(own),
-        "partitions": [],
-    }
-    for p in partitions:
-        entry: dict[str, Any] = {
-            "partition": p.index,
-            "leader": p.leader if p.leader >= 0 else None,
-            "leader_epoch": p.leader_epoch,
-            "replicas": list(p.replicas),
-            "isr": list(p.isr),
-            "elr": None if p.elr is None else list(p.elr),
-            "last_known_elr": None if p.last_known_elr is None else list(p.last_known_elr),
-            "offline_replicas": list(p.offline),
-        }
-        move = moves.get(TopicPartition(state.name, p.index))
-        if move is not None:
-            entry["adding_replicas"] = list(move.adding)
-            entry["removing_replicas"] = list(move.removing)
-        facts["partitions"].append(entry)
-    return facts
-
-
-def joined(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def in_java_order(settings: "Iterable[Setting]") -> "list[Setting]":
-    """Kafka's tool prints a topic's settings in the order of a Java hash map. So that the lines are the same,
-    here is that order: by bucket, of a table that doubles from 16 when three quarters full."""
-    items = list(settings)
-    buckets = 16
-    while len(items) > buckets * 3 // 4:
-        buckets *= 2
-
-    def bucket(setting: "Setting") -> int:
-        value = 0
-        for char in setting.name:
-            value = (value * 31 + ord(char)) & 0xFFFFFFFF
-        return (value ^ value >> 16) & (buckets - 1)
-
-    return sorted(items, key=bucket)
+            raise CommandFailed(f"{FAILED}{error.message}")

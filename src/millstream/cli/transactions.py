@@ -190,7 +190,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], data: Any) -> Repo
     """Kafka's lines: columns as wide as their widest cell, with a tab after each."""
     texts = [list(head), *([("None" if cell is None else str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    lines = ["".join(f"{c:<{w}}\t" for c, w in zip(row, widths, strict=True)) for row in texts]
+    lines = ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in texts]
     return Report(lines, data, head, rows)
 
 
@@ -221,12 +221,12 @@ def list_report(transactions: "Transactions", longer_than: int | None, pattern: 
         raise
     data = [
         {
-            "transactional_id": t.transactional_id,
-            "coordinator": t.coordinator,
-            "producer_id": t.producer_id,
-            "state": t.state,
+            "transactional_id": transaction.transactional_id,
+            "coordinator": transaction.coordinator,
+            "producer_id": transaction.producer_id,
+            "state": transaction.state,
         }
-        for t in found
+        for transaction in found
     ]
     rows = [list(entry.values()) for entry in data]
     return table(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows, data)
@@ -236,22 +236,22 @@ def describe_report(transactions: "Transactions", transactional_id: str) -> Repo
     from millstream.wire.errors import KafkaError
 
     try:
-        t = transactions.describe(transactional_id)
+        transaction = transactions.describe(transactional_id)
     except KafkaError as error:
         fail(f"Failed to describe transaction state of transactional-id `{transactional_id}`", error)
-    duration = None if t.start_ms is None else round(time.time() * 1000) - t.start_ms
+    duration = None if transaction.start_ms is None else round(time.time() * 1000) - transaction.start_ms
     data = {
-        "coordinator": t.coordinator,
-        "transactional_id": t.transactional_id,
-        "producer_id": t.producer_id,
-        "producer_epoch": t.producer_epoch,
-        "state": t.state,
-        "timeout_ms": t.timeout_ms,
-        "start_time_ms": t.start_ms,
+        "coordinator": transaction.coordinator,
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "state": transaction.state,
+        "timeout_ms": transaction.timeout_ms,
+        "start_time_ms": transaction.start_ms,
         "duration_ms": duration,
-        "partitions": [f"{name}-{number}" for name, number in t.partitions],
+        "partitions": [f"{name}-{number}" for name, number in transaction.partitions],
     }
-    row = [*list(data.values())[:-1], ",".join(f"{name}-{number}" for name, number in t.partitions)]
+    row = [*list(data.values())[:-1], ",".join(f"{name}-{number}" for name, number in transaction.partitions)]
     head = ["CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"]
     head += [
         "TransactionTimeoutMs",
@@ -283,14 +283,14 @@ def producers_report(
     what = f"Failed to describe producers for partition {topic_partition} on {asked}"
     data = [
         {
-            "producer_id": p.producer_id,
-            "producer_epoch": p.producer_epoch,
-            "latest_coordinator_epoch": p.coordinator_epoch,
-            "last_sequence": p.last_sequence,
-            "last_timestamp": p.last_timestamp,
-            "current_transaction_start_offset": p.transaction_start,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "latest_coordinator_epoch": producer.coordinator_epoch,
+            "last_sequence": producer.last_sequence,
+            "last_timestamp": producer.last_timestamp,
+            "current_transaction_start_offset": producer.transaction_start,
         }
-        for p in producers_of(transactions, topic_partition, broker, what)
+        for producer in producers_of(transactions, topic_partition, broker, what)
     ]
     head = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
     head += ["CurrentTransactionStartOffset"]
@@ -311,14 +311,14 @@ def hanging_report(
         {
             "topic": topic_partition.topic,
             "partition": topic_partition.partition,
-            "producer_id": p.producer_id,
-            "producer_epoch": p.producer_epoch,
-            "coordinator_epoch": p.coordinator_epoch,
-            "start_offset": p.transaction_start,
-            "last_timestamp": p.last_timestamp,
-            "duration_minutes": (now - p.last_timestamp) // MINUTE,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "start_offset": producer.transaction_start,
+            "last_timestamp": producer.last_timestamp,
+            "duration_minutes": (now - producer.last_timestamp) // MINUTE,
         }
-        for topic_partition, p in without_owner(transactions, candidates)
+        for topic_partition, producer in without_owner(transactions, candidates)
     ]
     head = ["Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"]
     head += ["LastTimestamp", "Duration(min)"]
@@ -353,9 +353,9 @@ def open_too_long(
         if isinstance(producers, KafkaError):
             fail(f"Failed to describe producers for {len(topic_partitions)} partitions", producers)
         found += [
-            (topic_partition, p)
-            for p in producers
-            if p.transaction_start is not None and p.last_timestamp < before
+            (topic_partition, producer)
+            for producer in producers
+            if producer.transaction_start is not None and producer.last_timestamp < before
         ]
     return found
 
@@ -369,8 +369,11 @@ def without_owner(
 
     if not candidates:
         return
-    ids = {p.producer_id for _, p in candidates}
-    owners = {t.producer_id: t.transactional_id for t in transactions.listed(producer_ids=ids)}
+    ids = {producer.producer_id for _, producer in candidates}
+    owners = {
+        transaction.producer_id: transaction.transactional_id
+        for transaction in transactions.listed(producer_ids=ids)
+    }
     expected: dict[str, set[TopicPartition]] = {}
     for transactional_id in owners.values():
         try:
@@ -379,10 +382,10 @@ def without_owner(
             if error.code is not ErrorCode.transactional_id_not_found:
                 fail(f"Failed to describe {len(owners)} transactions", error)
             expected[transactional_id] = set()
-    for topic_partition, p in candidates:
-        owner = owners.get(p.producer_id)
+    for topic_partition, producer in candidates:
+        owner = owners.get(producer.producer_id)
         if owner is None or topic_partition not in expected[owner]:
-            yield topic_partition, p
+            yield topic_partition, producer
 
 
 # --- ending -------------------------------------------------------------------------------------------------
@@ -401,7 +404,7 @@ def abort(
         producers = producers_of(
             transactions, topic_partition, None, f"Failed to validate producer state for partition {name}"
         )
-        found = next((p for p in producers if p.transaction_start == start_offset), None)
+        found = next((producer for producer in producers if producer.transaction_start == start_offset), None)
         if found is None:
             raise CommandFailed(
                 f"Could not find any open transactions starting at offset {start_offset} on partition {name}"

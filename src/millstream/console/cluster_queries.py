@@ -56,9 +56,9 @@ def list_offsets(
                 continue
             for topic in answer.topics:
                 name = str(topic.name)
-                for p in topic.partitions:
-                    if p.error_code is ErrorCode.none:
-                        found[TopicPartition(name, int(p.partition_index))] = int(p.offset)
+                for partition in topic.partitions:
+                    if partition.error_code is ErrorCode.none:
+                        found[TopicPartition(name, int(partition.partition_index))] = int(partition.offset)
     return found
 
 
@@ -71,7 +71,11 @@ def committed_offsets(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, d
             groups = Groups(cluster)
             for name in names:
                 answers = groups.committed(name)
-                found[name] = {p: c.offset for p, c in answers.items() if not isinstance(c, KafkaError)}
+                found[name] = {
+                    topic_partition: offset.offset
+                    for topic_partition, offset in answers.items()
+                    if not isinstance(offset, KafkaError)
+                }
             continue
         for chunk in _chunks(names):
             wanted = [
@@ -81,10 +85,12 @@ def committed_offsets(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, d
             for group in answer.groups:
                 if group.error_code is ErrorCode.none:
                     found[str(group.group_id)] = {
-                        TopicPartition(str(t.name), int(p.partition_index)): int(p.committed_offset)
-                        for t in group.topics
-                        for p in t.partitions
-                        if p.error_code is ErrorCode.none and p.committed_offset >= 0
+                        TopicPartition(str(topic.name), int(partition.partition_index)): int(
+                            partition.committed_offset
+                        )
+                        for topic in group.topics
+                        for partition in topic.partitions
+                        if partition.error_code is ErrorCode.none and partition.committed_offset >= 0
                     }
     return found
 

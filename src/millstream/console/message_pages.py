@@ -67,8 +67,16 @@ def log_bounds(cluster: Cluster, name: str, partition: int | None) -> LogBounds:
     ends = cluster_queries.list_offsets(cluster, LATEST, [name])
     chosen = [partition] if partition is not None else list(topic.partitions)
     return LogBounds(
-        {p: starts[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
-        {p: ends[TopicPartition(name, p)] for p in chosen if (name, p) in starts and (name, p) in ends},
+        {
+            index: starts[TopicPartition(name, index)]
+            for index in chosen
+            if (name, index) in starts and (name, index) in ends
+        },
+        {
+            index: ends[TopicPartition(name, index)]
+            for index in chosen
+            if (name, index) in starts and (name, index) in ends
+        },
     )
 
 
@@ -77,8 +85,8 @@ def offsets_at_time(cluster: Cluster, name: str, partition: int | None, timestam
     _, ends = log_bounds(cluster, name, partition)
     found = cluster_queries.list_offsets(cluster, timestamp, [name])
     return {
-        p: found[TopicPartition(name, p)] if found.get(TopicPartition(name, p), -1) >= 0 else end
-        for p, end in ends.items()
+        index: found[TopicPartition(name, index)] if found.get(TopicPartition(name, index), -1) >= 0 else end
+        for index, end in ends.items()
     }
 
 
@@ -95,32 +103,43 @@ def page_after(
     limits = log_bounds(cluster, name, partition)
     notes = _leaderless_notes(cluster, name, partition, limits)
     start = {
-        p: min(max((wanted or {}).get(p, first), first), limits.ends[p]) for p, first in limits.starts.items()
+        index: min(max((wanted or {}).get(index, first), first), limits.ends[index])
+        for index, first in limits.starts.items()
     }
-    windows = {p: (offset, limits.ends[p]) for p, offset in start.items() if offset < limits.ends[p]}
+    windows = {
+        index: (offset, limits.ends[index]) for index, offset in start.items() if offset < limits.ends[index]
+    }
     result = _WindowReader(cluster, name, committed).read(windows, limit, notes)
     merged = heapq.merge(
-        *([PartitionRecord(p, r) for r in records] for p, records in result.records.items()),
+        *(
+            [PartitionRecord(index, record) for record in records]
+            for index, records in result.records.items()
+        ),
         key=lambda found: found.record.timestamp,
     )
     taken = [entry for entry, _ in zip(merged, range(limit), strict=False)]
     newer = dict(start)
-    for p, position in result.positions.items():
-        if not result.records.get(p):
-            newer[p] = position  # nothing but gaps and markers up to here
+    for index, position in result.positions.items():
+        if not result.records.get(index):
+            newer[index] = position  # nothing but gaps and markers up to here
     counts: dict[int, int] = {}
     for entry in taken:
         newer[entry.partition] = entry.record.offset + 1
         counts[entry.partition] = counts.get(entry.partition, 0) + 1
-    for p, records in result.records.items():
-        if records and counts.get(p, 0) == len(records) and p in result.positions and len(records) < limit:
-            newer[p] = max(newer[p], result.positions[p])
+    for index, records in result.records.items():
+        if (
+            records
+            and counts.get(index, 0) == len(records)
+            and index in result.positions
+            and len(records) < limit
+        ):
+            newer[index] = max(newer[index], result.positions[index])
     return MessagePage(
         taken,
         start,
         newer,
-        any(offset > limits.starts[p] for p, offset in start.items()),
-        any(offset < limits.ends[p] for p, offset in newer.items()),
+        any(offset > limits.starts[index] for index, offset in start.items()),
+        any(offset < limits.ends[index] for index, offset in newer.items()),
         notes,
     )
 
@@ -137,52 +156,64 @@ def page_before(
     """The page that ends before these positions (None: at the end), newest first."""
     limits = log_bounds(cluster, name, partition)
     notes = _leaderless_notes(cluster, name, partition, limits)
-    stop = {p: min(max((wanted or {}).get(p, end), limits.starts[p]), end) for p, end in limits.ends.items()}
+    stop = {
+        index: min(max((wanted or {}).get(index, end), limits.starts[index]), end)
+        for index, end in limits.ends.items()
+    }
     found: dict[int, list[Record]] = {}
     low = dict(stop)
-    remaining = {p for p, offset in stop.items() if offset > limits.starts[p]}
+    remaining = {index for index, offset in stop.items() if offset > limits.starts[index]}
     width = limit
     deadline = time.monotonic() + PAGE_TIMEOUT
     while remaining and time.monotonic() < deadline:
-        windows = {p: (max(limits.starts[p], low[p] - width), low[p]) for p in remaining}
+        windows = {index: (max(limits.starts[index], low[index] - width), low[index]) for index in remaining}
         result = _WindowReader(cluster, name, committed).read(windows, None, notes)
-        for p, (first, last) in windows.items():
-            if result.positions[p] >= last or not result.unfinished:
-                found[p] = result.records.get(p, []) + found.get(p, [])
-                low[p] = first
+        for index, (first, last) in windows.items():
+            if result.positions[index] >= last or not result.unfinished:
+                found[index] = result.records.get(index, []) + found.get(index, [])
+                low[index] = first
         if result.unfinished:
             # Large messages: what was read is the older part of the window, and what comes before `last` was
             # not. So the windows are made smaller, and the page has fewer messages.
             notes[:] = [note for note in notes if note != TOO_MUCH]
-            remaining = {p for p in remaining if not found.get(p) and low[p] > limits.starts[p]}
+            remaining = {
+                index for index in remaining if not found.get(index) and low[index] > limits.starts[index]
+            }
             if width == 1:
                 notes.append(TOO_MUCH)
                 break
             width = max(1, width // WINDOW_GROWTH)
             continue
-        remaining = {p for p in remaining if len(found.get(p, ())) < limit and low[p] > limits.starts[p]}
-        if sum(map(len, found.values())) >= limit and all(found.get(p) for p in remaining):
+        remaining = {
+            index
+            for index in remaining
+            if len(found.get(index, ())) < limit and low[index] > limits.starts[index]
+        }
+        if sum(map(len, found.values())) >= limit and all(found.get(index) for index in remaining):
             break
         width *= WINDOW_GROWTH
     merged = heapq.merge(
-        *([PartitionRecord(p, r) for r in reversed(records)] for p, records in found.items()),
+        *(
+            [PartitionRecord(index, record) for record in reversed(records)]
+            for index, records in found.items()
+        ),
         key=lambda found: -found.record.timestamp,
     )
     taken = [entry for entry, _ in zip(merged, range(limit), strict=False)]
     older = dict(stop)
-    shown = {p: 0 for p in found}
+    shown = {index: 0 for index in found}
     for entry in taken:
         older[entry.partition] = entry.record.offset
         shown[entry.partition] += 1
-    for p, records in found.items():
-        if shown[p] == len(records):
-            older[p] = low[p]
+    for index, records in found.items():
+        if shown[index] == len(records):
+            older[index] = low[index]
     return MessagePage(
         taken,
         older,
         stop,
-        any(offset > limits.starts[p] for p, offset in older.items()),
-        any(offset < limits.ends[p] for p, offset in stop.items()),
+        any(offset > limits.starts[index] for index, offset in older.items()),
+        any(offset < limits.ends[index] for index, offset in stop.items()),
         notes,
     )
 
@@ -225,42 +256,44 @@ class _WindowReader:
     def read(
         self, windows: Mapping[int, tuple[int, int]], limit: int | None, notes: list[str]
     ) -> _ReadResult:
-        positions = {p: first for p, (first, _) in windows.items()}
-        records: dict[int, list[Record]] = {p: [] for p in windows}
+        positions = {index: first for index, (first, _) in windows.items()}
+        records: dict[int, list[Record]] = {index: [] for index in windows}
         remaining = set(windows)
         while remaining and self._room > 0 and time.monotonic() < self._deadline:
             answers = self._fetcher.poll(
-                {TopicPartition(self._topic, p): positions[p] for p in remaining}, max_wait_ms=200
+                {TopicPartition(self._topic, index): positions[index] for index in remaining}, max_wait_ms=200
             )
             for answer in answers:
-                p = answer.partition
+                index = answer.partition
                 if answer.error is not ErrorCode.none:
-                    notes.append(f"Partition {p}: {answer.error.name.replace('_', ' ')}.")
-                    remaining.discard(p)
+                    notes.append(f"Partition {index}: {answer.error.name.replace('_', ' ')}.")
+                    remaining.discard(index)
                     continue
                 self._room -= len(answer.records)
-                stop = windows[p][1]
-                for header, batch in visible_batches(answer, positions[p], self._committed):
+                stop = windows[index][1]
+                for header, batch in visible_batches(answer, positions[index], self._committed):
                     try:
                         for record in iter_records(batch):
-                            if positions[p] <= record.offset < stop:
-                                records[p].append(record)
+                            if positions[index] <= record.offset < stop:
+                                records[index].append(record)
                     except KafkaError as error:
-                        notes.append(f"Partition {p}, batch at offset {header.base_offset}: {error.message}.")
-                    if limit is not None and len(records[p]) >= limit:
+                        notes.append(
+                            f"Partition {index}, batch at offset {header.base_offset}: {error.message}."
+                        )
+                    if limit is not None and len(records[index]) >= limit:
                         break
-                after_all = next_offset(answer, positions[p])
-                enough = limit is not None and len(records[p]) >= limit
+                after_all = next_offset(answer, positions[index])
+                enough = limit is not None and len(records[index]) >= limit
                 if enough:
-                    positions[p] = records[p][-1].offset + 1
+                    positions[index] = records[index][-1].offset + 1
                 else:
-                    positions[p] = after_all
+                    positions[index] = after_all
                 if (
                     enough
-                    or positions[p] >= stop
-                    or (not len(answer.records) and positions[p] >= answer.high_watermark)
+                    or positions[index] >= stop
+                    or (not len(answer.records) and positions[index] >= answer.high_watermark)
                 ):
-                    remaining.discard(p)
+                    remaining.discard(index)
         if remaining:
             notes.append(TOO_MUCH)
         return _ReadResult(records, positions, bool(remaining))
@@ -268,7 +301,7 @@ class _WindowReader:
 
 def _leaderless_notes(cluster: Cluster, name: str, partition: int | None, limits: LogBounds) -> list[str]:
     chosen = [partition] if partition is not None else list(cluster.topics[name].partitions)
-    missing = [str(p) for p in chosen if p not in limits.ends]
+    missing = [str(index) for index in chosen if index not in limits.ends]
     return [f"No leader answers for partition {', '.join(missing)}."] if missing else []
 
 
@@ -282,7 +315,9 @@ def tail(
 ) -> None:
     """The live tail: `deliver` gets new records, at most so many a round, and how many were left out. What is
     written after `started` was called is new."""
-    positions = {TopicPartition(name, p): end for p, end in log_bounds(cluster, name, partition).ends.items()}
+    positions = {
+        TopicPartition(name, index): end for index, end in log_bounds(cluster, name, partition).ends.items()
+    }
     started()
     fetcher = Fetcher(cluster, max_bytes=4 << 20)
     while not stopped():

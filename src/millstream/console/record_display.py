@@ -215,14 +215,16 @@ def _is_text(data: bytes) -> bool:
         if len(part) == len(data) or error.start < len(part) - 4:
             return False
         text = part[: error.start].decode()
-    return not any((c < " " and c not in "\t\r\n") or c == "\x7f" for c in text)
+    return not any((char < " " and char not in "\t\r\n") or char == "\x7f" for char in text)
 
 
 def _printable(text: str) -> str:
     """Control characters and lone halves of characters as visible signs."""
     return "".join(
-        c if (c >= " " and c != "\x7f" and not "\ud800" <= c <= "\udfff") or c in "\t\n" else "\ufffd"
-        for c in text
+        char
+        if (char >= " " and char != "\x7f" and not "\ud800" <= char <= "\udfff") or char in "\t\n"
+        else "\ufffd"
+        for char in text
     )
 
 
@@ -243,7 +245,7 @@ def hex_dump(data: bytes) -> str:
     lines = []
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
-        signs = "".join(chr(b) if 32 <= b < 127 else "." for b in row)
+        signs = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{at:06x}  {row.hex(' '):<47}  {signs}")
     return "\n".join(lines)
 

@@ -60,11 +60,19 @@ class Snapshot:
 
     @property
     def offline(self) -> int:
-        return sum(p.leader not in self.nodes for t in self.topics.values() for p in t.partitions.values())
+        return sum(
+            partition.leader not in self.nodes
+            for topic in self.topics.values()
+            for partition in topic.partitions.values()
+        )
 
     @property
     def under_replicated(self) -> int:
-        return sum(len(p.isr) < len(p.replicas) for t in self.topics.values() for p in t.partitions.values())
+        return sum(
+            len(partition.isr) < len(partition.replicas)
+            for topic in self.topics.values()
+            for partition in topic.partitions.values()
+        )
 
     def size(self, topic: str) -> int | None:
         known = self.topics.get(topic)
@@ -79,7 +87,9 @@ class Snapshot:
         if known is None:
             return 0
         partitions = [TopicPartition(topic, index) for index in known.partitions]
-        return sum(max(0, self.ends.get(p, 0) - self.starts.get(p, 0)) for p in partitions)
+        return sum(
+            max(0, self.ends.get(partition, 0) - self.starts.get(partition, 0)) for partition in partitions
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +257,11 @@ class Sampler:
         admin = Admin(cluster)
         for node_id in cluster.nodes:
             try:
-                folders = [f for f in admin.describe_log_dirs([node_id]) if f.error is ErrorCode.none]
+                folders = [
+                    log_dir
+                    for log_dir in admin.describe_log_dirs([node_id])
+                    if log_dir.error is ErrorCode.none
+                ]
             except KafkaError:
                 continue
             used = 0
@@ -256,8 +270,16 @@ class Sampler:
                     used += size
                     if not moving:
                         sizes[topic_partition] = max(size, sizes.get(topic_partition, 0))
-            total = sum(f.total_bytes for f in folders) if all(f.total_bytes >= 0 for f in folders) else -1
-            usable = sum(f.usable_bytes for f in folders) if all(f.usable_bytes >= 0 for f in folders) else -1
+            total = (
+                sum(log_dir.total_bytes for log_dir in folders)
+                if all(log_dir.total_bytes >= 0 for log_dir in folders)
+                else -1
+            )
+            usable = (
+                sum(log_dir.usable_bytes for log_dir in folders)
+                if all(log_dir.usable_bytes >= 0 for log_dir in folders)
+                else -1
+            )
             disks[node_id] = LogDirUsage(used, total, usable, len(folders))
         return disks, sizes
 
@@ -275,7 +297,9 @@ class Sampler:
             del self.positions[gone]
             self.group_lags.remove(gone)
         oldest = time.monotonic() - WATCHED_FOR
-        self._watched = {g: t for g, t in self._watched.items() if t > oldest}
+        self._watched = {
+            group: watched_at for group, watched_at in self._watched.items() if watched_at > oldest
+        }
         wanted = {name for name in self._watched if name in known}
         if names:
             start = self._next_group % len(names)

@@ -3,9 +3,9 @@
 The task comes as one line of JSON on standard input, hits and progress go out as lines of JSON. The console
 stays quick while a search keeps a core busy, and ending the process ends the search, wherever it is.
 
-Text is looked for in the bytes of a whole batch (see batch_search): only records that hold it are opened. Where
-the topic has masking rules, a record is masked before anything is looked for, so that a search cannot tell
-what the page does not show.
+Text is looked for in the bytes of a whole batch (see batch_search): only records that hold it are opened.
+Where the topic has masking rules, a record is masked before anything is looked for, so that a search cannot
+tell what the page does not show.
 """
 
 import base64
@@ -235,26 +235,31 @@ def _scan(
     limits = message_pages.log_bounds(cluster, topic, partition)
     positions = dict(limits.starts)
     if task.get("positions"):
-        positions.update({int(p): max(o, positions.get(int(p), 0)) for p, o in task["positions"].items()})
+        positions.update(
+            {
+                int(index): max(offset, positions.get(int(index), 0))
+                for index, offset in task["positions"].items()
+            }
+        )
     elif task.get("since") is not None:
         positions = message_pages.offsets_at_time(cluster, topic, partition, task["since"])
     stops = limits.ends
     if task.get("until") is not None:
         later = cluster_queries.list_offsets(cluster, task["until"], [topic])
         stops = {
-            p: min(end, later[TopicPartition(topic, p)])
-            if later.get(TopicPartition(topic, p), -1) >= 0
+            index: min(end, later[TopicPartition(topic, index)])
+            if later.get(TopicPartition(topic, index), -1) >= 0
             else end
-            for p, end in stops.items()
+            for index, end in stops.items()
         }
-    first = {p: min(positions[p], stop) for p, stop in stops.items()}
-    total = sum(stop - first[p] for p, stop in stops.items())
+    first = {index: min(positions[index], stop) for index, stop in stops.items()}
+    total = sum(stop - first[index] for index, stop in stops.items())
     fetcher = Fetcher(cluster, max_bytes=32 << 20, partition_max_bytes=4 << 20)
-    remaining = {p for p, stop in stops.items() if first[p] < stop}
+    remaining = {index for index, stop in stops.items() if first[index] < stop}
     hits, began, reported = 0, time.monotonic(), 0.0
 
     def report(done: bool, full: bool = False) -> None:
-        passed = sum(min(positions[p], stop) - first[p] for p, stop in stops.items())
+        passed = sum(min(positions[index], stop) - first[index] for index, stop in stops.items())
         emit(
             {
                 "kind": "done" if done else "progress",
@@ -272,26 +277,26 @@ def _scan(
 
     while remaining:
         for answer in fetcher.poll(
-            {TopicPartition(topic, p): positions[p] for p in remaining}, max_wait_ms=300
+            {TopicPartition(topic, index): positions[index] for index in remaining}, max_wait_ms=300
         ):
-            p = answer.partition
+            index = answer.partition
             if answer.error is ErrorCode.offset_out_of_range:  # retention was faster
-                positions[p] = max(answer.log_start_offset, positions[p] + 1)
+                positions[index] = max(answer.log_start_offset, positions[index] + 1)
             elif answer.error is not ErrorCode.none:
-                raise KafkaError(answer.error, f"partition {p}: {answer.error.name.replace('_', ' ')}")
+                raise KafkaError(answer.error, f"partition {index}: {answer.error.name.replace('_', ' ')}")
             else:
-                for record in searcher.hits(answer, positions[p]):
-                    if record.offset >= stops[p]:
+                for record in searcher.hits(answer, positions[index]):
+                    if record.offset >= stops[index]:
                         break
                     hits += 1
-                    emit(_hit(p, record))
+                    emit(_hit(index, record))
                     if hits >= task["max_hits"]:
-                        positions[p] = record.offset + 1
+                        positions[index] = record.offset + 1
                         report(True, full=True)
                         return
-                positions[p] = max(positions[p], next_offset(answer, positions[p]))
-            if positions[p] >= stops[p]:
-                remaining.discard(p)
+                positions[index] = max(positions[index], next_offset(answer, positions[index]))
+            if positions[index] >= stops[index]:
+                remaining.discard(index)
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
                 report(False)

@@ -109,8 +109,9 @@ class Sessions:
 
 
 def with_session_cookie(app: ASGIApp, secret: bytes) -> ASGIApp:
-    """Starlette's cookie around the application. It has no age of its own, so it goes with the browser, and it
-    is Secure on listeners with TLS; the library decides that once, so there is one of it for each scheme."""
+    """Starlette's cookie around the application. It has no age of its own, so it goes with the browser, and
+    it is Secure on listeners with TLS; the library decides that once, so there is one of it for each
+    scheme."""
     plain, secure = (
         SessionMiddleware(app, secret.hex(), session_cookie=COOKIE, max_age=None, https_only=https_only)
         for https_only in (False, True)

@@ -77,7 +77,9 @@ class Supervisor:
         everywhere = host in ("0.0.0.0", "::")  # noqa: S104
         shown_host = "127.0.0.1" if everywhere else host
         advertised = socket.gethostname() if everywhere else bracketed(host)  # what other machines know us by
-        addresses = {s.name: s.address(shown_host, numbers[s.name]) for s in SERVICES.values()}
+        addresses = {
+            service.name: service.address(shown_host, numbers[service.name]) for service in SERVICES.values()
+        }
         metrics_ports = self._reserve_metrics_ports(host, port_base, chosen)
         metrics = {
             service.name: f"http://{bracketed(shown_host)}:{port}/metrics"

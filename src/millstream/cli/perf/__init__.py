@@ -34,7 +34,11 @@ def prepare(arguments: list[str]) -> list[str]:
     """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each. And
     `end-to-end` may still be told the old way, by position."""
     by_position = arguments[1:]
-    if arguments[:1] == ["end-to-end"] and by_position and not any(w.startswith("-") for w in by_position):
+    if (
+        arguments[:1] == ["end-to-end"]
+        and by_position
+        and not any(word.startswith("-") for word in by_position)
+    ):
         if len(by_position) not in (5, 6):
             raise UsageError(
                 f"Invalid number of arguments. Expected 5 or 6 positional arguments, but got "

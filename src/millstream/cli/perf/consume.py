@@ -264,7 +264,10 @@ class Run:
             }
             facts["metrics"] = metrics
             lines += ["", f"{'Metric Name':<60}Value"]
-            lines += [f"{'consumer-fetch-manager-metrics:' + n:<60}: {v:.3f}" for n, v in metrics.items()]
+            lines += [
+                f"{'consumer-fetch-manager-metrics:' + name:<60}: {value:.3f}"
+                for name, value in metrics.items()
+            ]
         columns = ["Records", "MB", "Records/s", "MB/s", "Joining ms", "Fetching ms"]
         names = ("records", "megabytes", "records_per_second", "megabytes_per_second")
         row = [facts[n] for n in (*names, "rebalance_time_ms", "fetch_time_ms")]

@@ -1,8 +1,8 @@
 """What is sent: values of a size, lines of a file or numbers, as finished record batches.
 
-A record in a batch is a few bytes around its value that depend on the value's length and on its offset_delta in the
-batch only. So values are wrapped once, and a batch is put together from wrapped values: no work per record
-but one append.
+A record in a batch is a few bytes around its value that depend on the value's length and on its offset_delta
+in the batch only. So values are wrapped once, and a batch is put together from wrapped values: no work per
+record but one append.
 """
 
 import itertools

@@ -34,7 +34,7 @@ async def group_list(
         if all(needle in group.group_id.lower() for needle in needles) and (not state or group.state == state)
     ]
     if sort == "lag":
-        matching.sort(key=lambda g: -positions[g.group_id].lag if g.group_id in positions else 1)
+        matching.sort(key=lambda group: -positions[group.group_id].lag if group.group_id in positions else 1)
     paging = formatting.Paging(len(matching), page)
     visible = matching[paging.first : paging.last]
     names = [group.group_id for group in visible]

@@ -53,7 +53,7 @@ def _positions(text: str) -> message_pages.Positions:
 
 
 def _packed(positions: message_pages.Positions) -> str:
-    return ",".join(f"{p}:{o}" for p, o in sorted(positions.items()))
+    return ",".join(f"{index}:{offset}" for index, offset in sorted(positions.items()))
 
 
 def _read(cluster: Cluster, topic: str, query: dict[str, str], limit: int) -> message_pages.MessagePage:
@@ -73,7 +73,7 @@ def _read(cluster: Cluster, topic: str, query: dict[str, str], limit: int) -> me
         if not text.isdecimal() or len(text) > 18:
             raise RequestRefused(400, f"'{query['at'][:40]}' is not an offset: use a whole number.")
         ends = message_pages.log_bounds(cluster, topic, partition).ends
-        start = {p: min(int(text), end) for p, end in ends.items()}
+        start = {index: min(int(text), end) for index, end in ends.items()}
         return message_pages.page_after(
             cluster, topic, start, limit, partition=partition, committed=committed
         )
@@ -137,7 +137,7 @@ async def message_page(request: Request, name: str) -> Response:
         wrong=wrong,
         older=base + formatting.query(before=_packed(page.older), **kept) if page.has_older else "",
         newer=base + formatting.query(after=_packed(page.newer), **kept) if page.has_newer else "",
-        export=formatting.query(**{k: v for k, v in query.items() if v}),
+        export=formatting.query(**{name: value for name, value in query.items() if value}),
     )
 
 

@@ -95,9 +95,12 @@ async def live(request: Request, topic: str = "", group: str = "") -> Response:
                     continue
                 times, values = line.points()
                 since = sent.get(name, 0.0)
-                fresh = [(t, v) for t, v in zip(times, values, strict=False) if t > since]
+                fresh = [(time, value) for time, value in zip(times, values, strict=False) if time > since]
                 if fresh:
-                    update[name] = [[round(t, 1) for t, _ in fresh], [round(v, 2) for _, v in fresh]]
+                    update[name] = [
+                        [round(time, 1) for time, _ in fresh],
+                        [round(value, 2) for _, value in fresh],
+                    ]
                     sent[name] = fresh[-1][0]
             update["problem"] = console.sampler.error or ""
             if not topic and not group:

@@ -59,8 +59,11 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
                 "name": name,
                 "internal": topic.internal,
                 "partitions": len(topic.partitions),
-                "replicas": max((len(p.replicas) for p in parts), default=0),
-                "bad": sum(p.leader not in snapshot.nodes or len(p.isr) < len(p.replicas) for p in parts),
+                "replicas": max((len(partition.replicas) for partition in parts), default=0),
+                "bad": sum(
+                    partition.leader not in snapshot.nodes or len(partition.isr) < len(partition.replicas)
+                    for partition in parts
+                ),
                 "records": snapshot.records(name),
                 "size": snapshot.size(name),
                 "rate": rate.get(name, 0.0),
@@ -74,7 +77,7 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
         "internal": internal,
         "hidden": 0
         if internal
-        else sum(t.internal or n.startswith("__") for n, t in snapshot.topics.items()),
+        else sum(topic.internal or n.startswith("__") for n, topic in snapshot.topics.items()),
         "link": lambda **change: (
             "/topics?" + formatting.query(**{"q": q, "sort": sort, "internal": internal, **change})
         ),
@@ -151,13 +154,13 @@ async def topic_page(request: Request, name: str) -> Response:
     snapshot = console.sampler.snapshot
     rows = [
         {
-            "partition": p,
-            "leaderless": bool(snapshot.nodes) and p.leader not in snapshot.nodes,
-            "start": starts.get(TopicPartition(name, p.index)),
-            "end": ends.get(TopicPartition(name, p.index)),
-            "size": snapshot.sizes.get(TopicPartition(name, p.index)),
+            "partition": partition,
+            "leaderless": bool(snapshot.nodes) and partition.leader not in snapshot.nodes,
+            "start": starts.get(TopicPartition(name, partition.index)),
+            "end": ends.get(TopicPartition(name, partition.index)),
+            "size": snapshot.sizes.get(TopicPartition(name, partition.index)),
         }
-        for p in topic.partitions.values()
+        for partition in topic.partitions.values()
     ]
     part = request.headers.get("hx-target") == "partitions"
     return render_page(
@@ -167,7 +170,9 @@ async def topic_page(request: Request, name: str) -> Response:
         topic=topic,
         tab="partitions",
         rows=rows,
-        records=sum(max(0, ends.get(k, 0) - starts.get(k, 0)) for k in ends),
+        records=sum(
+            max(0, ends.get(topic_partition, 0) - starts.get(topic_partition, 0)) for topic_partition in ends
+        ),
         size=sum(row["size"] for row in rows if row["size"] is not None) if snapshot.sizes else None,
         readers=_readers(console, name),
     )
@@ -275,7 +280,9 @@ async def empty_topic(request: Request, name: str) -> Response:
 
     def act(cluster: Cluster) -> None:
         topic = get_topic(cluster, name)
-        outcome = Admin(cluster).delete_records({TopicPartition(name, p): -1 for p in topic.partitions})
+        outcome = Admin(cluster).delete_records(
+            {TopicPartition(name, partition): -1 for partition in topic.partitions}
+        )
         for (_, partition), error in outcome.items():
             if isinstance(error, KafkaError):
                 raise RequestRefused(400, f"Partition {partition}: {error.message}")
