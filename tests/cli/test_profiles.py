@@ -71,16 +71,16 @@ def test_services_started_by_hand_for_a_profile(run: Run, tmp_path: Path) -> Non
         "acks": "1",
     }
     profile_store.Profiles({"a": known}, "a").write()
-    assert profile_store.service_words("console", ["x"]) == ["x"]  # in use, but not asked for
+    assert profile_store.service_arguments("console", ["x"]) == ["x"]  # in use, but not asked for
     profile_store.choose("a")
     words = ["--set", "bootstrap.servers=h:1", "--set", "schema.registry.url=http://r"]
     secure = ["--set", "client.security.protocol=SSL"]
-    assert profile_store.service_words("console", ["--debug"]) == [*words, *secure, "--debug"]
-    assert profile_store.service_words("rest", []) == [*words, *secure]
+    assert profile_store.service_arguments("console", ["--debug"]) == [*words, *secure, "--debug"]
+    assert profile_store.service_arguments("rest", []) == [*words, *secure]
     stored = ["--set", "kafkastore.bootstrap.servers=h:1", "--set", "kafkastore.security.protocol=SSL"]
-    assert profile_store.service_words("registry", []) == stored
+    assert profile_store.service_arguments("registry", []) == stored
     given = ["codegen", "--subject", "s"]
-    assert profile_store.service_words("registry", given) == [
+    assert profile_store.service_arguments("registry", given) == [
         "codegen",
         "--registry",
         "http://r",

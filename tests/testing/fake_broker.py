@@ -6,10 +6,10 @@ import socket
 import sys
 import time
 
-from millstream.testing._child import end_with_parent
+from millstream.up.parent_process import end_with_parent
 
 settings = dict(argument.split("=", 1) for argument in sys.argv[1:] if argument != "--set")
-end_with_parent()
+end_with_parent(grace=0)
 if "fake.exit" in settings:
     print("no room at the inn", file=sys.stderr)
     sys.exit(int(settings["fake.exit"]))

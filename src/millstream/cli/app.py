@@ -65,10 +65,10 @@ def main(arguments: list[str]) -> int:
         return _complain(f"there is no command '{name}'{_suggestion(name)}; see millstream --help", 2)
     if not COMMANDS[name].module:
         from millstream.__main__ import main as run_any
-        from millstream.cli.profile_store import service_words
+        from millstream.cli.profile_store import service_arguments
 
         try:
-            return run_any([name, *service_words(name, rest)])
+            return run_any([name, *service_arguments(name, rest)])
         except (UsageError, CommandFailed) as error:
             return _complain(str(error), 2 if isinstance(error, UsageError) else 1)
     return run_tool(name, rest)

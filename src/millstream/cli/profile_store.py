@@ -156,7 +156,7 @@ def registry_settings(servers: str) -> Properties:
     }
 
 
-def service_words(service: str, given: list[str]) -> list[str]:
+def service_arguments(service: str, given: list[str]) -> list[str]:
     """What `-p NAME` means to a service that is started by hand: the cluster it works with. Returns all its
     words."""
     if not _for_this_command or given[:1] == ["hash-password"]:

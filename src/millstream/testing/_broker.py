@@ -101,7 +101,7 @@ class Broker:
     # -- life ------------------------------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> "Broker":
-        """Start the broker and, unless told otherwise, wait until it says that it is ready."""
+        """Start the broker and, unless `wait` is false, wait until it says that it is ready."""
         if self.running:
             raise RuntimeError("the broker runs already")
         self._printed_before = self._log_path.stat().st_size

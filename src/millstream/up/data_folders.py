@@ -6,7 +6,7 @@
     FOLDER/SERVICE/       what a service keeps
 
 A list of the folders in use is kept in ~/.local/state/millstream/up, so that `status` and `down` find one
-that is not the default one (--ephemeral) without being told.
+that is not the default one (--ephemeral) by themselves.
 """
 
 import fcntl

@@ -12,10 +12,9 @@ time later.
 import contextlib
 import importlib
 import os
-import signal
 import sys
-import threading
-import time
+
+from millstream.up.parent_process import end_with_parent
 
 KILL_AFTER = 15.0  # seconds from SIGTERM to SIGKILL when the supervisor is gone
 
@@ -28,22 +27,6 @@ def wait_for_start() -> bool:
     return False
 
 
-def end_with_supervisor() -> None:
-    # Signals are the main thread's: one delivered to the waiting thread would not interrupt what the service
-    # waits in.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    threading.Thread(target=_wait_for_supervisor_end, name="end-with-supervisor", daemon=True).start()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _wait_for_supervisor_end() -> None:
-    while os.read(0, 1024):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(KILL_AFTER)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main(arguments: list[str]) -> int:
     modules, command = arguments[0], arguments[1:]
     for module in filter(None, modules.split(",")):
@@ -51,7 +34,7 @@ def main(arguments: list[str]) -> int:
             importlib.import_module(module)
     if not wait_for_start():
         return 0
-    end_with_supervisor()
+    end_with_parent(KILL_AFTER)
     from millstream.__main__ import main as millstream
 
     sys.argv = ["millstream", *command]

@@ -32,7 +32,7 @@ SUBCOMMANDS: dict[str, Callable[..., int]] = {
 
 def prepare(arguments: list[str]) -> list[str]:
     """`--producer-props acks=1 linger.ms=5`, as Kafka's tool takes them, becomes one option for each. And
-    `end-to-end` may still be told the old way, by position."""
+    `end-to-end` may still be given its arguments the old way, by position."""
     by_position = arguments[1:]
     if (
         arguments[:1] == ["end-to-end"]

@@ -94,8 +94,12 @@ class Sender:
             self.brokers.append(Broker(connection, version, sorted(numbers)))
         self._producer = self._producer_id() if idempotent else (-1, -1)
 
-    def _leaders(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: node for node, group in self._cluster.by_leader(places).items() for place in group}
+    def _leaders(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {
+            topic_partition: node
+            for node, group in self._cluster.by_leader(topic_partitions).items()
+            for topic_partition in group
+        }
 
     def _producer_id(self) -> tuple[int, int]:
         return self._cluster.persistently(lambda: init_producer_id(self.brokers[0].connection, None))

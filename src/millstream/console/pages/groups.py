@@ -150,7 +150,7 @@ async def _group_page(request: Request, name: str, status: int = 200, **more: An
 
 @router.post("/groups/reset")
 async def preview(request: Request) -> Response:
-    """What a reset would do. Nothing is changed, but only who may change things is told."""
+    """What a reset would do. Nothing is changed yet, but only who may change things sees it."""
     console = get_console(request)
     form = await read_change_form(request)
     name = form.get("name", "")

@@ -66,7 +66,7 @@ async def all_metrics(request: Request) -> Response:
         f'millstream_service_up{{service="{name}"}} {int(not error)}' for name, (_, error, _) in pages.items()
     ]
     head = (
-        "# HELP millstream_service_up 1 if the service told its metrics.",
+        "# HELP millstream_service_up 1 if the service answered with its metrics.",
         "# TYPE millstream_service_up gauge",
     )
     text = "\n".join((*head, *up)) + "\n" + merged({name: text for name, (text, _, _) in pages.items()})
