@@ -19,6 +19,8 @@ class GroupConsumer(PartitionConsumer):
     """Reads the partitions that the group gives to it, from where the group is, and commits what has been
     read."""
 
+    joins_group = True
+
     def __init__(
         self,
         cluster: "Cluster",

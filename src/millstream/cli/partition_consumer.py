@@ -20,6 +20,8 @@ BY_DURATION = "by_duration:"  # a value of auto.offset.reset: so long ago
 class PartitionConsumer:
     """The partitions being read and the position in each."""
 
+    joins_group = False
+
     def __init__(self, cluster: "Cluster", fetcher: Any, metadata_max_age: float) -> None:
         self.cluster = cluster
         self.fetcher = fetcher

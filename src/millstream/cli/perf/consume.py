@@ -155,7 +155,7 @@ class Run:
                 consumer.subscribe(topic, include, None)
                 consumer.seek(start)
                 consumer.refresh_assignment()  # a member of a group joins here
-                if not consumer.positions or type(consumer).__name__ == "GroupReading":
+                if not consumer.positions or consumer.joins_group:
                     self.joining = time.time() - self.started
                 last = time.monotonic()
                 while self.records < self._wanted:
