@@ -1,7 +1,9 @@
-"""How many records a second one core turns into columns: Avro, JSON Schema and Protobuf, and Avro beside fastavro.
+"""How many records a second one core turns into columns: Avro, JSON Schema and Protobuf, and Avro beside
+fastavro.
 
-The same records (six fields: two strings, an enum, a double, an optional string, a timestamp) in each language, as they lie in a batch of
-65,536 rows. Ours is what runs in a Spark task; the peer is the usual way, fastavro into Python dicts and Arrow out of these.
+The same records (six fields: two strings, an enum, a double, an optional string, a timestamp) in each
+language, as they lie in a batch of 65,536 rows. Ours is what runs in a Spark task; the peer is the usual way,
+fastavro into Python dicts and Arrow out of these.
 
     python benchmarks/pipeline_columns.py [--rows 65536] [--rounds 7]
 """
@@ -43,7 +45,10 @@ STRINGS = {name: {"type": "string"} for name in ("id", "stage", "level", "note")
 JSON = {"type": "object", "properties": {**STRINGS, "reading": {"type": "number"}, "at": {"type": "integer"}}}
 PROTO = """syntax = "proto3";
 enum Level { info = 0; warning = 1; critical = 2; }
-message Event { string id = 1; string stage = 2; Level level = 3; double reading = 4; optional string note = 5; int64 at = 6; }"""
+message Event {
+  string id = 1; string stage = 2; Level level = 3; double reading = 4;
+  optional string note = 5; int64 at = 6;
+}"""
 
 
 def rows_of(count: int) -> list[dict[str, Any]]:

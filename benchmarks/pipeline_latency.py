@@ -1,8 +1,9 @@
 """How long a record takes through a stateless pipeline: producer, broker, Spark, broker, consumer.
 
-A steady stream of records with the time of sending in them goes into one topic; a Spark query copies it to another (with a
-projection, so that it does something); a consumer takes the time when they arrive there. Ours, at least once and exactly once,
-and Spark's own Kafka connector, on the same broker, one after the other in the same run. The first seconds of each do not count.
+A steady stream of records with the time of sending in them goes into one topic; a Spark query copies it to
+another (with a projection, so that it does something); a consumer takes the time when they arrive there.
+Ours, at least once and exactly once, and Spark's own Kafka connector, on the same broker, one after the other
+in the same run. The first seconds of each do not count.
 
     python benchmarks/pipeline_latency.py [--rate 1000] [--seconds 20] [--quick]
 """

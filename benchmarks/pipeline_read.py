@@ -1,13 +1,15 @@
 """Reading topics into Spark: format("millstream") against Spark's own Kafka connector, on the same broker.
 
-    python benchmarks/pipeline_read.py [--quick] [--master local[2]] [--partitions 4] [--pairs 5] [--only stream]
+    python benchmarks/pipeline_read.py [--quick] [--master local[2]] [--partitions 4] [--pairs 5] [--only
+    stream]
                                        [--broker millstream|kafka]
 
-One Spark session has both connectors. A topic of 100-byte and one of 1,000-byte values (keys: 1,000 different ones) are read
-whole, as a batch and as a stream (AvailableNow), into the noop sink and into a count by key. Both connectors are warmed
-with each load, then they take turns in pairs: ours first, theirs first, theirs first ... A pair yields one ratio; the
-figure is the median of the ratios. A stream's time is what Spark reports for its triggers (without the start of the
-query); a batch's is the wall clock of the action, planning included. CPU is that of Spark's JVM and its Python processes.
+One Spark session has both connectors. A topic of 100-byte and one of 1,000-byte values (keys: 1,000 different
+ones) are read whole, as a batch and as a stream (AvailableNow), into the noop sink and into a count by key.
+Both connectors are warmed with each load, then they take turns in pairs: ours first, theirs first, theirs
+first ... A pair yields one ratio; the figure is the median of the ratios. A stream's time is what Spark
+reports for its triggers (without the start of the query); a batch's is the wall clock of the action, planning
+included. CPU is that of Spark's JVM and its Python processes.
 
 The peer comes from Maven (connector.py). The columns are the same for both: all of Spark's Kafka source.
 """
@@ -133,7 +135,8 @@ def keep(options: argparse.Namespace, found: dict[str, Any]) -> None:
         "master": options.master,
         "partitions": options.partitions,
         "broker": options.broker,
-        "load_before": options.load_before,  # of the machine: on a busy one, trust the CPU time rather than the clock
+        # Of the machine: on a busy one, trust the CPU time rather than the clock.
+        "load_before": options.load_before,
         "loads": found,
     }
     (HERE / "results" / f"pipeline_read-{options.stamp}.json").write_text(json.dumps(result, indent=1))
@@ -205,7 +208,8 @@ def main() -> None:
     options.stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
     print(
-        f"{options.master}, {options.partitions} partitions, broker: {options.broker}, load before: {options.load_before:.1f}",
+        f"{options.master}, {options.partitions} partitions, broker: {options.broker}, load before: "
+        f"{options.load_before:.1f}",
         flush=True,
     )
     try:

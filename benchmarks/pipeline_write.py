@@ -1,11 +1,12 @@
 """Writing from Spark into topics: ours, at least once and exactly once, against Spark's own Kafka connector.
 
-One broker, one Spark session on two cores, all three writers in the same run, in changing order. Rows are made by Spark
-itself (a range with a key and a value), which costs all three the same. The first round warms up and does not count. Batch writes are
-timed around `save()`; streams by Spark's own account of its batches, the first one left out.
+One broker, one Spark session on two cores, all three writers in the same run, in changing order. Rows are
+made by Spark itself (a range with a key and a value), which costs all three the same. The first round warms
+up and does not count. Batch writes are timed around `save()`; streams by Spark's own account of its batches,
+the first one left out.
 
-The connector is the newest that Maven Central has (connector_pom.xml); with its own settings (batch.size 16 KB, no
-linger) and, in the lines `64 KB`, with batch.size 64 KB and linger.ms 5, which suit it better.
+The connector is the newest that Maven Central has (connector_pom.xml); with its own settings (batch.size 16
+KB, no linger) and, in the lines `64 KB`, with batch.size 64 KB and linger.ms 5, which suit it better.
 """
 
 import argparse

@@ -1,12 +1,15 @@
 """Streams on Spark against Kafka Streams (Java) on the same topologies, topics and broker, in one run.
 
-    python benchmarks/streams_kafka.py [--records 1000000] [--rounds 3] [--broker millstream|kafka] [--only TEXT]
+    python benchmarks/streams_kafka.py [--records 1000000] [--rounds 3] [--broker millstream|kafka] [--only
+    TEXT]
 
-Both sides run exactly once with one thread on a topic of one partition, ours with Spark (local[1]), each alone at its time and in turns. Kafka Streams
-runs with its own defaults (cache of 10 MB, which swallows updates of keys that come again) and, for counts, with its cache off, which is what
-ours does: every update is sent. How far a side is, its group's committed offsets tell. The clock and the processor time of all its processes run
-from the first commit past a fifth of the records to the last record, so starting up and Java's first compilations do not count.
-The ratio is ours / Kafka Streams, of records per second; and of records per second of processor time.
+Both sides run exactly once with one thread on a topic of one partition, ours with Spark (local[1]), each
+alone at its time and in turns. Kafka Streams runs with its own defaults (cache of 10 MB, which swallows
+updates of keys that come again) and, for counts, with its cache off, which is what ours does: every update is
+sent. How far a side is, its group's committed offsets tell. The clock and the processor time of all its
+processes run from the first commit past a fifth of the records to the last record, so starting up and Java's
+first compilations do not count. The ratio is ours / Kafka Streams, of records per second; and of records per
+second of processor time.
 """
 
 from __future__ import annotations
@@ -221,7 +224,8 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
     load = os.getloadavg()[0]
     print(f"{given.records:,} records, broker {given.broker}, load average {load:.1f}, ours / Kafka Streams")
     print(
-        f"{'':46} {'ours/s':>9} {'Java/s':>9} {'ratio':>6}   {'ours/cpu s':>10} {'Java/cpu s':>10} {'ratio':>6}"
+        f"{'':46} {'ours/s':>9} {'Java/s':>9} {'ratio':>6}   {'ours/cpu s':>10} {'Java/cpu s':>10} "
+        f"{'ratio':>6}"
     )
     for number, case in enumerate(chosen):
         found: dict[str, list[Measured]] = {"ours": [], "java": []}
@@ -255,7 +259,8 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
             ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
             row += [median(ours), median(theirs), ratio]
         print(
-            f"{case.name:46} {row[0]:9,.0f} {row[1]:9,.0f} {row[2]:6.2f}   {row[3]:10,.0f} {row[4]:10,.0f} {row[5]:6.2f}",
+            f"{case.name:46} {row[0]:9,.0f} {row[1]:9,.0f} {row[2]:6.2f}   {row[3]:10,.0f} {row[4]:10,.0f} "
+            f"{row[5]:6.2f}",
             flush=True,
         )
 

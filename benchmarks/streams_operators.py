@@ -2,10 +2,11 @@
 
     python benchmarks/streams_operators.py [--records 300000] [--keys 10000] [--check]
 
-What is measured is what a task does with records that were fetched and decoded into (key, value, timestamp, headers) as bytes: reading
-them by the topic's serdes, running the operators, writing the results as bytes. The processor time of this process is
-the measure, so that a neighbour on the machine does not count; the best of three runs is shown. --check fails when an aim
-is missed: 150,000 records/s for map and filter, 100,000 for counts, 200,000 for a lookup in a table of a million rows.
+What is measured is what a task does with records that were fetched and decoded into (key, value, timestamp,
+headers) as bytes: reading them by the topic's serdes, running the operators, writing the results as bytes.
+The processor time of this process is the measure, so that a neighbour on the machine does not count; the best
+of three runs is shown. --check fails when an aim is missed: 150,000 records/s for map and filter, 100,000 for
+counts, 200,000 for a lookup in a table of a million rows.
 """
 
 from __future__ import annotations

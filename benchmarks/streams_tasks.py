@@ -1,10 +1,12 @@
 """One task of Streams on one core, against a broker: what Spark's tasks do, without Spark.
 
-    python benchmarks/streams_tasks.py [--records 200000] [--keys 100000] [--table 1000000] [--only TEXT] [--check]
+    python benchmarks/streams_tasks.py [--records 200000] [--keys 100000] [--table 1000000] [--only TEXT]
+    [--check]
 
-A task fetches and decodes its range, runs the operators, keeps its store (LMDB), and sends outputs and changelog in one transaction. The
-processor time of this process is the measure (the broker's own is not in it), so that neighbours on the machine do not count; of a case that is run
-several times (--times), the best. --check fails when an aim is missed: 150,000 records/s for map and filter with lambdas and 500,000 with
+A task fetches and decodes its range, runs the operators, keeps its store (LMDB), and sends outputs and
+changelog in one transaction. The processor time of this process is the measure (the broker's own is not in
+it), so that neighbours on the machine do not count; of a case that is run several times (--times), the best.
+--check fails when an aim is missed: 150,000 records/s for map and filter with lambdas and 500,000 with
 expressions, 100,000 for counts, 200,000 for a join with a table of a million keys and for the restore.
 """
 
@@ -128,7 +130,8 @@ def fill_topics(cluster: Cluster, topics: set[str], records: int, keys: int, tab
 
 
 def run(application: Streams, topic: str, records: int, step: int, *still: tuple[str, int, int]) -> float:
-    """Seconds of processor time for all of the topic, after a first small range; `still` are the task's other topics."""
+    """Seconds of processor time for all of the topic, after a first small range; `still` are the task's other
+    topics."""
     application.make_topics()
     settings, topology = application.settings, application.topology
     worker.run_assignment(settings, topology, TaskAssignment(0, 0, ((topic, 0, FIRST), *still)))

@@ -1,6 +1,7 @@
 """Two streams joined in a window (a click and what was shown before it), then with a table of users.
 
-python examples/streams/clicks_and_users.py     feeds some records through the test driver and prints what comes out
+python examples/streams/clicks_and_users.py     feeds some records through the test driver and prints what
+                                                comes out
 """
 
 from millstream.streams import JoinWindows, StreamsBuilder, Topology, seconds

@@ -1,15 +1,19 @@
 """Orders by event sourcing, with a view to read from (CQRS).
 
-    commands   key: order, value: {"do": "place" | "pay" | "cancel", ...}     what users want
-    events     key: order, value: {"was": "placed" | "paid" | "cancelled" | "refused", ...}     what happened: the truth
-    orders     key: order, value: the order as it is now: the view, which can be rebuilt from the events at any time
+    commands   key: order, value: {"do": "place" | "pay" | "cancel", ...}: what users want
+    events     key: order, value: {"was": "placed" | "paid" | "cancelled" | "refused", ...}: what happened
+    orders     key: order, value: the order as it is now: the view, which can be rebuilt from the events at
+               any time
     revenue    key: customer, value: what they have paid for and not cancelled
 
-The service decides a command by the state of its order and writes an event; the views follow from the events alone. Commands go in by
-a topic, questions go to the views, over HTTP: they are stores of the application, which another process serves (`serve_queries`).
+The service decides a command by the state of its order and writes an event; the views follow from the events
+alone. Commands go in by a topic, questions go to the views, over HTTP: they are stores of the application,
+which another process serves (`serve_queries`).
 
-python examples/streams/event_sourcing.py     feeds some commands through the test driver and prints what comes out
-python examples/streams/run.py event_sourcing --serve 7070     on Spark; asks the QUESTIONS below when it is done
+python examples/streams/event_sourcing.py     feeds some commands through the test driver and prints what
+                                              comes out
+python examples/streams/run.py event_sourcing --serve 7070     on Spark; asks the QUESTIONS below when it is
+                                                               done
 """
 
 from typing import Any

@@ -1,4 +1,5 @@
-"""A small order service: a warehouse that decides orders one after the other, and invoices for those it accepts.
+"""A small order service: a warehouse that decides orders one after the other, and invoices for those it
+accepts.
 
     products     key: product, value: {"name": ..., "price": ...}; whole in every task
     deliveries   key: product, value: {"quantity": ...}: goods that come in
@@ -7,8 +8,9 @@
     invoices     key: customer, value: what is to be paid for which order
     stock        key: product, value: how many there are now
 
-Orders go by product to the task that knows this product's stock, so two orders can never be given the same bike. The stock is a store:
-it can be asked for over HTTP (`serve_queries`), and comes back from its changelog wherever the task runs next.
+Orders go by product to the task that knows this product's stock, so two orders can never be given the same
+bike. The stock is a store: it can be asked for over HTTP (`serve_queries`), and comes back from its changelog
+wherever the task runs next.
 
 python examples/streams/orders.py     feeds some orders through the test driver and prints what comes out
 python examples/streams/run.py orders --serve 7070     on Spark; asks for the stock when it is done

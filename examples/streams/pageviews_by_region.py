@@ -1,6 +1,8 @@
-"""Page views counted per region of the user, in windows of a minute; each window is sent once, when it has closed.
+"""Page views counted per region of the user, in windows of a minute; each window is sent once, when it has
+closed.
 
-python examples/streams/pageviews_by_region.py     feeds some views through the test driver and prints what comes out
+python examples/streams/pageviews_by_region.py     feeds some views through the test driver and prints what
+                                                   comes out
 """
 
 from millstream.streams import StreamsBuilder, Suppressed, TimeWindows, Topology, minutes, seconds, serdes

@@ -3,10 +3,11 @@
     events   key: stage, value: {"level": "info" | "warning" | "error", "text": ...}
     stages   key: stage, value: {"name": ..., "limit": how many warnings in a minute are too many}
 
-Errors go to `alerts-error` and warnings to `alerts-warning`, with the stage's name. `trends` has, for every stage and minute, whether it
-had more warnings than its limit, once the minute is over.
+Errors go to `alerts-error` and warnings to `alerts-warning`, with the stage's name. `trends` has, for every
+stage and minute, whether it had more warnings than its limit, once the minute is over.
 
-python examples/streams/plant.py     feeds a minute of the plant through the test driver and prints what comes out
+python examples/streams/plant.py     feeds a minute of the plant through the test driver and prints what comes
+                                     out
 """
 
 from typing import Any

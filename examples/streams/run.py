@@ -3,11 +3,12 @@
     python examples/streams/run.py word_count                              starts a broker of its own for it
     python examples/streams/run.py word_count --bootstrap localhost:9092   on a cluster
 
-Makes the topics that are missing, sends the example's records, prints what the application writes, and ends when all of it is
-processed. `--forever` goes on until Ctrl-C instead, `--no-feed` leaves the records to you. Started again on the same cluster and state
-folder, the application goes on from where it was.
+Makes the topics that are missing, sends the example's records, prints what the application writes, and ends
+when all of it is processed. `--forever` goes on until Ctrl-C instead, `--no-feed` leaves the records to you.
+Started again on the same cluster and state folder, the application goes on from where it was.
 
-    python examples/streams/run.py event_sourcing --serve 7070             and answers questions about its stores over HTTP
+    python examples/streams/run.py event_sourcing --serve 7070             and answers questions about its
+                                                                           stores over HTTP
 
 A process of its own serves them. The example's QUESTIONS are asked when all records are processed.
 """
@@ -49,7 +50,8 @@ FOLDER = Path(__file__).parent
 
 
 def topics_of(topology: Topology, kind: str) -> list[str]:
-    """The topics that are read ("source") or written ("sink"), but for the application's own internal ones."""
+    """The topics that are read ("source") or written ("sink"), but for the application's own internal
+    ones."""
     found = [topic for node in topology.nodes.values() if node.kind == kind for topic in node.topics]
     return [topic for topic in dict.fromkeys(found) if topic not in topology.internal]
 
@@ -87,7 +89,8 @@ class Outputs:
         self._cluster = cluster
 
     def new(self) -> Iterator[tuple[str, Any, Any]]:
-        # Not the last one that is committed: of a transaction that has just ended a reader may see the end a moment later.
+        # Not the last one that is committed: of a transaction that has just ended a reader may see the end a
+        # moment later.
         latest = list_offsets(self._cluster, dict.fromkeys(self._at, LATEST))
         while left := {place: at for place, at in self._at.items() if at < latest[place].offset}:
             for answer in self._fetcher.poll(left, 500):
@@ -115,7 +118,8 @@ def application_of(example: str, topology: Topology, servers: str, given: argpar
 
 
 def serve(example: str, servers: str, given: argparse.Namespace) -> None:
-    """In a process of its own: answers from the application's changelogs, whatever the application does meanwhile."""
+    """In a process of its own: answers from the application's changelogs, whatever the application does
+    meanwhile."""
     topology: Topology = runpy.run_path(str(FOLDER / f"{example}.py"))["build"]()
     application_of(example, topology, servers, given).serve_queries(port=given.serve)
 

@@ -22,7 +22,8 @@ from millstream.wire.errors import KafkaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# One partition keeps the internal topics cheap, and records with timestamps of 1970 are not deleted as old; all else is the default.
+# One partition keeps the internal topics cheap, and records with timestamps of 1970 are not deleted as old;
+# all else is the default.
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "2",

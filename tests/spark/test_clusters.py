@@ -1,4 +1,5 @@
-"""A task waits for brokers that are away for a moment; a query that is started with a wrong address fails at once."""
+"""A task waits for brokers that are away for a moment; a query that is started with a wrong address fails at
+once."""
 
 import threading
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Records the vectors anew: `python tests/streams/record.py [a pattern of names]`. Needs mvn, javac and java.
 
-Runs the topologies of tests/interop/streams-java in Kafka's TopologyTestDriver and writes vectors/*.json.gz. With a pattern only
-the topologies whose names match are run and replaced.
+Runs the topologies of tests/interop/streams-java in Kafka's TopologyTestDriver and writes vectors/*.json.gz.
+With a pattern only the topologies whose names match are run and replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Blocks of records give what the same records give one by one: outputs in order, changelogs, stores and what was dropped.
+"""Blocks of records give what the same records give one by one: outputs in order, changelogs, stores and what
+was dropped.
 
-The topologies and records are those of the vectors, which `test_vectors.py` compares with Kafka Streams one by one.
+The topologies and records are those of the vectors, which `test_vectors.py` compares with Kafka Streams one
+by one.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ def _same(
     columns: Any = in_memory,
     errors: Errors | None = None,
 ) -> int:
-    """Compares both ways batch by batch, repartition topics included; gives how many batches went through columns."""
+    """Compares both ways batch by batch, repartition topics included; gives how many batches went through
+    columns."""
     one_by_one, in_columns = _Run(topology, errors=errors), _Run(topology, columns, errors)
     internal = [topology.internal_name(name, "app") for name in topology.internal]
     used = 0
@@ -213,7 +216,8 @@ def test_a_block_with_headers_goes_one_by_one() -> None:
 
 @pytest.mark.parametrize("stage", ["reading", "processing"])
 def test_errors_are_dealt_with_one_by_one(stage: str) -> None:
-    """A block with a record that fails gives the same dead letters and goes on; or stops at the same record."""
+    """A block with a record that fails gives the same dead letters and goes on; or stops at the same
+    record."""
 
     def build(builder: StreamsBuilder) -> None:
         stream = builder.stream("in", value=JSON).map_values(
@@ -292,7 +296,7 @@ def test_columns_are_written_as_records_are() -> None:
     assert read(in_columns) == read(one_by_one)
 
 
-# Expressions ---------------------------------------------------------------------------------------------------------------
+# Expressions ------------------------------------------------------------------------------------------------
 
 TEXTS: dict[str, Expression] = {
     "equal": col("value") == "value 3",

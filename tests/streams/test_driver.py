@@ -1,4 +1,5 @@
-"""The test driver itself, and what the vectors do not reach: errors, dead letters, serdes, wrong topologies."""
+"""The test driver itself, and what the vectors do not reach: errors, dead letters, serdes, wrong
+topologies."""
 
 from __future__ import annotations
 
@@ -84,7 +85,11 @@ def test_windowed_keys_and_headers_are_read_back() -> None:
         (serdes.JSON, {"a": [1, None]}, b'{"a":[1,null]}'),
         (serdes.changes(serdes.STRING), ("a" * 70, "b"), b"\x8c\x01" + b"a" * 70 + b"b\x02"),
         (serdes.changes(serdes.STRING), (None, "b"), b"b\x00"),
-        (serdes.session_windowed(serdes.STRING), Windowed("a", Window(1, 2)), b"a" + b"\0" * 7 + b"\2" + b"\0" * 7 + b"\1"),
+        (
+            serdes.session_windowed(serdes.STRING),
+            Windowed("a", Window(1, 2)),
+            b"a" + b"\0" * 7 + b"\2" + b"\0" * 7 + b"\1",
+        ),
     ],
     ids=lambda given: getattr(given, "name", None),
 )  # fmt: skip

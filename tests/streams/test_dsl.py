@@ -83,7 +83,8 @@ def test_what_a_foreign_key_join_leaves_out_is_counted() -> None:
 
 
 def test_serdes_are_told_the_topics_that_kafka_streams_tells_them() -> None:
-    """A registry has the schemas by these: those of two keys, or of two applications, must not meet in one subject."""
+    """A registry has the schemas by these: those of two keys, or of two applications, must not meet in one
+    subject."""
     told: set[str] = set()
 
     def telling(what: str) -> serdes.Serde:

@@ -262,7 +262,8 @@ def test_a_timer_that_a_timer_schedules_may_be_due_at_once() -> None:
     ],
 )
 def test_a_timer_may_be_given_a_start(kind: str, start: int, due: list[int]) -> None:
-    """It fires at the start and multiples of its interval after it, and not at once because the start is over."""
+    """It fires at the start and multiples of its interval after it, and not at once because the start is
+    over."""
     fired: list[int] = []
 
     class Timers(Processor):

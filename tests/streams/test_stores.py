@@ -145,7 +145,8 @@ LONG_KEYS = [
     b"m" * 600 + b"z",
     b"z" * 100_000,
 ]
-"""Around what LMDB takes, and some that begin alike: in the order of their bytes they are mixed with the short ones."""
+"""Around what LMDB takes, and some that begin alike: in the order of their bytes they are mixed with the
+short ones."""
 
 
 def test_keys_have_no_limit(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Our operators against Kafka Streams: what its TopologyTestDriver gave for the same topologies and records.
 
-The vectors are recorded by `python tests/streams/record.py`. Every output of every step is compared: topic, key, value,
-timestamp and headers, in order; so are the names of all topics written to, what is left in changelogs, and the text of `describe()`.
+The vectors are recorded by `python tests/streams/record.py`. Every output of every step is compared: topic,
+key, value, timestamp and headers, in order; so are the names of all topics written to, what is left in
+changelogs, and the text of `describe()`.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def _rows_left(driver: TopologyTestDriver, topic: str) -> dict[bytes | None, tup
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_changelogs_are_kafka_streams(name: str) -> None:
-    """Those of tables, windows and sessions. A session's has its end as its time; the others' formats are our own."""
+    """Those of tables, windows and sessions. A session's has its end as its time; the others' formats are our
+    own."""
     for steps, changelogs in zip(VECTORS[name]["runs"], VECTORS[name]["changelogs"], strict=True):
         driver = _driver(name)
         for step in steps:

@@ -1,4 +1,5 @@
-"""The topologies of the vectors, by name: what tests/interop/streams-java builds in Java, built here in Python."""
+"""The topologies of the vectors, by name: what tests/interop/streams-java builds in Java, built here in
+Python."""
 
 from tests.streams import (
     topologies_corners,

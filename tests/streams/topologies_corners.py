@@ -46,7 +46,7 @@ def by_key(table: KTable[Any, Any], topic: str) -> None:
     table.to_stream(lambda key, _: key.key).to(topic, key=STRING)
 
 
-# Windows ----------------------------------------------------------------------------------------------------------------
+# Windows ----------------------------------------------------------------------------------------------------
 
 
 def _count(windows: Any) -> Build:
@@ -97,7 +97,7 @@ def session_tables_outer(b: StreamsBuilder) -> None:
     windowed(left.outer_join(b.stream("in2").group_by_key().windowed_by(SESSIONS).count(), both))
 
 
-# Joins of streams -------------------------------------------------------------------------------------------------------
+# Joins of streams -------------------------------------------------------------------------------------------
 
 
 def _join(kind: str, windows: JoinWindows) -> Build:
@@ -178,7 +178,7 @@ def lookup_in_outer_join(b: StreamsBuilder) -> None:
     stream.left_join(table.outer_join(b.table("in3"), both), both).to("out")
 
 
-# Tables -----------------------------------------------------------------------------------------------------------------
+# Tables -----------------------------------------------------------------------------------------------------
 
 
 def _sometimes(value: str) -> str | None:
@@ -278,7 +278,7 @@ def table_reduce_to_null(b: StreamsBuilder) -> None:
     )
 
 
-# Suppression ------------------------------------------------------------------------------------------------------------
+# Suppression ------------------------------------------------------------------------------------------------
 
 CLOSED = Suppressed.until_window_closes()
 
@@ -351,7 +351,7 @@ def suppress_twice(b: StreamsBuilder) -> None:
     out(loud.suppress(Suppressed.until_time_limit(10, Buffer.max_bytes(120))))
 
 
-# Plans ------------------------------------------------------------------------------------------------------------------
+# Plans ------------------------------------------------------------------------------------------------------
 
 
 @topology

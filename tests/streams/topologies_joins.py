@@ -27,7 +27,7 @@ from tests.streams.kit import (
     windowed,
 )
 
-# Joins of streams -------------------------------------------------------------------------------------------------------
+# Joins of streams -------------------------------------------------------------------------------------------
 
 
 def _join(kind: str, windows: JoinWindows, **options: Any) -> Build:
@@ -96,7 +96,7 @@ def stream_join_three(b: StreamsBuilder) -> None:
     pairs.join(b.stream("in3"), both, EVEN).to("out")
 
 
-# Lookups ----------------------------------------------------------------------------------------------------------------
+# Lookups ----------------------------------------------------------------------------------------------------
 
 
 @topology
@@ -172,7 +172,7 @@ def pageviews_by_region(b: StreamsBuilder) -> None:
     out(regions.map(lambda k, v: (v, k)).group_by_key().count())
 
 
-# Several together -------------------------------------------------------------------------------------------------------
+# Several together -------------------------------------------------------------------------------------------
 
 
 @topology

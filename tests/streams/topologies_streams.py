@@ -17,7 +17,7 @@ from millstream.streams import (
 from millstream.streams.serdes import LONG, STRING
 from tests.streams.kit import by_letter, even, first, grouped, letters, out, plus, text, topology
 
-# Stateless --------------------------------------------------------------------------------------------------------------
+# Stateless --------------------------------------------------------------------------------------------------
 
 
 @topology
@@ -208,7 +208,7 @@ def chain(b: StreamsBuilder) -> None:
     stream.filter_not(lambda k, v: v == "A").to("out")
 
 
-# Aggregations -----------------------------------------------------------------------------------------------------------
+# Aggregations -----------------------------------------------------------------------------------------------
 
 
 @topology
@@ -297,7 +297,7 @@ def cogroup_named(b: StreamsBuilder) -> None:
     out(found.aggregate(lambda: "", name="both", materialized="rows").map_values(lambda v: v + "."))
 
 
-# Processors -------------------------------------------------------------------------------------------------------------
+# Processors -------------------------------------------------------------------------------------------------
 
 
 class Counter(Processor):

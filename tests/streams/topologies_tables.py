@@ -8,7 +8,7 @@ from millstream.streams import Materialized, StreamsBuilder
 from millstream.streams.serdes import LONG, STRING
 from tests.streams.kit import BUILDS, Build, both, even, first, out, text, topology
 
-# Tables -----------------------------------------------------------------------------------------------------------------
+# Tables -----------------------------------------------------------------------------------------------------
 
 
 @topology
@@ -146,7 +146,7 @@ def sum_six_or_five(b: StreamsBuilder) -> None:
     rows.reduce(lambda a, v: a + v, lambda a, v: a - v).to_stream().to("table-sum")
 
 
-# Joins of tables --------------------------------------------------------------------------------------------------------
+# Joins of tables --------------------------------------------------------------------------------------------
 
 
 def _tables(kind: str, **options: Any) -> Build:
@@ -218,7 +218,7 @@ def tables_of_counts(b: StreamsBuilder) -> None:
     out(counts.outer_join(b.stream("in2").group_by_key().count(), both))
 
 
-# Foreign keys -----------------------------------------------------------------------------------------------------------
+# Foreign keys -----------------------------------------------------------------------------------------------
 
 
 def last(value: str | None) -> str | None:

@@ -1,11 +1,12 @@
 """The clusters that a Python process of Spark talks to: one `SharedCluster` per client configuration.
 
-Spark uses a Python worker for many tasks, one after the other. Connections, producers and what is known about topics outlive a
-task here: source, sink, dead letters and the tasks of Streams all take theirs from `shared_cluster`.
+Spark uses a Python worker for many tasks, one after the other. Connections, producers and what is known about
+topics outlive a task here: source, sink, dead letters and the tasks of Streams all take theirs from
+`shared_cluster`.
 
-A client that reaches no broker at all gives up at once, because the address is wrong or nothing runs there. But a worker that
-Spark starts while the brokers are away has no reason to doubt an address that other workers have used: it calls
-`wait_until_reachable` first.
+A client that reaches no broker at all gives up at once, because the address is wrong or nothing runs there.
+But a worker that Spark starts while the brokers are away has no reason to doubt an address that other workers
+have used: it calls `wait_until_reachable` first.
 """
 
 import os
@@ -34,7 +35,8 @@ class SharedCluster:
     producers: dict[ProducerKey, Producer] = field(default_factory=dict)
 
     def wait_until_reachable(self, timeout: float | None = None) -> "SharedCluster":
-        """Until a broker has answered; after `timeout` seconds (by default, the client's own), what it failed with."""
+        """Until a broker has answered; after `timeout` seconds (by default, the client's own), what it failed
+        with."""
         cluster = self.cluster
         deadline = time.monotonic() + (cluster.config.total_timeout if timeout is None else timeout)
         pause = cluster.config.retry_backoff

@@ -1,8 +1,9 @@
 """The parent of Spark's Python workers: PySpark's own, with what every task needs loaded before it forks.
 
-A worker needs PySpark, Arrow and numba's compiled loops, more than a second if each loads them itself; loaded here once,
-they are there in every forked worker. And Spark puts PySpark as a zip file into the path, where Python keeps nothing compiled: an
-installed one of the same version is taken instead. Set by `spark.python.daemon.module` (see `session`).
+A worker needs PySpark, Arrow and numba's compiled loops, more than a second if each loads them itself; loaded
+here once, they are there in every forked worker. And Spark puts PySpark as a zip file into the path, where
+Python keeps nothing compiled: an installed one of the same version is taken instead. Set by
+`spark.python.daemon.module` (see `session`).
 """
 
 import contextlib
@@ -41,7 +42,8 @@ def _version(archive: str) -> bytes | None:
 
 
 def preload() -> None:
-    """Load and touch what tasks need. A failure is not one here: the worker that needs it will say what is wrong."""
+    """Load and touch what tasks need. A failure is not one here: the worker that needs it will say what is
+    wrong."""
     try:
         import pyspark.worker  # noqa: F401
 
@@ -55,8 +57,9 @@ def preload() -> None:
 def keep_freed_memory() -> None:
     """Let the allocator keep the buffers of a task for the next one.
 
-    Fetched and decoded records are some megabytes at a time. By default such blocks go back to the kernel as soon as they are
-    free, and every page of the next one has to be given out and cleared again: a third of the time of a simple task.
+    Fetched and decoded records are some megabytes at a time. By default such blocks go back to the kernel as
+    soon as they are free, and every page of the next one has to be given out and cleared again: a third of
+    the time of a simple task.
     """
     import ctypes
 

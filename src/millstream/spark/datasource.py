@@ -1,8 +1,8 @@
 """`format("millstream")`: topics as Spark tables and streams.
 
-Spark imports this in many short-lived processes (one plans, another makes the reader, others read), so nothing heavy is
-imported before it is needed. What is wrong with the options is said in `schema` and by the makers of readers and
-writers: that is before a query starts.
+Spark imports this in many short-lived processes (one plans, another makes the reader, others read), so
+nothing heavy is imported before it is needed. What is wrong with the options is said in `schema` and by the
+makers of readers and writers: that is before a query starts.
 """
 
 from collections.abc import MutableMapping

@@ -1,8 +1,9 @@
 """A user's mistake is one line, wherever in Spark's many processes it is noticed.
 
-Spark carries an exception of a Python process to the driver as text with a traceback, and wraps it in Java's. For a
-mistake (a wrong option, a topic that is not there, a broker that does not answer) the traceback is noise. PySpark leaves
-it out when SPARK_HIDE_TRACEBACK is in the environment of the process that failed, and that process ends anyway.
+Spark carries an exception of a Python process to the driver as text with a traceback, and wraps it in Java's.
+For a mistake (a wrong option, a topic that is not there, a broker that does not answer) the traceback is
+noise. PySpark leaves it out when SPARK_HIDE_TRACEBACK is in the environment of the process that failed, and
+that process ends anyway.
 """
 
 import functools
@@ -43,8 +44,8 @@ class OptionError(PipelineError):
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """What the user can put right leaves this block as a PipelineError without a traceback. For code that runs in
-    Spark's Python processes (not in the driver's)."""
+    """What the user can put right leaves this block as a PipelineError without a traceback. For code that
+    runs in Spark's Python processes (not in the driver's)."""
     try:
         yield
     except PipelineError:
@@ -73,8 +74,8 @@ def said_plainly(act: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 def explain(error: BaseException) -> str | None:
-    """The one line for a user inside an exception that Spark raised in the driver, or None if it is not about a
-    mistake."""
+    """The one line for a user inside an exception that Spark raised in the driver, or None if it is not about
+    a mistake."""
     if isinstance(error, PipelineError):
         return error.message
     found = _SAID.search(str(error))

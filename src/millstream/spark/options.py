@@ -1,8 +1,9 @@
 """Options of `format("millstream")`: the names of Spark's Kafka connector, checked before anything runs.
 
-Spark hands options over with their names in lower case. `Options` knows the proper spelling of each, so that a message
-names the option as the user's documentation does, and an option that nobody knows is an error with the nearest known
-name: a misspelt option must not be a silent default. What begins with `kafka.` is a property of a Kafka client.
+Spark hands options over with their names in lower case. `Options` knows the proper spelling of each, so that
+a message names the option as the user's documentation does, and an option that nobody knows is an error with
+the nearest known name: a misspelt option must not be a silent default. What begins with `kafka.` is a
+property of a Kafka client.
 """
 
 import difflib
@@ -24,37 +25,49 @@ EVERYWHERE = (
     CONNECTOR,
 )  # what Spark itself hands on, and who reads
 
-# Properties of Kafka's consumer, producer and admin client. Those without a meaning here are accepted, as Kafka's own
-# clients accept each other's: a job that is ported keeps its options.
+# Properties of Kafka's consumer, producer and admin client. Those without a meaning here are accepted, as
+# Kafka's own clients accept each other's: a job that is ported keeps its options.
 _CLIENT_PROPERTIES = """
     bootstrap.servers client.dns.lookup client.id client.rack connections.max.idle.ms default.api.timeout.ms
-    enable.metrics.push metadata.max.age.ms metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms
+    enable.metrics.push metadata.max.age.ms metadata.recovery.strategy
+    metadata.recovery.rebootstrap.trigger.ms
     metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms receive.buffer.bytes
-    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms retries
+    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms
+    retries
     security.protocol security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms config.providers interceptor.classes auto.include.jmx.reporter
-    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin
     sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
-    sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+    sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+    sasl.login.read.timeout.ms
     sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+    sasl.mechanism
     sasl.username sasl.password sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
-    sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.jwks.endpoint.refresh.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
     sasl.oauthbearer.token.endpoint.url
     ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.keystore.location
     ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
     ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type ssl.ca.location ssl.certificate.location ssl.key.location ssl.ca.pem ssl.certificate.pem ssl.key.pem
+    ssl.truststore.type ssl.ca.location ssl.certificate.location ssl.key.location ssl.ca.pem
+    ssl.certificate.pem ssl.key.pem
     allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs enable.auto.commit
-    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
+    group.protocol
     group.remote.assignor heartbeat.interval.ms isolation.level key.deserializer max.partition.fetch.bytes
     max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms value.deserializer
-    acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type compression.zstd.level
-    delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection
-    max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+    acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
+    compression.zstd.level
+    delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms
+    max.in.flight.requests.per.connection
+    max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms
     partitioner.class partitioner.ignore.keys transaction.timeout.ms transaction.two.phase.commit.enable
     transactional.id value.serializer
 """
@@ -67,7 +80,8 @@ _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_
 
 
 class Options:
-    """The options of one reader or writer. `known` are the names that it takes; `use` is "read" or "write"."""
+    """The options of one reader or writer. `known` are the names that it takes; `use` is "read" or
+    "write"."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str], use: str) -> None:
         spelling = {name.lower(): name for name in (*EVERYWHERE, *known)}
@@ -82,13 +96,14 @@ class Options:
             self.given[proper] = str(value)
         if self.choice(CONNECTOR, ("python", "jvm"), "python") == "jvm":
             raise OptionError(
-                f"option '{CONNECTOR}': Spark's own connector is another format: use format(\"kafka\") with the setting "
+                f"option '{CONNECTOR}': Spark's own connector is another format: use format(\"kafka\") with "
+                "the setting "
                 "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 and the same options"
             )
         if SERVERS not in self.given:
             raise OptionError(f"option '{SERVERS}' is missing: where are the brokers? (host:port,...)")
 
-    # --- values --------------------------------------------------------------------------------------------------------
+    # --- values ---------------------------------------------------------------------------------------------
 
     def __contains__(self, name: str) -> bool:
         return name in self.given
@@ -139,7 +154,7 @@ class Options:
         except ValueError:
             raise OptionError(f"option '{name}' is not valid JSON: {self.given[name][:80]}") from None
 
-    # --- the Kafka client ------------------------------------------------------------------------------------------------
+    # --- the Kafka client -----------------------------------------------------------------------------------
 
     @property
     def properties(self) -> dict[str, str]:

@@ -3,8 +3,9 @@
     from millstream.spark.session import spark
     spark().readStream.format("millstream")...
 
-`local[*]` unless a master is named here, in the environment (MILLSTREAM_SPARK_MASTER) or in Spark's own configuration.
-One SparkContext per process; `spark(name, settings)` gives each pipeline a session of its own whose SQL settings do not leak.
+`local[*]` unless a master is named here, in the environment (MILLSTREAM_SPARK_MASTER) or in Spark's own
+configuration. One SparkContext per process; `spark(name, settings)` gives each pipeline a session of its own
+whose SQL settings do not leak.
 """
 
 import os
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 MASTER_VARIABLE = "MILLSTREAM_SPARK_MASTER"
 LOG_VARIABLE = "MILLSTREAM_SPARK_LOG"  # a level of log4j
-# These log, with Java's stack, what a query, a task or a write has failed with; its user gets that as an exception anyway.
+# These log, with Java's stack, what a query, a task or a write has failed with; its user gets that as an
+# exception anyway.
 _TELL_TWICE = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",

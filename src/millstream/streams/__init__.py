@@ -16,8 +16,8 @@
 
     Streams(topology, "page-views", bootstrap_servers="localhost:9092").start().awaitTermination()
 
-`Streams` runs a topology on Spark, against a cluster; `millstream.testing.topology.TopologyTestDriver` runs it in a test,
-without broker and without Spark.
+`Streams` runs a topology on Spark, against a cluster; `millstream.testing.topology.TopologyTestDriver` runs
+it in a test, without broker and without Spark.
 
     dsl         streams and tables as objects            graph        the plan they draw
     topology    nodes and stores by name                 describe     a topology as Kafka Streams prints it

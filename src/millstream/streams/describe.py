@@ -1,7 +1,7 @@
 """A topology as text, line for line what Kafka Streams prints.
 
-Java prints sets in the order of their hashes, and sorts a node's neighbours while the sizes it sorts by still grow. So do we, or the
-text would differ.
+Java prints sets in the order of their hashes, and sorts a node's neighbours while the sizes it sorts by still
+grow. So do we, or the text would differ.
 """
 
 from __future__ import annotations

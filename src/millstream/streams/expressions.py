@@ -1,4 +1,5 @@
-"""Expressions over keys and values, as an alternative to functions: they run on whole columns where a stream's records come in blocks.
+"""Expressions over keys and values, as an alternative to functions: they run on whole columns where a
+stream's records come in blocks.
 
     from millstream.streams import col, fields
 
@@ -8,11 +9,12 @@
     stream.map_values(fields(id=col("key"), total=col("value.price") * col("value.count")))
     stream.group_by(col("value.region"))
 
-`col("value")` and `col("key")` are what the serdes give; `.name` and `[0]` go inside of what JSON, Avro and the like give, and find None where there is
-nothing. Operations with None give None (`&` and `|` as in SQL), and a filter keeps a record only if the answer is true.
+`col("value")` and `col("key")` are what the serdes give; `.name` and `[0]` go inside of what JSON, Avro and
+the like give, and find None where there is nothing. Operations with None give None (`&` and `|` as in SQL),
+and a filter keeps a record only if the answer is true.
 
-An expression is also a function of a key and a value: that is what it means, wherever a function is expected and in the test
-driver. On columns it gives the same, or nothing is done and the records go one by one.
+An expression is also a function of a key and a value: that is what it means, wherever a function is expected
+and in the test driver. On columns it gives the same, or nothing is done and the records go one by one.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Expression(ABC):
     def __bool__(self) -> bool:
         raise TypeError("an expression is neither true nor false: use &, | and ~ instead of and, or and not")
 
-    # Comparisons -------------------------------------------------------------------------------------------------------------
+    # Comparisons --------------------------------------------------------------------------------------------
 
     __hash__ = object.__hash__
 
@@ -63,7 +65,7 @@ class Expression(ABC):
     def __ge__(self, other: Any) -> Expression:
         return _Operation(operator.ge, "greater_equal", self, _as_expression(other))
 
-    # Logic -------------------------------------------------------------------------------------------------------------------
+    # Logic --------------------------------------------------------------------------------------------------
 
     def __and__(self, other: Any) -> Expression:
         return _Logic(_and, "and_kleene", self, _as_expression(other))
@@ -87,7 +89,7 @@ class Expression(ABC):
         """Whether it is one of these; None is none of them."""
         return _Member(self, list(values))
 
-    # Numbers and text --------------------------------------------------------------------------------------------------------
+    # Numbers and text ---------------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Expression:
         return _Operation(operator.add, "add_checked", self, _as_expression(other))
@@ -410,7 +412,8 @@ def col(path: str) -> Expression:
         position = found.end()
     if root not in ("key", "value"):
         raise ValueError(
-            f'a column is "key", "value" or something inside, as "value.name" or "value.items[0]"; not {path!r}'
+            f'a column is "key", "value" or something inside, as "value.name" or "value.items[0]"; '
+            f"not {path!r}"
         )
     return _Column(root == "key", tuple(steps))
 

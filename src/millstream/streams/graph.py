@@ -1,8 +1,8 @@
 """The plan that the DSL draws before there is a topology, and the names it gives.
 
-Names are numbered in the order of the calls, as Kafka Streams numbers them: KSTREAM-FILTER-0000000003. A name that was given uses
-up its number all the same. What a call means for the topology is written down when `build` is called, because later calls
-can change it: a table keeps its rows once somebody needs them.
+Names are numbered in the order of the calls, as Kafka Streams numbers them: KSTREAM-FILTER-0000000003. A name
+that was given uses up its number all the same. What a call means for the topology is written down when
+`build` is called, because later calls can change it: a table keeps its rows once somebody needs them.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ class Plan:
                 main.children.append(child)
 
     def _let_null_keys_pass(self) -> None:
-        """Where a left or outer join follows a repartition topic, records without a key are let through to it."""
+        """Where a left or outer join follows a repartition topic, records without a key are let through to
+        it."""
         wanted: dict[int, bool] = {}
 
         def wants(node: PlanNode) -> bool:

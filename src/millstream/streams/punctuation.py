@@ -1,7 +1,8 @@
 """Punctuation: timers of a task, by stream time or by the wall clock.
 
-A timer that is late fires once, and goes on from the next multiple of its interval. Which timers a task begins with follows
-from its topology, so their times can go with its offsets to the process that continues the task.
+A timer that is late fires once, and goes on from the next multiple of its interval. Which timers a task
+begins with follows from its topology, so their times can go with its offsets to the process that continues
+the task.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """How keys and values of a topic or a store become bytes, and back.
 
-    STRING, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BYTES, BOOLEAN, UUID, JSON     Kafka's own encodings (JSON: as orjson writes it)
-    time_windowed(key, size), session_windowed(key)            keys of windowed tables, as Kafka Streams writes them
+    STRING, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BYTES, BOOLEAN, UUID, JSON     Kafka's own encodings (JSON:
+                                                                                as orjson writes it)
+    time_windowed(key, size), session_windowed(key)            keys of windowed tables, as Kafka Streams
+                                                               writes them
     avro(registry, schema), json_schema(...), protobuf(...)    by a schema registry
 
-A serde is a pair of functions. `shared` says that what `read` gives may be kept and handed out twice because nobody can
-change it: text, numbers, bytes. Stores keep the bytes of everything else, so that an aggregator may change its aggregate in
-place, as in Kafka Streams, without changing what was sent before.
+A serde is a pair of functions. `shared` says that what `read` gives may be kept and handed out twice because
+nobody can change it: text, numbers, bytes. Stores keep the bytes of everything else, so that an aggregator
+may change its aggregate in place, as in Kafka Streams, without changing what was sent before.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ Read = Callable[[str, bytes | None], Any]
 class Serde:
     """write(topic, value) and read(topic, data); both give None for None.
 
-    `plain_write` and `plain_read` do the same without the topic and without None, where a serde can: the fast way.
+    `plain_write` and `plain_read` do the same without the topic and without None, where a serde can: the fast
+    way.
     """
 
     name: str
@@ -181,8 +184,8 @@ def session_windowed(key: Serde) -> Serde:
 def changes(value: Serde) -> Serde:
     """New and old value of a row on its way to another partition.
 
-    As Kafka Streams writes them: one of the two alone followed by a byte that tells which (1 new, 0 old), or the new
-    one's length (as in records: zigzag, seven bits a byte), both of them, and a 2.
+    As Kafka Streams writes them: one of the two alone followed by a byte that tells which (1 new, 0 old), or
+    the new one's length (as in records: zigzag, seven bits a byte), both of them, and a 2.
     """
 
     def write(topic: str, change: Any) -> bytes | None:
@@ -225,8 +228,8 @@ def _by_registry(kind: str, registry: SchemaRegistry, schema: str | None, is_key
 
 
 def avro(registry: SchemaRegistry, schema: str | None = None, *, is_key: bool = False, **more: Any) -> Serde:
-    """Avro by a registry; without a schema records are written with the newest one of their subject. `more` goes to
-    `millstream.serdes.Encoder` (use_latest, strategy, ...)."""
+    """Avro by a registry; without a schema records are written with the newest one of their subject. `more`
+    goes to `millstream.serdes.Encoder` (use_latest, strategy, ...)."""
     return _by_registry("AVRO", registry, schema, is_key, more)
 
 

@@ -1,8 +1,8 @@
 """A task: one or more sub-topologies made ready to run, with their stores and timers.
 
-`deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it through to the
-end; `deliver_batch` takes many of one topic, on columns where it can (`columns`). What sinks write goes to `collect`. The
-runtime on Spark and the test driver both run this.
+`deliver(topic, partition, offset, key, value, timestamp, headers)` takes one record as bytes and runs it
+through to the end; `deliver_batch` takes many of one topic, on columns where it can (`columns`). What sinks
+write goes to `collect`. The runtime on Spark and the test driver both run this.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Errors:
     """What happens with a record that cannot be read, or whose processing raises.
 
     reading, processing   "fail" stops the application; "continue" logs where the record was, and skips it
-    dead_letters          a topic for the skipped records: their bytes and headers, and headers that say where from and why
+    dead_letters          a topic for the skipped records: their bytes and headers, and headers that say where
+                          from and why
 
     A timestamp below 0, or an extractor of timestamps that raises, belongs to reading.
     """
@@ -126,7 +127,7 @@ class StreamTask:
         }
         self._first_timers = self._punctuations.all()
 
-    # For operators -------------------------------------------------------------------------------------------------------
+    # For operators ------------------------------------------------------------------------------------------
 
     @property
     def origin(self) -> Origin | None:
@@ -148,7 +149,7 @@ class StreamTask:
         now = self.stream_time if kind == STREAM_TIME else self.now()
         return self._punctuations.schedule(every, kind, punctuate, start, now)
 
-    # Running -------------------------------------------------------------------------------------------------------------
+    # Running ------------------------------------------------------------------------------------------------
 
     def source(self, topic: str) -> _Source:
         found = self.sources.get(topic)
@@ -199,7 +200,8 @@ class StreamTask:
         partition: int,
         records: Records | Iterable[tuple[int, bytes | None, bytes | None, int, Headers]],
     ) -> None:
-        """Many records of one topic: (offset, key, value, timestamp, headers), in order; or `columns.blocks.Records`."""
+        """Many records of one topic: (offset, key, value, timestamp, headers), in order; or
+        `columns.blocks.Records`."""
         source = self.source(topic)
         if hasattr(records, "offsets") and self._deliver_columns(topic, partition, cast("Records", records)):
             return
@@ -281,8 +283,8 @@ class StreamTask:
 
     @property
     def times(self) -> list[list[int]]:
-        """What the task must still know of time when it continues in another process: its stream time, the timers that it
-        began with, and the clocks of its operators. Rows are in the stores."""
+        """What the task must still know of time when it continues in another process: its stream time, the
+        timers that it began with, and the clocks of its operators. Rows are in the stores."""
         timers = [-1 if timer.ended else timer.next for timer in self._first_timers]
         clocks = [clock for clock in self.shared.values() if isinstance(clock, Times)]
         return [
@@ -360,7 +362,7 @@ class StreamTask:
         log.warning("skipped a record of %s: %s failed: %s: %s", where, stage, kind.__name__, error)
         self.dropped += 1
 
-    # Making ready --------------------------------------------------------------------------------------------------------
+    # Making ready -------------------------------------------------------------------------------------------
 
     def _short(self, topic: str) -> str:
         prefix = self.application + "-"
@@ -436,7 +438,8 @@ def _invalid(timestamp: int) -> InvalidTimestamp:
 def _unwritable(node: Node, key: Any, value: Any, error: Exception) -> SerdeMissing:
     where = node.topics[0] if node.topics else node.name
     return SerdeMissing(
-        f"a record for {where} does not fit its serdes (key {type(key).__name__}, value {type(value).__name__}): {error}; "
+        f"a record for {where} does not fit its serdes (key {type(key).__name__}, value "
+        f"{type(value).__name__}): {error}; "
         f"say which serdes to use, as in to(topic, value=serdes.LONG)"
     )
 

@@ -1,10 +1,12 @@
 """A topology: sources, operators, sinks and stores by name, and which of them belong together.
 
-Nodes that are connected, by records or by a store, are one sub-topology. Topics cut: a repartition topic is a sink of one
-sub-topology and a source of the next. A task runs one sub-topology on one partition number of all its source topics.
+Nodes that are connected, by records or by a store, are one sub-topology. Topics cut: a repartition topic is a
+sink of one sub-topology and a source of the next. A task runs one sub-topology on one partition number of all
+its source topics.
 
-This is what the DSL, SQL and the low-level API (`add_source`, `add_processor`, `add_sink`, `add_store`) all build, and all that the
-runtime and the test driver need. Internal topics have short names here; `internal_name` puts the application's in front.
+This is what the DSL, SQL and the low-level API (`add_source`, `add_processor`, `add_sink`, `add_store`) all
+build, and all that the runtime and the test driver need. Internal topics have short names here;
+`internal_name` puts the application's in front.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Node:
 
 @dataclass(slots=True)
 class InternalTopic:
-    """A repartition topic. Its partitions are those of the topics it is joined with, or of its widest upstream one, unless given."""
+    """A repartition topic. Its partitions are those of the topics it is joined with, or of its widest
+    upstream one, unless given."""
 
     name: str
     partitions: int | None = None
@@ -76,7 +79,7 @@ class Topology:
         self.together: list[frozenset[str]] = []
         self._leader: dict[str, str] = {}
 
-    # Building ------------------------------------------------------------------------------------------------------------
+    # Building -----------------------------------------------------------------------------------------------
 
     def add_source(
         self,
@@ -178,7 +181,8 @@ class Topology:
         self.internal.setdefault(name, InternalTopic(name, partitions))
 
     def keep_together(self, sources: Iterable[str]) -> None:
-        """The topics of these sources have the same number of partitions, and a key the same partition in each."""
+        """The topics of these sources have the same number of partitions, and a key the same partition in
+        each."""
         self.together.append(frozenset(sources))
 
     def _add(self, node: Node) -> None:
@@ -198,7 +202,7 @@ class Topology:
         for parent in node.parents:
             self._unite(node.name, parent)
 
-    # Asking --------------------------------------------------------------------------------------------------------------
+    # Asking -------------------------------------------------------------------------------------------------
 
     def source_of(self, topic: str) -> str | None:
         """The source that reads this topic."""
@@ -230,15 +234,16 @@ class Topology:
         ]
 
     def check_joined(self) -> None:
-        """What can be known of it without a cluster: repartition topics that were given different numbers of partitions."""
+        """What can be known of it without a cluster: repartition topics that were given different numbers of
+        partitions."""
         asked = self.asked_partitions
         for names in self.joined_topics():
             if names <= asked.keys() and len({asked[name] for name in names}) > 1:
                 raise TopologyError(unlike_partitions({name: asked[name] for name in names}))
 
     def serdes_of(self, topic: str) -> tuple[Serde, Serde]:
-        """How keys and values of a topic are read here, or else written. A topic that nobody names may be one that a sink
-        chooses: then those of such sinks, if they are all the same."""
+        """How keys and values of a topic are read here, or else written. A topic that nobody names may be one
+        that a sink chooses: then those of such sinks, if they are all the same."""
         source = self.source_of(topic)
         if source is not None:
             return self._serdes(self.nodes[source])

@@ -6,8 +6,8 @@
     SessionWindows.of(minutes(30))                       as long as records keep coming
     JoinWindows.of(seconds(5))                           for joins of two streams
 
-Times are milliseconds since 1970, or a `datetime.timedelta` for spans. `.grace(span)` is how long a window stays open for late
-records after its end; without it a window closes at its end.
+Times are milliseconds since 1970, or a `datetime.timedelta` for spans. `.grace(span)` is how long a window
+stays open for late records after its end; without it a window closes at its end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def hours(count: float) -> int:
 
 
 class Window(NamedTuple):
-    """A span of time. The end of a time window is its first instant outside; that of a session its last record."""
+    """A span of time. The end of a time window is its first instant outside; that of a session its last
+    record."""
 
     start: int
     end: int
@@ -64,7 +65,8 @@ def _checked(span: Span, what: str, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
-    """Windows of one size, aligned to 1970. They overlap (hopping) when the advance is smaller than the size."""
+    """Windows of one size, aligned to 1970. They overlap (hopping) when the advance is smaller than the
+    size."""
 
     size: int
     advance: int

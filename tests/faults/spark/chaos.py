@@ -1,5 +1,5 @@
-"""What goes wrong with an application on Spark, by a seed: kills of workers, JVM, Python driver and broker, a lost commit file, and,
-where there are local stores, another machine that does not have them."""
+"""What goes wrong with an application on Spark, by a seed: kills of workers, JVM, Python driver and broker, a
+lost commit file, and, where there are local stores, another machine that does not have them."""
 
 import contextlib
 import random
@@ -11,7 +11,8 @@ from millstream.testing import Broker
 from tests.faults.spark.driver import Driver
 from tests.support.waiting import wait_until
 
-# In a long run a batch gets so many seconds before the next kill, so that kills also hit what recovers from one.
+# In a long run a batch gets so many seconds before the next kill, so that kills also hit what recovers from
+# one.
 RESTLESS = 20.0
 
 
@@ -28,8 +29,8 @@ class Chaos:
         patience: float = RESTLESS,
         between: float = 0.7,
     ) -> None:
-        """`lose_stores` removes local state: all of it, or all but the checkpoint. `patience` is for a batch that a kill waits for,
-        and for a worker to kill; what does not come in that time is not waited for."""
+        """`lose_stores` removes local state: all of it, or all but the checkpoint. `patience` is for a batch
+        that a kill waits for, and for a worker to kill; what does not come in that time is not waited for."""
         self.broker, self.driver, self.between, self.patience = broker, driver, between, patience
         self.random = random.Random(f"{seed} pipeline")
         self.kills: Counter[str] = Counter()
@@ -101,7 +102,8 @@ class Chaos:
         self._start_again()
 
     def after_commit(self) -> None:
-        """kill -9 right after a batch, and its commit file is gone: Spark does not know that the batch is done."""
+        """kill -9 right after a batch, and its commit file is gone: Spark does not know that the batch is
+        done."""
         self._wait(lambda: not self.driver.in_batch, 0.001)
         self.jvm()
 

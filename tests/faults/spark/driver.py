@@ -22,7 +22,8 @@ class Driver:
     """Python driver, JVM and Python workers: one tree of processes."""
 
     def __init__(self, command: Sequence[str], source: str, checkpoint: Path, log: Path) -> None:
-        """`command` is the module to run and its arguments; `source` the topic whose offsets Spark's checkpoint names."""
+        """`command` is the module to run and its arguments; `source` the topic whose offsets Spark's
+        checkpoint names."""
         self.checkpoint = checkpoint
         self.log = log
         self._command = [sys.executable, "-m", *command]
@@ -105,7 +106,8 @@ class Driver:
         self._wait()
 
     def kill_python(self) -> None:
-        """kill -9 of the Python driver. The JVM notices a moment later: until then it is a zombie that still writes."""
+        """kill -9 of the Python driver. The JVM notices a moment later: until then it is a zombie that still
+        writes."""
         self._tree()
         if self._process is not None:
             self._process.kill()

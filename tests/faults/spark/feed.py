@@ -13,8 +13,8 @@ BACKLOG = 4000
 
 
 class Feed:
-    """Writes `rate` records a second into a topic, whatever happens to the broker, until it is stopped; but no more than
-    BACKLOG ahead of what was `taken`, so that there is an end to catching up."""
+    """Writes `rate` records a second into a topic, whatever happens to the broker, until it is stopped; but
+    no more than BACKLOG ahead of what was `taken`, so that there is an end to catching up."""
 
     def __init__(
         self, servers: str, topic: str, partitions: int, rate: int, taken: Callable[[], int]

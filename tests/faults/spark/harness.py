@@ -1,5 +1,5 @@
-"""One run, the same for every subject: a broker, input all the time, an application, kills all the time; in the end the application
-gets the time to catch up, and the subject says what is wrong."""
+"""One run, the same for every subject: a broker, input all the time, an application, kills all the time; in
+the end the application gets the time to catch up, and the subject says what is wrong."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +79,8 @@ def run(
     patience: float = RESTLESS,
     tell: Tell = lambda _: None,
 ) -> Outcome:
-    """Break what `acts` names, one after the other; then at random until there were enough kills or the time is up; then judge."""
+    """Break what `acts` names, one after the other; then at random until there were enough kills or the time
+    is up; then judge."""
     with Broker(SETTINGS, data_dir=folder / "broker", start_timeout=START_PATIENCE) as broker:
         servers = broker.bootstrap_servers
         with Cluster(ClientConfig.of(servers)) as cluster:
@@ -105,7 +106,8 @@ def run(
 
 
 def reaches_zero(lag: Callable[[], int], patience: float) -> bool:
-    """Waits for a lag to become 0. False if it stays as it is for so many seconds: a slow machine only takes longer."""
+    """Waits for a lag to become 0. False if it stays as it is for so many seconds: a slow machine only takes
+    longer."""
     seen, since = -1, time.monotonic()
     while now := lag():
         if now != seen:

@@ -1,6 +1,8 @@
-"""The pipeline under fire: copies a topic into another one exactly once, each row naming the input that it comes from.
+"""The pipeline under fire: copies a topic into another one exactly once, each row naming the input that it
+comes from.
 
-Its tasks are slow and write in small batches, so that most moments are in the middle of one. A process of its own, to be killed.
+Its tasks are slow and write in small batches, so that most moments are in the middle of one. A process of its
+own, to be killed.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""The long run: `python tests/faults/spark/run.py pipeline --kills 100 --seed 7` (or `make faults-pipeline KILLS=100 SEED=7`), and
-the same with `streams`.
+"""The long run: `python tests/faults/spark/run.py pipeline --kills 100 --seed 7` (or `make faults-pipeline
+KILLS=100 SEED=7`), and the same with `streams`.
 
-One broker, one exactly-once application, input all the time, kills all the time: Spark's Python workers, the driver, its JVM, the
-broker; with Streams some kills take the local stores with them. In the end the application gets the time to catch up, and every
-input must have had its effect once. Exit code 0 means that it had.
+One broker, one exactly-once application, input all the time, kills all the time: Spark's Python workers, the
+driver, its JVM, the broker; with Streams some kills take the local stores with them. In the end the
+application gets the time to catch up, and every input must have had its effect once. Exit code 0 means that
+it had.
 """
 
 import argparse

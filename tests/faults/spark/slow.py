@@ -1,5 +1,5 @@
-"""Makes those moments long in which something is half done, so that kills hit them: between what a task sends and the end of its
-transaction, and between that and the commit of its store."""
+"""Makes those moments long in which something is half done, so that kills hit them: between what a task sends
+and the end of its transaction, and between that and the commit of its store."""
 
 import random
 import time

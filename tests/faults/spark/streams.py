@@ -1,7 +1,8 @@
 """The Streams application as a subject: every input must be counted once.
 
-The counts of a key in the output must be 1, 2, 3 ... up to the number of its inputs: one that is missing or comes twice shows up.
-The last value of each key in the store's changelog must be the same, and the group must be at the end of its inputs.
+The counts of a key in the output must be 1, 2, 3 ... up to the number of its inputs: one that is missing or
+comes twice shows up. The last value of each key in the store's changelog must be the same, and the group must
+be at the end of its inputs.
 """
 
 import shutil

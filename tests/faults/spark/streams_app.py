@@ -1,6 +1,7 @@
 """The application under fire: counts records by key, behind a repartition topic, exactly once.
 
-Its tasks are slow (`slow`), so that most moments are in the middle of one. A process of its own, to be killed.
+Its tasks are slow (`slow`), so that most moments are in the middle of one. A process of its own, to be
+killed.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""How a program under fire runs its query: when it fails it says why and starts it again, as a supervisor would. The program ends
-when its standard input does, so that it does not outlive a test. `Driver` reads what is printed here."""
+"""How a program under fire runs its query: when it fails it says why and starts it again, as a supervisor
+would. The program ends when its standard input does, so that it does not outlive a test. `Driver` reads what
+is printed here."""
 
 import os
 import sys

@@ -1,4 +1,5 @@
-"""The checks notice what is wrong; and one kill of each kind. `make faults-pipeline` and `make faults-streams` are the long runs.
+"""The checks notice what is wrong; and one kill of each kind. `make faults-pipeline` and `make
+faults-streams` are the long runs.
 
 However busy the machine is, a kill waits for its moment (`PATIENCE`): what is asked for happens, only later.
 """

@@ -1,5 +1,6 @@
-"""Speculative execution by Spark itself. It needs executors on two hosts: Spark does not speculate in local mode, and never
-puts the second attempt of a task on the host of the first. Here the hosts are two addresses of this machine."""
+"""Speculative execution by Spark itself. It needs executors on two hosts: Spark does not speculate in local
+mode, and never puts the second attempt of a task on the host of the first. Here the hosts are two addresses
+of this machine."""
 
 import contextlib
 import os

@@ -18,7 +18,7 @@ from millstream.spark.columns.avro.types import Unsuitable
 
 from .bodies import avro_body, decode_avro, record
 
-# --- any schema, any values: what fastavro writes, both read alike ------------------------------------------------------
+# --- any schema, any values: what fastavro writes, both read alike ------------------------------------------
 
 LEAVES = st.sampled_from(["boolean", "int", "long", "float", "double", "string", "bytes", "enum", "fixed"])
 
@@ -120,7 +120,7 @@ def _repeats_keys(array: pa.Array) -> bool:
     return False
 
 
-# --- resolution -----------------------------------------------------------------------------------------------------------
+# --- resolution ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_large_arrays_make_room() -> None:
     assert decoded.array.to_pylist(maps_as_pydicts="strict") == rows
 
 
-# --- types ----------------------------------------------------------------------------------------------------------------
+# --- types --------------------------------------------------------------------------------------------------
 
 
 def test_logical_types() -> None:

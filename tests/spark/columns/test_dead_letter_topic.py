@@ -122,7 +122,7 @@ def test_bad_rows_go_out_in_batches_that_the_topic_takes(
     assert shared.producers[dead_letter_topic._PRODUCER_KEY] is strict
 
 
-# --- with a broker --------------------------------------------------------------------------------------------------------
+# --- with a broker ------------------------------------------------------------------------------------------
 
 
 def read(cluster: Cluster, topic: str, partitions: int, count: int) -> list[Record]:

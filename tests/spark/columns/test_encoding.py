@@ -1,4 +1,5 @@
-"""Columns into bodies and back, on plain Arrow arrays: what is written is what was there, or is refused with a reason."""
+"""Columns into bodies and back, on plain Arrow arrays: what is written is what was there, or is refused with
+a reason."""
 
 import datetime
 import json
@@ -34,7 +35,7 @@ def there_and_back(kind: str, text: str, rows: list[Any]) -> None:
     assert decoded.array.to_pylist() == pa.array(rows, input_type(reader)).to_pylist()
 
 
-# --- Avro -----------------------------------------------------------------------------------------------------------------
+# --- Avro ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [None, 20])
@@ -70,7 +71,7 @@ def test_unions_keep_their_branch_and_their_value() -> None:
     there_and_back("AVRO", text, rows)
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------------------
 
 OPEN = {
     "type": "object",
@@ -136,7 +137,7 @@ def test_values_that_json_cannot_be_are_refused() -> None:
     assert json.loads(bad[2]["data"])["map"] == [["k", 1], ["k", 2]]
 
 
-# --- Protobuf -------------------------------------------------------------------------------------------------------------
+# --- Protobuf -----------------------------------------------------------------------------------------------
 
 PROTO = """syntax = "proto3";
 import "google/protobuf/duration.proto";
@@ -177,7 +178,7 @@ def test_text_that_is_no_json_does_not_become_a_value() -> None:
     assert bodies == [None] and "value is not JSON text" in bad[0]["error"]
 
 
-# --- what Python does not have --------------------------------------------------------------------------------------------
+# --- what Python does not have ------------------------------------------------------------------------------
 
 
 def test_a_time_after_all_calendars_is_refused_alone() -> None:

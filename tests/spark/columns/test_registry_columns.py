@@ -1,4 +1,5 @@
-"""from_registry, to_registry, text columns and dead letters in Spark, with a real registry and a real broker."""
+"""from_registry, to_registry, text columns and dead letters in Spark, with a real registry and a real
+broker."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from millstream.wire.records import Record, iter_batches, iter_records
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Starting Spark, broker and registry is not a test's own time. A test that is cut off in the middle of an answer from the JVM
-# takes all later ones with it, so on a busy machine it is given longer.
+# Starting Spark, broker and registry is not a test's own time. A test that is cut off in the middle of an
+# answer from the JVM takes all later ones with it, so on a busy machine it is given longer.
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 OLD = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})

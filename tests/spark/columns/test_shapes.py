@@ -23,7 +23,7 @@ from .bodies import packed
 
 GUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
-# --- frames ---------------------------------------------------------------------------------------------------------------
+# --- frames -------------------------------------------------------------------------------------------------
 
 
 def test_ids_guids_nulls_and_what_is_none_of_them() -> None:
@@ -71,7 +71,7 @@ def test_headers_name_the_schema() -> None:
     assert frames(values, headers, key=True).schema.tolist() == [UNFRAMED, 5, 1, 6]
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------------------
 
 ORDER = {
     "type": "object",
@@ -128,7 +128,8 @@ def test_bad_json_costs_only_its_own_row() -> None:
     ],
 )
 def test_no_body_takes_from_its_neighbours(bodies: list[bytes], ids: list[int | None]) -> None:
-    """What makes lines of several objects, or of none, out of a batch: every row is its own body's, or is bad."""
+    """What makes lines of several objects, or of none, out of a batch: every row is its own body's, or is
+    bad."""
     decoded = decode_json(ORDER, bodies)
     decoded.array.validate(full=True)
     assert [row and row["id"] for row in decoded.array.to_pylist()] == ids
@@ -244,7 +245,7 @@ def test_what_a_json_schema_leaves_open_is_text() -> None:
     ]
 
 
-# --- Protobuf -------------------------------------------------------------------------------------------------------------
+# --- Protobuf -----------------------------------------------------------------------------------------------
 
 PROTO = """syntax = "proto3";
 package plant;

@@ -12,7 +12,8 @@ SETTLING = 10.0  # seconds; a coordinator answers before it has written the end 
 def records_of(
     cluster: Cluster, topic: str, read_committed: bool = True, settled: bool = True
 ) -> dict[int, list[Record]]:
-    """All records by partition. `settled` waits a little for transactions to end; else, up to where a reader gets now."""
+    """All records by partition. `settled` waits a little for transactions to end; else, up to where a reader
+    gets now."""
     cluster.refresh([topic])
     topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
     at = {

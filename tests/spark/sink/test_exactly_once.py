@@ -1,4 +1,5 @@
-"""The exactly-once writer against a broker, its tasks and driver called by hand in every order that a crash can leave."""
+"""The exactly-once writer against a broker, its tasks and driver called by hand in every order that a crash
+can leave."""
 
 import json
 import uuid
@@ -19,7 +20,8 @@ SCHEMA = StructType().add("key", "string").add("value", "string")
 
 
 class Query:
-    """A streaming query without Spark: `task` runs one attempt of a task, `commit` and `abort` are the driver's."""
+    """A streaming query without Spark: `task` runs one attempt of a task, `commit` and `abort` are the
+    driver's."""
 
     def __init__(self, broker, topic, monkeypatch, run="run 1", query=None):
         options = {"kafka.bootstrap.servers": broker, "topic": topic, "delivery": "exactly_once"}
@@ -128,7 +130,8 @@ def test_a_zombie_task_after_the_batch_is_done_stops(query, seen):
 
 
 def test_a_speculative_attempt_that_overtakes(query, seen):
-    """The second attempt starts and ends while the first one writes: both report the second one's transaction."""
+    """The second attempt starts and ends while the first one writes: both report the second one's
+    transaction."""
     inner = []
     first = Task(query.id, query.run, 0, 0, 0, False)
 

@@ -141,7 +141,7 @@ def test_batches_have_a_producer_id(spark, broker, cluster, new_topic):
     assert (header.base_sequence >= 0, header.record_count) == (True, 10)
 
 
-# --- mistakes: one line that names what is wrong ------------------------------------------------------------------------
+# --- mistakes: one line that names what is wrong ------------------------------------------------------------
 
 
 def test_mistakes_in_options(spark, broker, new_topic):

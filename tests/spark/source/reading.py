@@ -1,4 +1,5 @@
-"""Reading without Spark: the readers that Spark would call, called here. Fast, and the errors come as they are."""
+"""Reading without Spark: the readers that Spark would call, called here. Fast, and the errors come as they
+are."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +38,8 @@ Row = dict[str, Any]
 
 
 def fill(cluster: Cluster, topic: str, partition: int, values: Iterable[str], **producer: Any) -> None:
-    """Each value is a record of its own in one batch; its key is the same text, its timestamp 1000 times its index."""
+    """Each value is a record of its own in one batch; its key is the same text, its timestamp 1000 times its
+    index."""
     records = [Record(0, 1000 * i, v.encode(), v.encode()) for i, v in enumerate(values)]
     Producer(cluster, **producer).send(topic, partition, records)
 
@@ -79,5 +81,6 @@ def values(rows: Iterable[Row]) -> list[str]:
 
 
 def spelled(options: dict[str, str]) -> dict[str, str]:
-    """Python's keywords have no dots: kafka_group_id is kafka.group.id. Spark hands names over in lower case."""
+    """Python's keywords have no dots: kafka_group_id is kafka.group.id. Spark hands names over in lower
+    case."""
     return {(k.replace("_", ".") if k.startswith("kafka_") else k).lower(): v for k, v in options.items()}

@@ -1,4 +1,5 @@
-"""What is missing once is asked for again; what stays missing is lost, and said once. No broker: its answers are made up."""
+"""What is missing once is asked for again; what stays missing is lost, and said once. No broker: its answers
+are made up."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,8 +30,9 @@ NO_LEADER = KafkaError(ErrorCode.leader_not_available, "no leader")
 
 @dataclass
 class Answers:
-    """A cluster whose topics have one partition each, which end where `ends` says. `troubles` come before the truth: for
-    each question about topics, what is wrong with which of them; `short` are ends that are answered first."""
+    """A cluster whose topics have one partition each, which end where `ends` says. `troubles` come before the
+    truth: for each question about topics, what is wrong with which of them; `short` are ends that are
+    answered first."""
 
     ends: dict[str, int]
     troubles: list[Mapping[str, KafkaError]] = field(default_factory=list)
@@ -154,7 +156,7 @@ def test_what_is_lost_is_said_once(
     assert said.count("partition u-0 ends at 0, before the offset 7") == 1
 
 
-# --- in a task ---------------------------------------------------------------------------------------------------------
+# --- in a task ----------------------------------------------------------------------------------------------
 
 
 class TaskAnswers(Answers):

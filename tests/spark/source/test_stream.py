@@ -108,7 +108,8 @@ def test_new_partitions_and_topics(broker: str, cluster: Cluster, new_topic: New
 
 
 def test_a_replay_makes_the_same_tasks(broker: str, cluster: Cluster, new_topic: NewTopic) -> None:
-    """The plan is in the offset that Spark logs: other options after a restart do not change a batch that was begun."""
+    """The plan is in the offset that Spark logs: other options after a restart do not change a batch that was
+    begun."""
     topic = new_topic(partitions=2)
     fill(cluster, topic, 0, map(str, range(20)))
     first = Stream(broker, subscribe=topic, startingOffsets="earliest", minPartitions="5")

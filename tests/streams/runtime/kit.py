@@ -36,7 +36,8 @@ def produce(
 
 
 def read(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """All committed records. Waits for transactions that are about to end: Kafka answers before all readers see the end."""
+    """All committed records. Waits for transactions that are about to end: Kafka answers before all readers
+    see the end."""
     topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
     deadline = time.monotonic() + 10
     while True:

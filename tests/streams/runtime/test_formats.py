@@ -51,7 +51,8 @@ def test_values_by_a_registry(
     kind: str,
     schema: str,
 ) -> None:
-    """In topics, in a store and its changelog, and through a repartition topic; the reader of the input knows no schema."""
+    """In topics, in a store and its changelog, and through a repartition topic; the reader of the input knows
+    no schema."""
     trips, totals = new_topic(), new_topic()
     client = SchemaRegistry(registry)
     known, unknown = make(client, schema), make(client)

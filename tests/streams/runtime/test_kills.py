@@ -1,7 +1,7 @@
 """Exactly once, whatever is killed: a process that runs tasks is killed again and again, another goes on.
 
-The counts of a word have to be 1, 2, 3 ... in the output, with nothing missing and nothing twice. The local stores survive some of
-the kills and are deleted after others.
+The counts of a word have to be 1, 2, 3 ... in the output, with nothing missing and nothing twice. The local
+stores survive some of the kills and are deleted after others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Tasks that move: to more processes, to another machine, back again. No count is lost and none is made twice."""
+"""Tasks that move: to more processes, to another machine, back again. No count is lost and none is made
+twice."""
 
 from __future__ import annotations
 

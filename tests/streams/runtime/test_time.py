@@ -140,7 +140,8 @@ def test_what_windows_know_of_time_goes_with_the_task(
 def test_topics_are_merged_by_time_across_batches(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """One topic is ten times denser than the other: a batch of as many records of each would be far from the order of time."""
+    """One topic is ten times denser than the other: a batch of as many records of each would be far from the
+    order of time."""
     dense, sparse, out = new_topic(), new_topic(), new_topic()
     produce(cluster, dense, 0, *((b"k", b"%d" % number) for number in range(1000)), start=0)
     for number in range(0, 1000, 10):

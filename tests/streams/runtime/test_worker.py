@@ -42,7 +42,8 @@ def _topology(target: str) -> Topology:
 
 
 def test_a_new_topology_gets_a_new_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's Python workers outlive a query: the next start of the application may be another version of it."""
+    """Spark's Python workers outlive a query: the next start of the application may be another version of
+    it."""
     made: list[Any] = []
     monkeypatch.setattr(Runner, "made", made, raising=False)
     monkeypatch.setattr(worker, "TaskRunner", Runner)

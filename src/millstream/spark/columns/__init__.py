@@ -5,9 +5,9 @@
     events = source.withColumn("event", from_registry("value", "http://localhost:8081", topic="orders"))
     good = dead_letters(events, "event", "orders.dead", **{"kafka.bootstrap.servers": "localhost:9092"})
 
-Avro, JSON Schema and Protobuf of a Schema Registry in Confluent's wire format, plain JSON and delimited text. A record
-that cannot be decoded never stops a query: it has its reason and its bytes in the field `_corrupt`, or goes to a dead
-letter topic.
+Avro, JSON Schema and Protobuf of a Schema Registry in Confluent's wire format, plain JSON and delimited text.
+A record that cannot be decoded never stops a query: it has its reason and its bytes in the field `_corrupt`,
+or goes to a dead letter topic.
 
     registry            from_registry, to_registry
     text                from_json, from_delimited

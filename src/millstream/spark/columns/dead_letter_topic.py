@@ -1,12 +1,14 @@
 """Bad records to a topic of their own, so that the rest goes on.
 
-The rows of a DataFrame whose decoded column says what is wrong with them are written to a topic by the task that finds
-them, and dropped. They carry their original bytes and key, and headers with the names that Kafka Connect uses for dead
-letters, so one tool reads and redrives both. A replayed batch writes its bad records again: at least once.
+The rows of a DataFrame whose decoded column says what is wrong with them are written to a topic by the task
+that finds them, and dropped. They carry their original bytes and key, and headers with the names that Kafka
+Connect uses for dead letters, so one tool reads and redrives both. A replayed batch writes its bad records
+again: at least once.
 
-A dead letter is larger than its record was, by its headers, and its topic may have a lower max.message.bytes than the one
-the record came from. Dead letters go out in batches that the topic takes; one that is too large alone loses the end of its
-value (and if need be of its key), and headers say how long it was. Better a part of a bad record than a stuck query.
+A dead letter is larger than its record was, by its headers, and its topic may have a lower max.message.bytes
+than the one the record came from. Dead letters go out in batches that the topic takes; one that is too large
+alone loses the end of its value (and if need be of its key), and headers say how long it was. Better a part
+of a bad record than a stuck query.
 """
 
 import datetime
@@ -59,8 +61,8 @@ def dead_letters(
     column    the decoded column (of from_registry, from_json or from_delimited)
     options   of the Kafka client, as for format("millstream"): **{"kafka.bootstrap.servers": "host:port"}
 
-    Where the DataFrame still has the source's columns topic, partition, offset, timestamp and key, the dead letter says where
-    it comes from.
+    Where the DataFrame still has the source's columns topic, partition, offset, timestamp and key, the dead
+    letter says where it comes from.
     """
     from pyspark.sql import functions as functions
 
@@ -145,7 +147,7 @@ def _deliver(producer: Producer, topic: str, partition: int, records: list[Recor
             _deliver(producer, topic, partition, part)
 
 
-# --- sizes ----------------------------------------------------------------------------------------------------------------
+# --- sizes --------------------------------------------------------------------------------------------------
 
 
 def max_record_bytes(record: Record) -> int:
@@ -175,8 +177,8 @@ def in_batches(records: list[Record], limit: int) -> Iterator[list[Record]]:
 
 
 def cut_to(record: Record, limit: int) -> Record:
-    """The record, if it fits. Otherwise with as much of its value as there is room for, and if even the key is too long,
-    with a part of that."""
+    """The record, if it fits. Otherwise with as much of its value as there is room for, and if even the key
+    is too long, with a part of that."""
     if max_record_bytes(record) <= limit:
         return record
     for name in ("value", "key"):

@@ -1,8 +1,9 @@
-"""Decoding a batch of values in a Spark task: group them by the schema that wrote them, decode each group, put the rows
-back in order, and say what is wrong with those that could not be decoded.
+"""Decoding a batch of values in a Spark task: group them by the schema that wrote them, decode each group,
+put the rows back in order, and say what is wrong with those that could not be decoded.
 
-What is kept between batches (schemas, programs, connections to the registry) is kept per worker process, by `Reading`, which
-is all that travels from the driver. A registry that does not answer is waited for: that is not the records' fault.
+What is kept between batches (schemas, programs, connections to the registry) is kept per worker process, by
+`Reading`, which is all that travels from the driver. A registry that does not answer is waited for: that is
+not the records' fault.
 """
 
 import time
@@ -92,7 +93,8 @@ def decoder_of(reader: Reader, writer: RegisteredSchema) -> BodyDecoder:
 
 
 def column_type(reader: Reader, corrupt: str | None) -> pa.DataType:
-    """The type of the whole column: the record's fields (or `value`, if it is not a record) and what is wrong with it."""
+    """The type of the whole column: the record's fields (or `value`, if it is not a record) and what is wrong
+    with it."""
     inner = decoder_of(reader, reader.schema).type
     fields = list(inner) if pa.types.is_struct(inner) else [pa.field("value", inner)]
     if corrupt is not None:

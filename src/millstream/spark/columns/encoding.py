@@ -35,7 +35,8 @@ class Writing:
 
 
 def input_type(schema: Reader) -> pa.DataType:
-    """What a column must look like to be encoded by that schema; Spark casts it, and says so where it cannot."""
+    """What a column must look like to be encoded by that schema; Spark casts it, and says so where it
+    cannot."""
     from millstream.spark.columns.decoding import decoder_of
 
     return decoder_of(schema, schema.schema).type

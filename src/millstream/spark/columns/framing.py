@@ -1,8 +1,8 @@
 """Which schema each value of a batch was written with, and where its body is: for all values at once.
 
-Confluent's frame is a zero byte and four bytes of schema id in front of the body. Newer clients may write a one byte and the
-schema's guid instead, and may put either into a header (`__value_schema_id`, `__key_schema_id`), with the value being the
-body alone.
+Confluent's frame is a zero byte and four bytes of schema id in front of the body. Newer clients may write a
+one byte and the schema's guid instead, and may put either into a header (`__value_schema_id`,
+`__key_schema_id`), with the value being the body alone.
 """
 
 import uuid

@@ -1,7 +1,7 @@
 """JSON bodies into Arrow columns and back, by the shape that a JSON Schema gives them (see `json_shape`).
 
-Whole batches go through Arrow's JSON reader; only where that finds a batch not to be as it should are the bodies taken one
-by one.
+Whole batches go through Arrow's JSON reader; only where that finds a batch not to be as it should are the
+bodies taken one by one.
 """
 
 import json
@@ -36,9 +36,10 @@ class JsonDecoder:
     def _at_once(self, data: np.ndarray[Any, Any], starts: Any, ends: Any) -> Decoded | None:
         """All bodies as lines of one text, or None where these could not be told apart again.
 
-        Arrow's reader takes one object after the other and does not care for lines. So every body must begin with `{`
-        and end with `}`, and hold no line feed: between `}` and `{` an object can only end, so no object reaches over
-        two bodies, and each body has at least one. As many objects as bodies then means one in each.
+        Arrow's reader takes one object after the other and does not care for lines. So every body must begin
+        with `{` and end with `}`, and hold no line feed: between `}` and `{` an object can only end, so no
+        object reaches over two bodies, and each body has at least one. As many objects as bodies then means
+        one in each.
         """
         if not len(starts) or (ends <= starts).any():
             return None
@@ -142,7 +143,8 @@ def _json_text(value: Any, where: str) -> str:
 
 
 def _exactly(text: str) -> Any:
-    """orjson makes doubles of integers that need more than 64 bits. Where JSON text is a value, none of it may get lost."""
+    """orjson makes doubles of integers that need more than 64 bits. Where JSON text is a value, none of it
+    may get lost."""
 
     def finite(number: str) -> float:
         value = float(number)
@@ -172,8 +174,8 @@ def _scalar(value: Any, kind: pa.DataType, where: str) -> Any:
 
 
 def unshaped(value: Any, shape: Any, where: str = "") -> Any:
-    """The way back: a value of a column as JSON has it. What is kept as JSON text is what the text says, and a null is
-    left out where the schema does not insist on the property."""
+    """The way back: a value of a column as JSON has it. What is kept as JSON text is what the text says, and
+    a null is left out where the schema does not insist on the property."""
     if value is None:
         return None
     if shape == "text":

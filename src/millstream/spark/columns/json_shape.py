@@ -1,8 +1,8 @@
 """The shape that a JSON Schema gives to a column.
 
-Objects with properties are structs, objects of one kind of value are maps, arrays are arrays, integers are longs, numbers are
-doubles. What a schema leaves open (no type, several types, a type that contains itself) is kept as JSON text in a
-string, so nothing is lost.
+Objects with properties are structs, objects of one kind of value are maps, arrays are arrays, integers are
+longs, numbers are doubles. What a schema leaves open (no type, several types, a type that contains itself) is
+kept as JSON text in a string, so nothing is lost.
 """
 
 import json
@@ -84,7 +84,8 @@ class JsonShape:
         return self._text()
 
     def _takes_null(self, schema: Any, document: Any, steps: int = 0) -> bool:
-        """Whether the schema allows a null. It does where it says nothing; properties mean an object here (see `_shape`)."""
+        """Whether the schema allows a null. It does where it says nothing; properties mean an object here
+        (see `_shape`)."""
         if not isinstance(schema, dict) or steps > 64:
             return True
         if "$ref" in schema:

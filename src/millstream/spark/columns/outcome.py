@@ -7,7 +7,8 @@ import pyarrow as pa
 
 
 class Decoded(NamedTuple):
-    """An array with a row per body, and the reasons for those rows that could not be decoded (they are null)."""
+    """An array with a row per body, and the reasons for those rows that could not be decoded (they are
+    null)."""
 
     array: pa.Array
     bad: dict[int, str]
@@ -16,7 +17,8 @@ class Decoded(NamedTuple):
 def by_halves(
     rows: Sequence[Any], make: Callable[[Any], pa.Array], kind: pa.DataType, bad: dict[int, str]
 ) -> pa.Array:
-    """`make(rows)`. Where that raises, halves are tried, and halves of these: only rows that fail alone are bad."""
+    """`make(rows)`. Where that raises, halves are tried, and halves of these: only rows that fail alone are
+    bad."""
 
     def made(first: int, end: int) -> list[pa.Array]:
         try:

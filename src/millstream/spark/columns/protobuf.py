@@ -1,9 +1,10 @@
 """Protobuf bodies into Arrow columns.
 
-Types are those of Spark's own Protobuf functions, with unsigned numbers as the next larger type: messages are structs, enums
-their constants' names, wrappers the value inside, Timestamp a timestamp, Duration an interval; Struct, Value and Any are JSON
-text (an Any of an unknown type its name and its bytes). Protobuf's evolution is by field number, so bodies are parsed with the
-reader's message; the writer's schema only tells which message of its file a body holds.
+Types are those of Spark's own Protobuf functions, with unsigned numbers as the next larger type: messages are
+structs, enums their constants' names, wrappers the value inside, Timestamp a timestamp, Duration an interval;
+Struct, Value and Any are JSON text (an Any of an unknown type its name and its bytes). Protobuf's evolution
+is by field number, so bodies are parsed with the reader's message; the writer's schema only tells which
+message of its file a body holds.
 """
 
 import base64
@@ -125,7 +126,8 @@ class ProtobufDecoder:
             except Exception as error:  # DecodeError and ValueError have no common ground
                 messages.append(None)
                 bad[row] = reason_of(error)
-        # What can be parsed need not be a value: a Timestamp may lie outside of all calendars, text may not be UTF-8.
+        # What can be parsed need not be a value: a Timestamp may lie outside of all calendars, text may not
+        # be UTF-8.
         array = by_halves(
             messages, lambda some: _structs(some, self._class.DESCRIPTOR, self.type), self.type, bad
         )
@@ -222,8 +224,8 @@ def _moment(message: Any) -> Any:
 
 
 def _any_text(message: Any) -> str:
-    """JSON with the type's name. Types are looked for beside the schema's own, then among those that Python knows;
-    to meet one of neither is ordinary, and then its bytes are kept as they are."""
+    """JSON with the type's name. Types are looked for beside the schema's own, then among those that Python
+    knows; to meet one of neither is ordinary, and then its bytes are kept as they are."""
     for pool in (message.DESCRIPTOR.file.pool, None):
         try:
             return json_format.MessageToJson(message, indent=None, descriptor_pool=pool)
@@ -246,7 +248,8 @@ def _value(message: Any, field: FieldDescriptor) -> Any:
 
 
 def to_fill(value: Any, descriptor: Descriptor) -> Any:
-    """The way back: a struct of a column as a dict that a message takes. Nulls are left out, JSON text is what it says."""
+    """The way back: a struct of a column as a dict that a message takes. Nulls are left out, JSON text is
+    what it says."""
     if not isinstance(value, dict):
         return value
     return {

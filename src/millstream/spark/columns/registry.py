@@ -1,7 +1,8 @@
 """`from_registry` and `to_registry`: columns of a schema that a registry knows.
 
-The schema is fetched here, on the driver, when the query is made: the column's type must be known then, and so a registry
-that does not answer, a subject that does not exist or a schema that cannot be a column is one line before anything runs.
+The schema is fetched here, on the driver, when the query is made: the column's type must be known then, and
+so a registry that does not answer, a subject that does not exist or a schema that cannot be a column is one
+line before anything runs.
 """
 
 from collections.abc import Callable
@@ -91,10 +92,12 @@ def to_registry(
     """Encode a struct column into Confluent's wire format.
 
     topic, subject   under which subject the schema is (`<topic>-value`, or `-key` with key=True)
-    schema           the schema as text, registered now unless auto_register=False; without it, the newest of the subject
-    corrupt          give a name, and the column is struct<data: binary, name: struct<error, data>>, with what could not be
-                     encoded as JSON in it; without a name, a value that does not fit its schema stops the query (a null
-                     in its place would be a tombstone)
+    schema           the schema as text, registered now unless auto_register=False; without it, the newest of
+                     the subject
+    corrupt          give a name, and the column is struct<data: binary, name: struct<error, data>>, with what
+                     could not be
+                     encoded as JSON in it; without a name, a value that does not fit its schema stops the
+                     query (a null in its place would be a tombstone)
     """
     from pyspark.sql import functions
 

@@ -1,7 +1,9 @@
-"""JSON and delimited text without a registry: Spark's own functions, with the same `_corrupt` field beside the columns.
+"""JSON and delimited text without a registry: Spark's own functions, with the same `_corrupt` field beside
+the columns.
 
-Spark's `from_json` and `from_csv` do the work. What they lack is a word on what was wrong next to the record's own bytes, in the
-same form as `from_registry` gives it, so that `dead_letters` and a user's `where` treat all alike.
+Spark's `from_json` and `from_csv` do the work. What they lack is a word on what was wrong next to the
+record's own bytes, in the same form as `from_registry` gives it, so that `dead_letters` and a user's `where`
+treat all alike.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ def from_json(
     corrupt: str | None = "_corrupt",
     options: dict[str, str] | None = None,
 ) -> "Column":
-    """JSON text (a string or binary column) as a struct. `schema` is Spark's, or its DDL text; `options` are Spark's."""
+    """JSON text (a string or binary column) as a struct. `schema` is Spark's, or its DDL text; `options` are
+    Spark's."""
     from pyspark.sql import functions
 
     return _parsed(

@@ -1,7 +1,8 @@
 """Running pipelines: what stands behind `millstream pipeline`.
 
     pipeline_file     a user's file: its function `pipeline(spark, settings)` and what it may return
-    status_records    the records of `__millstream_pipelines`: state and progress of every pipeline, and commands to it
+    status_records    the records of `__millstream_pipelines`: state and progress of every pipeline, and
+                      commands to it
     status_topic      writing and reading that topic
     progress          Spark's progress reports as numbers that people ask for
     progress_groups   offsets of a consumer group for every query, so that its lag shows
@@ -11,6 +12,6 @@
     run               one process: sessions, signals, reports, until all pipelines have ended
     screen            the terminal: a live table, or plain lines where the output is no terminal
 
-Everything about a pipeline that others need is in the topic. The console and `millstream pipeline list|describe|stop`
-use nothing else, so they work from any machine.
+Everything about a pipeline that others need is in the topic. The console and `millstream pipeline
+list|describe|stop` use nothing else, so they work from any machine.
 """

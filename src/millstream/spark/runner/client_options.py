@@ -1,7 +1,8 @@
 """How the runner itself reaches the brokers, as options for a pipeline's readers and writers.
 
-`--command-config` and profiles make a ClientConfig. Its TLS, SASL and patience are said again here in the names of
-format("millstream"), so that a pipeline needs nothing but `settings.kafka` to use the same brokers in the same way.
+`--command-config` and profiles make a ClientConfig. Its TLS, SASL and patience are said again here in the
+names of format("millstream"), so that a pipeline needs nothing but `settings.kafka` to use the same brokers
+in the same way.
 """
 
 from dataclasses import fields

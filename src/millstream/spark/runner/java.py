@@ -27,5 +27,8 @@ def java_problem() -> str | None:
         )
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is not None and int(found.group(1)) < MIN_JAVA:
-        return f"pipelines run on Spark, which needs Java {MIN_JAVA} or newer: {program} is Java {found.group(1)} ({HOW})"
+        return (
+            f"pipelines run on Spark, which needs Java {MIN_JAVA} or newer: "
+            f"{program} is Java {found.group(1)} ({HOW})"
+        )
     return None

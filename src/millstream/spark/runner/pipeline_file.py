@@ -9,9 +9,9 @@
         )
         return orders.writeStream.format("millstream").option("topic", "copy").options(**settings.kafka)
 
-It returns what is to run: a writer that is not started (`df.writeStream...`; the runner names it, gives it its
-checkpoint folder and starts it), a query that is started already (with a checkpoint of its own), or several of these in
-a dict by name or in a list. The function may be called again, after a failure.
+It returns what is to run: a writer that is not started (`df.writeStream...`; the runner names it, gives it
+its checkpoint folder and starts it), a query that is started already (with a checkpoint of its own), or
+several of these in a dict by name or in a list. The function may be called again, after a failure.
 """
 
 import importlib.util
@@ -50,7 +50,8 @@ class Settings(Mapping[str, str]):
 
     @property
     def kafka(self) -> dict[str, str]:
-        """Options for format("millstream") that say where the brokers are, and how to reach them: TLS and SASL."""
+        """Options for format("millstream") that say where the brokers are, and how to reach them: TLS and
+        SASL."""
         return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._client}
 
     def __getitem__(self, name: str) -> str:

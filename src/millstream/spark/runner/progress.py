@@ -1,4 +1,5 @@
-"""Spark's progress reports, boiled down to what people ask for: how fast, how far behind, how long, how large."""
+"""Spark's progress reports, boiled down to what people ask for: how fast, how far behind, how long, how
+large."""
 
 import json
 from typing import Any
@@ -50,7 +51,8 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
 
 
 def lag_of(read: Offsets, ends: dict[TopicPartition, int]) -> int:
-    """Records between where a query is and where the partitions end. Partitions that it does not know count as a whole."""
+    """Records between where a query is and where the partitions end. Partitions that it does not know count
+    as a whole."""
     done = {
         (topic, int(partition)): offset
         for topic, parts in read.items()

@@ -1,8 +1,10 @@
-"""Where each query is, as the offsets of a consumer group, so that every Kafka tool shows the lag of every pipeline.
+"""Where each query is, as the offsets of a consumer group, so that every Kafka tool shows the lag of every
+pipeline.
 
-Spark keeps a query's offsets in its checkpoint; the group is for people to look at, and nothing reads it. Each query has
-a group of its own, since two queries of a pipeline may read the same topic. The names begin with `pipeline-`, as Kafka
-Connect's do with `connect-`: a pipeline called `orders` must not move the group of a consumer called `orders`.
+Spark keeps a query's offsets in its checkpoint; the group is for people to look at, and nothing reads it.
+Each query has a group of its own, since two queries of a pipeline may read the same topic. The names begin
+with `pipeline-`, as Kafka Connect's do with `connect-`: a pipeline called `orders` must not move the group of
+a consumer called `orders`.
 """
 
 import time
@@ -31,8 +33,8 @@ class GroupOffsets:
         self._complained: set[str] = set()
 
     def commit(self, status: Status) -> list[str]:
-        """What the queries of a pipeline have read. Returns complaints, one per group: that a pipeline's lag does not show
-        is no reason to stop it."""
+        """What the queries of a pipeline have read. Returns complaints, one per group: that a pipeline's lag
+        does not show is no reason to stop it."""
         complaints = []
         for query in status.queries:
             group = group_of(status.pipeline, query.name)

@@ -1,8 +1,8 @@
 """The Spark queries of one pipeline: start, watch, restart, stop.
 
-Once a pipeline has finished a batch, it is started again from its checkpoint when it fails, a few times, with a pause
-that doubles. Some good batches in a row give it all of its tries again. One that has never finished a batch has something
-wrong with it that a second try does not mend (but see PASSING).
+Once a pipeline has finished a batch, it is started again from its checkpoint when it fails, a few times, with
+a pause that doubles. Some good batches in a row give it all of its tries again. One that has never finished a
+batch has something wrong with it that a second try does not mend (but see PASSING).
 """
 
 import contextlib
@@ -33,7 +33,8 @@ from millstream.spark.runner.status_records import (
 FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0
 GOOD_BATCHES = 10  # of one query since its start: what went wrong before is over
 LAST_REPORTS = 2.0
-# Failures that are the machine's, not the pipeline's: Spark gives a new Python process ten seconds, whatever the load is.
+# Failures that are the machine's, not the pipeline's: Spark gives a new Python process ten seconds, whatever
+# the load is.
 PASSING = ("Python worker failed to connect back",)
 
 
@@ -64,8 +65,9 @@ class Listener:
 
 
 class _CalledByJava:
-    """PySpark's own listener takes a report apart by some hundred calls back to the JVM. On a busy machine that takes
-    longer than a batch, and the reports fall behind the queries. The report's JSON is two calls."""
+    """PySpark's own listener takes a report apart by some hundred calls back to the JVM. On a busy machine
+    that takes longer than a batch, and the reports fall behind the queries. The report's JSON is two
+    calls."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -110,7 +112,7 @@ class Queries:
         self._lock = threading.Lock()
         self.changed = threading.Event()  # something to report
 
-    # --- life ----------------------------------------------------------------------------------------------------------------
+    # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         made = self._app.build(self._spark, self._settings)
@@ -206,8 +208,8 @@ class Queries:
         waiting = dict(self._running)
         while waiting and time.monotonic() < deadline:
             for name, query in list(waiting.items()):
-                # Between two batches is a good moment. With new data always there it is short, but a batch that was only
-                # just planned loses nothing by being planned again.
+                # Between two batches is a good moment. With new data always there it is short, but a batch
+                # that was only just planned loses nothing by being planned again.
                 if not _in_a_batch(query) or self._batches.get(name, 0) > before.get(name, 0):
                     _stop(query)
                     del waiting[name]
@@ -215,7 +217,7 @@ class Queries:
         for query in waiting.values():
             _stop(query)
 
-    # --- what Spark reports ----------------------------------------------------------------------------------------------------
+    # --- what Spark reports ---------------------------------------------------------------------------------
 
     def progressed(self, name: str, progress: dict[str, Any]) -> None:
         with self._lock:

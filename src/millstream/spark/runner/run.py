@@ -1,8 +1,9 @@
-"""One process that runs pipelines: one SparkContext, a session per pipeline, until all have ended or been stopped.
+"""One process that runs pipelines: one SparkContext, a session per pipeline, until all have ended or been
+stopped.
 
-SIGTERM, SIGINT and a stop command in `__millstream_pipelines` mean the same: let the batches under way end, stop, say so
-in the topic, exit with code 0. A second signal does not wait. Spark's own log goes to `spark.log` in the checkpoint
-folder.
+SIGTERM, SIGINT and a stop command in `__millstream_pipelines` mean the same: let the batches under way end,
+stop, say so in the topic, exit with code 0. A second signal does not wait. Spark's own log goes to
+`spark.log` in the checkpoint folder.
 """
 
 import contextlib
@@ -64,7 +65,8 @@ def default_folder() -> str:
 
 
 def run(options: Options, screen: Screen | None = None) -> int:
-    """Returns 0 when all pipelines were stopped or finished, 1 when one failed. A mistake is a PipelineError."""
+    """Returns 0 when all pipelines were stopped or finished, 1 when one failed. A mistake is a
+    PipelineError."""
     apps = [App(path) for path in options.apps]
     names = [options.name or app.name for app in apps]
     if options.name and len(apps) > 1:
@@ -137,7 +139,7 @@ class _Process:
                 lock.close()
         return self._verdict()
 
-    # --- starting ------------------------------------------------------------------------------------------------------------
+    # --- starting -------------------------------------------------------------------------------------------
 
     def _sessions(self, log: Path) -> dict[str, Any]:
         from millstream.spark.session import LOG_VARIABLE, spark
@@ -195,7 +197,7 @@ class _Process:
                 return
             self._screen.note(f"Pipeline {name} runs; its checkpoint is {queries.status.checkpoint}")
 
-    # --- watching ------------------------------------------------------------------------------------------------------------
+    # --- watching -------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         active = {
@@ -226,7 +228,8 @@ class _Process:
                 print(f"pipeline {name} failed: {status.last_error}", file=sys.stderr)
             else:
                 self._screen.note(
-                    f"Pipeline {name} {status.state}, {sum(query.rows for query in status.queries):,} rows read."
+                    f"Pipeline {name} {status.state}, {sum(query.rows for query in status.queries):,} rows "
+                    "read."
                 )
         return failed
 
@@ -247,7 +250,7 @@ class _Process:
             for one, handler in before.items():
                 signal.signal(one, handler)
 
-    # --- reporting, in a thread of its own -------------------------------------------------------------------------------------
+    # --- reporting, in a thread of its own ------------------------------------------------------------------
 
     def _report(self) -> None:
         last = dict.fromkeys(self._pipelines, 0.0)

@@ -1,5 +1,6 @@
-"""A check of a writer before it is started. Spark makes a sink only with the first batch, which may come days later; a
-wrong option, column, topic or address of format("millstream") is reported when the pipeline starts instead."""
+"""A check of a writer before it is started. Spark makes a sink only with the first batch, which may come days
+later; a wrong option, column, topic or address of format("millstream") is reported when the pipeline starts
+instead."""
 
 from typing import Any
 
@@ -18,8 +19,8 @@ def check_sink(writer: Any) -> None:
 
 
 def _format_and_options(writer: Any) -> tuple[str, dict[str, str]]:
-    """The format and the options that a writer was given. Spark has no API for that, but keeps them in fields; where it
-    does not, there is nothing to check."""
+    """The format and the options that a writer was given. Spark has no API for that, but keeps them in
+    fields; where it does not, there is nothing to check."""
     try:
         java = writer._jwrite
         found = []

@@ -1,11 +1,12 @@
 """The records of `__millstream_pipelines`, a compacted topic of one partition. Keys and values are JSON.
 
     key {"type": "status", "pipeline": NAME}    value: a Status, the newest state of that pipeline
-    key {"type": "command", "pipeline": NAME}   value: {"command": "stop", "run": RUN, "time": ms}, meant for that run only
+    key {"type": "command", "pipeline": NAME}   value: {"command": "stop", "run": RUN, "time": ms}
 
-A status is written when a pipeline starts, when its state changes, after batches (at most every second) and at least every
-HEARTBEAT seconds; one that says it runs and is older than LOST seconds belongs to a process that is gone. Times are
-milliseconds since 1970. Readers ignore fields that they do not know; `version` rises when a field changes its meaning.
+A status is written when a pipeline starts, when its state changes, after batches (at most every second) and
+at least every HEARTBEAT seconds; one that says it runs and is older than LOST seconds belongs to a process
+that is gone. Times are milliseconds since 1970. Readers ignore fields that they do not know; `version` rises
+when a field changes its meaning.
 """
 
 import json

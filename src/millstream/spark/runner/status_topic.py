@@ -34,8 +34,8 @@ CONFIGS = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.
 
 
 def create_status_topic(config: ClientConfig) -> int:
-    """Creates the topic if it is missing, and returns its end. With a client of its own, because this may take longer
-    than what comes after."""
+    """Creates the topic if it is missing, and returns its end. With a client of its own, because this may
+    take longer than what comes after."""
     cluster = Cluster(config)
     try:
         (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
@@ -65,7 +65,7 @@ class StatusTopic:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- writing -----------------------------------------------------------------------------------------------------------
+    # --- writing --------------------------------------------------------------------------------------------
 
     def publish(self, status: Status) -> None:
         self._write(status_key(status.pipeline), write_status(status))
@@ -81,7 +81,7 @@ class StatusTopic:
     def _write(self, key: bytes, value: bytes | None) -> None:
         self._producer.send(*PARTITION, [Record(0, round(time.time() * 1000), key, value, ())])
 
-    # --- reading -----------------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def read_all(self) -> dict[str, Status]:
         """The newest status of every pipeline. Afterwards `poll` continues from there."""
@@ -124,7 +124,7 @@ class StatusTopic:
             self._position = next_offset(answer, self._position)
         return found
 
-    # --- lag ---------------------------------------------------------------------------------------------------------------
+    # --- lag ------------------------------------------------------------------------------------------------
 
     def ends_of(self, offsets: dict[str, dict[str, int]]) -> dict[TopicPartition, int]:
         """Where those partitions end now."""

@@ -43,9 +43,9 @@ def make_writer(given: Mapping[str, str], schema: "StructType", overwrite: bool)
 def make_stream_writer(
     given: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> "DataSourceStreamArrowWriter":
-    """The writer of a stream. Spark asks for a new one for every batch, and in a new process for another one to
-    commit it. Brokers that are away then are not an error yet: the tasks know whether this is the query's first
-    batch, and the commit waits."""
+    """The writer of a stream. Spark asks for a new one for every batch, and in a new process for another one
+    to commit it. Brokers that are away then are not an error yet: the tasks know whether this is the query's
+    first batch, and the commit waits."""
     from millstream.spark.sink.at_least_once import AtLeastOnceStreamWriter
     from millstream.spark.sink.exactly_once import ExactlyOnceWriter
 

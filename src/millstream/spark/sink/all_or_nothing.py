@@ -1,9 +1,9 @@
 """Exactly once for a batch write: `df.write` with delivery=exactly_once.
 
-Every task writes in a transaction of its own and leaves it open; the driver commits them all when all tasks have
-succeeded, or aborts them all. Readers with read_committed see either all rows of the write or none of them; only a
-driver that dies between the first and the last commit leaves a part. The transactional ids belong to this one write,
-so that nobody else can be fenced by it.
+Every task writes in a transaction of its own and leaves it open; the driver commits them all when all tasks
+have succeeded, or aborts them all. Readers with read_committed see either all rows of the write or none of
+them; only a driver that dies between the first and the last commit leaves a part. The transactional ids
+belong to this one write, so that nobody else can be fenced by it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,8 @@ class AllOrNothingWriter(DataSourceArrowWriter):
             if not is_fenced(error):
                 raise error
             raise PipelineError(
-                f"delivery=exactly_once: the transaction of {name} was taken over by another attempt, or took longer than "
+                f"delivery=exactly_once: the transaction of {name} was taken over by another attempt, or "
+                "took longer than "
                 f"option 'kafka.transaction.timeout.ms' ({self.options.transaction_timeout_ms}); "
                 f"{len(handles) - len(failed)} of {len(handles)} tasks are committed"
             )

@@ -1,4 +1,5 @@
-"""At least once: what a task has written and got acknowledged stays, and an attempt that is repeated writes again."""
+"""At least once: what a task has written and got acknowledged stays, and an attempt that is repeated writes
+again."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Rows of a task out to the brokers: Arrow batches in, record batches out, acknowledged when `write` returns.
 
-Small Arrow batches are joined first, so that record batches are large however Spark cuts its own. While the brokers work
-on one round of batches (at most one per partition), the next is encoded.
+Small Arrow batches are joined first, so that record batches are large however Spark cuts its own. While the
+brokers work on one round of batches (at most one per partition), the next is encoded.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,16 +1,19 @@
-"""Exactly once into a stream's topics: one transaction per task, committed by the driver when all tasks are done.
+"""Exactly once into a stream's topics: one transaction per task, committed by the driver when all tasks are
+done.
 
-A task first takes over its transactional id (query and task number), which fences every earlier attempt, be it of a
-driver that is thought dead; then it reads the markers. If its part of the batch is committed, it skips its rows.
-Otherwise it writes them, adds a marker that says "prepared", and hands the open transaction to the driver.
+A task first takes over its transactional id (query and task number), which fences every earlier attempt, be
+it of a driver that is thought dead; then it reads the markers. If its part of the batch is committed, it
+skips its rows. Otherwise it writes them, adds a marker that says "prepared", and hands the open transaction
+to the driver.
 
-The driver knows how many tasks the batch has. It checks that a replay has as many as before, adds to each transaction
-the marker that says so, and commits them one after the other. When it dies between two commits, the batch is replayed:
-tasks whose marker is committed skip, the others write. So each task's rows become visible together, and once. The tasks
-of a batch are committed together, but not atomically.
+The driver knows how many tasks the batch has. It checks that a replay has as many as before, adds to each
+transaction the marker that says so, and commits them one after the other. When it dies between two commits,
+the batch is replayed: tasks whose marker is committed skip, the others write. So each task's rows become
+visible together, and once. The tasks of a batch are committed together, but not atomically.
 
-Two attempts of one task at a time (speculation): the later one fences the earlier one, unless it finds the earlier one's
-"prepared"; then it hands over the earlier one's transaction as its own. A fenced attempt waits for the other one's.
+Two attempts of one task at a time (speculation): the later one fences the earlier one, unless it finds the
+earlier one's "prepared"; then it hands over the earlier one's transaction as its own. A fenced attempt waits
+for the other one's.
 """
 
 import time
@@ -70,7 +73,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
-    # --- in a task -------------------------------------------------------------------------------------------------------
+    # --- in a task ------------------------------------------------------------------------------------------
 
     @said_plainly
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
@@ -128,7 +131,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
         producer.send_batches({log.partition: record_of(task.query, prepared, _now_ms())})
         return _done(task, log, prepared)
 
-    # --- on the driver ---------------------------------------------------------------------------------------------------
+    # --- on the driver --------------------------------------------------------------------------------------
 
     @said_plainly
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:
@@ -152,15 +155,18 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
         for name, error in failed.items():
             if is_fenced(error):
                 raise PipelineError(
-                    f"delivery=exactly_once: batch {batchId} cannot be committed, since the transaction of {name} was taken "
-                    f"over by another run of this query, or took longer than option 'kafka.transaction.timeout.ms' "
+                    f"delivery=exactly_once: batch {batchId} cannot be committed, since the transaction of "
+                    f"{name} was taken "
+                    "over by another run of this query, or took longer than option "
+                    "'kafka.transaction.timeout.ms' "
                     f"({self.options.transaction_timeout_ms}); the batch will be replayed"
                 )
             raise error
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:
-        """The batch has failed, or the query is stopped: undo what its tasks have written, so that readers need not wait
-        for it. Tasks that are done have said how; the others were killed, and their transactional ids are taken over."""
+        """The batch has failed, or the query is stopped: undo what its tasks have written, so that readers
+        need not wait for it. Tasks that are done have said how; the others were killed, and their
+        transactional ids are taken over."""
         done = [message for message in messages if isinstance(message, TaskCommitMessage)]
         query = done[0].query if done else query_of(self.options.checkpoint)
         cluster = shared_cluster(self.options.client).refresh_old_metadata().cluster
@@ -186,7 +192,8 @@ def _marker(message: TaskCommitMessage, handle: Handle, batch: int, tasks: int) 
 
 
 def _done(task: Task, log: MarkerLog, prepared: Marker) -> TaskCommitMessage:
-    """The message about a transaction that waits for its final marker; the prepared one had sequence number 0."""
+    """The message about a transaction that waits for its final marker; the prepared one had sequence number
+    0."""
     handle = Handle(
         task.transactional_id, prepared.producer_id, prepared.producer_epoch, ((*log.partition, 1),)
     )
@@ -210,7 +217,8 @@ def _other_attempt(task: Task, log: MarkerLog) -> TaskCommitMessage:
             return _done(task, log, prepared)
         time.sleep(FENCED_PAUSE)
     raise PipelineError(
-        f"task {task.number} of batch {task.batch} was fenced by another attempt, or its transaction took longer than "
+        f"task {task.number} of batch {task.batch} was fenced by another attempt, or its transaction took "
+        "longer than "
         "option 'kafka.transaction.timeout.ms'"
     )
 

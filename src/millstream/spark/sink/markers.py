@@ -1,17 +1,17 @@
 """Markers of exactly once: which batch each task of a query wrote last, in a compacted topic.
 
-A task's transaction holds its rows and two records of this topic, both with the key `<query id>/<task>`. The first says
-"prepared": all rows of this batch are written, and the transaction waits to be committed. The second is added by the
-driver when all tasks of the batch are prepared: it says how many tasks there were. Then the transaction is committed,
-rows and markers together, or none of them.
+A task's transaction holds its rows and two records of this topic, both with the key `<query id>/<task>`. The
+first says "prepared": all rows of this batch are written, and the transaction waits to be committed. The
+second is added by the driver when all tasks of the batch are prepared: it says how many tasks there were.
+Then the transaction is committed, rows and markers together, or none of them.
 
-The topic is read without waiting for open transactions (read_uncommitted), and the end of each transaction is looked up
-in the log itself. With read_committed, reading would stop at the oldest open transaction of anyone: a committed marker
-could stay hidden behind another task's transaction, and a batch would be written twice. And a prepared marker in an
-open transaction is worth knowing: another attempt of the task has done the work.
+The topic is read without waiting for open transactions (read_uncommitted), and the end of each transaction is
+looked up in the log itself. With read_committed, reading would stop at the oldest open transaction of anyone:
+a committed marker could stay hidden behind another task's transaction, and a batch would be written twice.
+And a prepared marker in an open transaction is worth knowing: another attempt of the task has done the work.
 
-All markers of a query are in one partition. A reader keeps its position, so a batch costs one short fetch; a new
-process reads the partition from its start, which compaction keeps short.
+All markers of a query are in one partition. A reader keeps its position, so a batch costs one short fetch; a
+new process reads the partition from its start, which compaction keeps short.
 """
 
 import json
@@ -124,7 +124,8 @@ class MarkerState:
             yield from (marker for marker in markers if marker.tasks)
 
     def prepared(self, task: int, batch: int, run: str) -> Marker | None:
-        """The marker of another attempt that has done this task's work, in a transaction that is still open."""
+        """The marker of another attempt that has done this task's work, in a transaction that is still
+        open."""
         for markers in self.open.values():
             for marker in markers:
                 if (marker.task, marker.batch, marker.run) == (task, batch, run) and not marker.tasks:
@@ -195,34 +196,39 @@ class MarkerLog:
         )
         if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.topic_already_exists:
             raise PipelineError(
-                f"topic '{self._topic}', which delivery=exactly_once needs, cannot be created: {outcome.message} "
+                f"topic '{self._topic}', which delivery=exactly_once needs, cannot be created: "
+                f"{outcome.message} "
                 "(option 'markerTopic' names another; it must be compacted)"
             )
         self._cluster.wait_for_topics([self._topic])
         return self._cluster.topic(self._topic)
 
 
-# --- decisions ---------------------------------------------------------------------------------------------------------
+# --- decisions ----------------------------------------------------------------------------------------------
 
 
 def already_written(state: MarkerState, task: int, batch: int) -> Marker | None:
-    """The marker by which this task's part of the batch is done, or None if it is to be written. PipelineError if the
-    markers and the checkpoint do not belong together, so that writing could lose or repeat rows."""
+    """The marker by which this task's part of the batch is done, or None if it is to be written.
+    PipelineError if the markers and the checkpoint do not belong together, so that writing could lose or
+    repeat rows."""
     begun = state.last_begun
     if begun < 0 and batch > 0:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is at batch {batch}, but there is no marker of query {state.query}, so "
+            f"delivery=exactly_once: the checkpoint is at batch {batch}, but there is no marker of query "
+            f"{state.query}, so "
             "nobody knows what was written before; start with a new checkpoint"
         )
     if batch > begun + 1:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is at batch {batch}, but the last marker of query {state.query} is of "
+            f"delivery=exactly_once: the checkpoint is at batch {batch}, but the last marker of query "
+            f"{state.query} is of "
             f"batch {begun}; batches in between were written without exactly once, or markers were lost"
         )
     last = state.last_batch
     if batch < last:
         raise PipelineError(
-            f"delivery=exactly_once: the checkpoint is back at batch {batch}, but query {state.query} has written batch "
+            f"delivery=exactly_once: the checkpoint is back at batch {batch}, but query {state.query} has "
+            "written batch "
             f"{last} already; restore the newer checkpoint, or start with a new one"
         )
     own = state.committed.get(task)
@@ -234,8 +240,10 @@ def check_counts(batch: int, tasks: int, counts: Iterable[int]) -> None:
     for other in counts:
         if other != tasks:
             raise PipelineError(
-                f"delivery=exactly_once: batch {batch} was begun with {other} tasks and is replayed with {tasks}, so rows "
-                f"would be repeated or lost; go back to {other} (spark.sql.shuffle.partitions, repartition, minPartitions) "
+                f"delivery=exactly_once: batch {batch} was begun with {other} tasks and is replayed with "
+                f"{tasks}, so rows "
+                f"would be repeated or lost; go back to {other} (spark.sql.shuffle.partitions, repartition, "
+                "minPartitions) "
                 "until this batch is done"
             )
 
@@ -244,6 +252,7 @@ def check_rows(marker: Marker, rows: int) -> None:
     """A replayed task must have the rows that it had before."""
     if marker.rows != rows:
         raise PipelineError(
-            f"delivery=exactly_once: task {marker.task} of batch {marker.batch} wrote {marker.rows} rows and is replayed "
+            f"delivery=exactly_once: task {marker.task} of batch {marker.batch} wrote {marker.rows} rows and "
+            "is replayed "
             f"with {rows}; the query or its source does not give the same rows for the same batch"
         )

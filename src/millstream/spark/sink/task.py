@@ -1,4 +1,5 @@
-"""The task that this process works for: which query, which run of it, which batch, which task, which attempt."""
+"""The task that this process works for: which query, which run of it, which batch, which task, which
+attempt."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ def transactional_id_of(query: str, number: int) -> str:
 
 
 def query_of(checkpoint: str | None) -> str:
-    """The id of the query with this checkpoint, for the driver; empty if the checkpoint is not on this machine."""
+    """The id of the query with this checkpoint, for the driver; empty if the checkpoint is not on this
+    machine."""
     if checkpoint is None:
         return ""
     try:
@@ -41,7 +43,8 @@ def query_of(checkpoint: str | None) -> str:
 
 
 def this_task() -> Task:
-    """The task in which this process is. Outside of a streaming query, query and run are empty and the batch is -1."""
+    """The task in which this process is. Outside of a streaming query, query and run are empty and the batch
+    is -1."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -62,7 +65,8 @@ def this_task() -> Task:
 
 
 def cluster_for_task(options: WriteOptions, task: Task) -> SharedCluster:
-    """In a query's first batch, brokers that nobody has reached yet are a wrong address, and no reason to wait."""
+    """In a query's first batch, brokers that nobody has reached yet are a wrong address, and no reason to
+    wait."""
     was_reached = options.brokers_reachable or task.batch > 0
     return cluster_for_writing(options.client, None if was_reached else 0)
 
@@ -71,6 +75,7 @@ def refuse_adaptive(task: Task) -> None:
     """Adaptive execution may cut a batch otherwise when it is replayed."""
     if task.adaptive:
         raise PipelineError(
-            f"delivery=exactly_once needs {_ADAPTIVE[1]}=false (millstream.spark.session sets it), so that a batch "
+            f"delivery=exactly_once needs {_ADAPTIVE[1]}=false (millstream.spark.session sets it), so that a "
+            "batch "
             "is cut into the same tasks when it is replayed"
         )

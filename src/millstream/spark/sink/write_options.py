@@ -1,7 +1,8 @@
-"""What a writer was asked for: its options and the columns of its rows, checked on the driver before it writes.
+"""What a writer was asked for: its options and the columns of its rows, checked on the driver before it
+writes.
 
-Option names are those of Spark's Kafka sink. Ours are `delivery` (at_least_once, the default, or exactly_once) and
-`markerTopic`, where exactly once records what is written (see `markers`).
+Option names are those of Spark's Kafka sink. Ours are `delivery` (at_least_once, the default, or
+exactly_once) and `markerTopic`, where exactly once records what is written (see `markers`).
 """
 
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ def _codec(options: Options) -> tuple[int, int | None]:
     return CODEC_IDS[name], level
 
 
-# --- columns -----------------------------------------------------------------------------------------------------------
+# --- columns ------------------------------------------------------------------------------------------------
 
 
 def _columns(schema: "StructType", topic: str | None, with_headers: bool) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def describe(given: Mapping[str, str]) -> str:
-    """The columns, for `load()`. Whatever is wrong with the options or the topics is reported here, before a query
-    starts."""
+    """The columns, for `load()`. Whatever is wrong with the options or the topics is reported here, before a
+    query starts."""
     from millstream.spark.source.schema import ddl
 
     options = parse_read_options(given, streaming=None)

@@ -24,8 +24,8 @@ class Task(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Plans when a DataFrame is first used. Spark keeps that plan, so the same DataFrame used again reads the same
-    offsets, and `load()` again what has come since."""
+    """Plans when a DataFrame is first used. Spark keeps that plan, so the same DataFrame used again reads the
+    same offsets, and `load()` again what has come since."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self._options = options

@@ -1,7 +1,7 @@
 """What a reader asks the cluster before it reads: which partitions there are, and where they start and end.
 
-A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end that
-others have seen. So an answer by which something would be missing is asked for again, as often as
+A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end
+that others have seen. So an answer by which something would be missing is asked for again, as often as
 `fetchOffset.numRetries` says, before it is believed.
 """
 
@@ -54,7 +54,8 @@ class Source:
     def latest(
         self, topic_partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
-        """The ends of the logs: for read_committed, of what is decided. They should not be before what is `known`."""
+        """The ends of the logs: for read_committed, of what is decided. They should not be before what is
+        `known`."""
         wanted = dict.fromkeys(topic_partitions, ASK_LATEST)
         return self._again(lambda: self._ask(wanted), lambda found: _reaches(found, known or {}))
 
@@ -81,7 +82,8 @@ class Source:
         return self._again(ask, lambda missing: not missing)
 
     def _again(self, ask: Callable[[], Answer], good: Callable[[Answer], bool] = lambda _: True) -> Answer:
-        """`ask()`, again while something that should be there is missing. The last answer counts, whatever it is."""
+        """`ask()`, again while something that should be there is missing. The last answer counts, whatever it
+        is."""
         for left in reversed(range(self.options.tries)):
             try:
                 answer = ask()
@@ -134,7 +136,7 @@ class Source:
         )
         return {topic_partition: answer.offset for topic_partition, answer in found.items()}
 
-    # --- where to start and to end -------------------------------------------------------------------------------------
+    # --- where to start and to end --------------------------------------------------------------------------
 
     def resolve(self, bound: Bound, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset that a bound means for each partition."""
@@ -148,7 +150,8 @@ class Source:
         return self._by_time(bound, topic_partitions)
 
     def _check_named(self, bound: Bound, topic_partitions: list[TopicPartition]) -> None:
-        """Offsets and timestamps per partition must name the partitions that are read, all of them and no other."""
+        """Offsets and timestamps per partition must name the partitions that are read, all of them and no
+        other."""
         if bound.moment is not None:
             return
         for topic, partition in sorted(set(bound.per_partition) - set(topic_partitions)):
@@ -190,7 +193,8 @@ class Source:
         if late and not bound.or_latest:
             topic, partition = late[0]
             raise OptionError(
-                f"option '{bound.option}': no record of partition {topic}-{partition} is as young as {moments[late[0]]} "
+                f"option '{bound.option}': no record of partition {topic}-{partition} is as young as "
+                f"{moments[late[0]]} "
                 "(option 'startingOffsetsByTimestampStrategy' = latest reads what comes next)"
             )
         return found | self.latest(late)

@@ -1,8 +1,10 @@
-"""Which offsets of which partition go into which task: pure functions, so that the same question has the same answer.
+"""Which offsets of which partition go into which task: pure functions, so that the same question has the same
+answer.
 
-`share` cuts a trigger to a number of offsets, each partition in proportion to what it has. `split` makes tasks: one per
-partition, as in Spark's Kafka source, more where `minPartitions` or `maxRecordsPerPartition` ask for it, and fewer where
-partitions have little to read, because a task costs more than a few thousand records do.
+`share` cuts a trigger to a number of offsets, each partition in proportion to what it has. `split` makes
+tasks: one per partition, as in Spark's Kafka source, more where `minPartitions` or `maxRecordsPerPartition`
+ask for it, and fewer where partitions have little to read, because a task costs more than a few thousand
+records do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,8 @@ PACK = 20_000  # offsets; below this, partitions share a task
 
 
 class Range(NamedTuple):
-    """The records with first <= offset < until of one partition. There may be fewer than until - first of them."""
+    """The records with first <= offset < until of one partition. There may be fewer than until - first of
+    them."""
 
     topic: str
     partition: int
@@ -31,7 +34,8 @@ Plan = list[list[Range]]
 
 
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
-    """What lies between two offsets, in the order of topics and partitions; a partition without a start is left out."""
+    """What lies between two offsets, in the order of topics and partitions; a partition without a start is
+    left out."""
     return [
         Range(*topic_partition, start[topic_partition], end[topic_partition])
         for topic_partition in sorted(end)
@@ -40,8 +44,8 @@ def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartit
 
 
 def share(ranges: Sequence[Range], max_offsets: int) -> list[Range]:
-    """At most `max_offsets` offsets, each partition in proportion. Every partition gets at least one offset while there are
-    enough, so that none starves; what rounding leaves over goes to the largest."""
+    """At most `max_offsets` offsets, each partition in proportion. Every partition gets at least one offset
+    while there are enough, so that none starves; what rounding leaves over goes to the largest."""
     total = sum(piece.size for piece in ranges)
     if total <= max_offsets:
         return list(ranges)

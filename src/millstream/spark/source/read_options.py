@@ -1,7 +1,8 @@
 """What is to be read, and how: the options of a reader, parsed and checked.
 
-Names, defaults and precedence are those of Spark's Kafka source: a timestamp for everything wins over timestamps per
-partition, which win over offsets. A stream starts at `latest` unless an option says otherwise, a batch read at `earliest`.
+Names, defaults and precedence are those of Spark's Kafka source: a timestamp for everything wins over
+timestamps per partition, which win over offsets. A stream starts at `latest` unless an option says otherwise,
+a batch read at `earliest`.
 """
 
 import re
@@ -60,7 +61,8 @@ DEFAULT_TRIES, DEFAULT_PAUSE = 3, 1000
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to start or to end. `per_partition` holds offsets or timestamps; `moment` a timestamp for all partitions."""
+    """Where to start or to end. `per_partition` holds offsets or timestamps; `moment` a timestamp for all
+    partitions."""
 
     option: str
     kind: str
@@ -115,7 +117,8 @@ def parse_read_options(given: Mapping[str, str], streaming: bool | None) -> Read
     max_offsets, min_offsets = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
     if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
         raise OptionError(
-            f"option 'minOffsetsPerTrigger' ({min_offsets}) is larger than 'maxOffsetsPerTrigger' ({max_offsets})"
+            f"option 'minOffsetsPerTrigger' ({min_offsets}) is larger than 'maxOffsetsPerTrigger' "
+            f"({max_offsets})"
         )
     options.number("partition.metadata.cache.ttl.ms", least=-1)
     group_id, client_id = _group(options)
@@ -148,8 +151,8 @@ def parse_read_options(given: Mapping[str, str], streaming: bool | None) -> Read
 
 
 def _without_triggers(given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a batch read. Those about triggers do nothing there, and a line says so, as in Spark's source: a job
-    may use the same options for both kinds."""
+    """The options of a batch read. Those about triggers do nothing there, and a line says so, as in Spark's
+    source: a job may use the same options for both kinds."""
     ignored = {name.lower(): name for name in OF_TRIGGERS}
     for name in given:
         if name.lower() in ignored:

@@ -1,7 +1,7 @@
 """The columns that Spark sees: those of its own Kafka source, or the ones among them that were asked for.
 
-Topic, partition and timestamp type are the same for many rows in a row. They are built once per worker, long enough for
-the longest chunk so far, and sliced.
+Topic, partition and timestamp type are the same for many rows in a row. They are built once per worker, long
+enough for the longest chunk so far, and sliced.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,5 @@
-"""The columns of a reader: those of Spark's Kafka source, or the ones among them that the user's schema names.
+"""The columns of a reader: those of Spark's Kafka source, or the ones among them that the user's schema
+names.
 
 Kept apart from `rows`: processes that only plan need this, but neither Arrow nor the decoder.
 """

@@ -1,13 +1,13 @@
 """`spark.readStream.format("millstream")`: topics without end.
 
-One object of this class lives in a process of its own for as long as the query runs and decides the offsets of each
-batch; copies of it read in the tasks.
+One object of this class lives in a process of its own for as long as the query runs and decides the offsets
+of each batch; copies of it read in the tasks.
 
 An offset, as Spark logs it before a batch runs, is
     {"offsets": {topic: {partition: next offset}}, "plan": [[[topic, partition, first, until], ...], ...]}
-The plan is that of the batch which ends there, one list per task. When Spark runs a batch again after a crash, it takes
-the plan from its log, so the tasks are the same ones whatever the options, the code or the number of partitions are by
-then: the exactly-once sink relies on that.
+The plan is that of the batch which ends there, one list per task. When Spark runs a batch again after a
+crash, it takes the plan from its log, so the tasks are the same ones whatever the options, the code or the
+number of partitions are by then: the exactly-once sink relies on that.
 """
 
 import sys
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _source(self) -> Source:
         return Source(self._options, shared_cluster(self._options.client).wait_until_reachable().cluster)
 
-    # --- offsets, in the query's own process -----------------------------------------------------------------------------
+    # --- offsets, in the query's own process ----------------------------------------------------------------
 
     @said_plainly
     def initialOffset(self) -> LogOffset:
@@ -63,8 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return write_offset(source.resolve(self._options.start, source.topic_partitions()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows no limit of both kinds, so `latestOffset` applies the options itself. What matters here is that it
-        is not ReadAllAvailable, which Spark hands over when a trigger wants everything regardless."""
+        """Spark knows no limit of both kinds, so `latestOffset` applies the options itself. What matters here
+        is that it is not ReadAllAvailable, which Spark hands over when a trigger wants everything
+        regardless."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.min_offsets is not None:
@@ -85,14 +86,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ranges and not lost:
             return start  # the very same: Spark takes any other for new data
         end = begin | {TopicPartition(piece.topic, piece.partition): piece.until for piece in ranges}
-        # What is lost is gone from the offset, or set back: that is logged, so that it is noticed once. A batch has at least
-        # one task, since the exactly-once sink counts batches by the tasks that have written.
+        # What is lost is gone from the offset, or set back: that is logged, so that it is noticed once. A
+        # batch has at least one task, since the exactly-once sink counts batches by the tasks that have
+        # written.
         plan = split(ranges, self._options.min_tasks, self._options.max_records) or [[]]
         return write_offset(end, plan)
 
     def _begin(self, start: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], bool]:
-        """Where each partition goes on: new ones at their first offset, lost ones as the options say. And whether any
-        was lost."""
+        """Where each partition goes on: new ones at their first offset, lost ones as the options say. And
+        whether any was lost."""
         source = self._source
         self._newest = source.newest(start)
         begin = {
@@ -106,7 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic_partition in sorted(begin):
             if begin[topic_partition] > self._newest[topic_partition]:
                 source.lost(
-                    f"partition {topic_partition} ends at {self._newest[topic_partition]}, before the offset {begin[topic_partition]} "
+                    f"partition {topic_partition} ends at {self._newest[topic_partition]}, before the offset "
+                    f"{begin[topic_partition]} "
                     "that was already read (was the topic deleted and created again?)"
                 )
                 begin |= source.earliest([topic_partition])
@@ -159,10 +162,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_to_group(read_offset(end))
 
     def _commit_to_group(self, done: dict[TopicPartition, int]) -> None:
-        """Spark has finished all batches up to here: tell the group, so that Kafka's tools show the lag. Spark never
-        calls `commit` for the last batch of a run that ends by itself, but it asks `latestOffset` what comes after it,
-        and does so only when it is finished. That this fails is no reason to stop: the query's own offsets are in its
-        checkpoint."""
+        """Spark has finished all batches up to here: tell the group, so that Kafka's tools show the lag.
+        Spark never calls `commit` for the last batch of a run that ends by itself, but it asks `latestOffset`
+        what comes after it, and does so only when it is finished. That this fails is no reason to stop: the
+        query's own offsets are in its checkpoint."""
         group_id = self._options.group_id
         if group_id is None or done == self._committed:
             return
@@ -179,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             print(f"millstream: offsets are not committed to group '{group_id}': {problem}", file=sys.stderr)
         self._commit_failed = problem is not None
 
-    # --- in the tasks ----------------------------------------------------------------------------------------------------
+    # --- in the tasks ---------------------------------------------------------------------------------------
 
     def read(self, partition: Any) -> "Iterator[pa.RecordBatch]":
         return read_task(self._options, self._names, partition)
@@ -193,8 +196,8 @@ _complaint: Any = said_plainly(_complain)
 
 
 class Broken(StreamReader):
-    """A reader for wrong options. Spark's process for a stream loses an exception that is raised while the reader is
-    made, so this one is made, and complains when it is first used."""
+    """A reader for wrong options. Spark's process for a stream loses an exception that is raised while the
+    reader is made, so this one is made, and complains when it is first used."""
 
     def __init__(self, problem: PipelineError) -> None:
         self.problem = problem
@@ -203,7 +206,7 @@ class Broken(StreamReader):
     prepareForTriggerAvailableNow = partitions = commit = read = _complaint
 
 
-# --- offsets as Spark logs them ----------------------------------------------------------------------------------------
+# --- offsets as Spark logs them -----------------------------------------------------------------------------
 
 
 def write_offset(offsets: Mapping[TopicPartition, int], plan: Plan | None = None) -> LogOffset:

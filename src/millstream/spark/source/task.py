@@ -1,9 +1,9 @@
 """Inside a Spark task: fetch ranges of partitions and decode them.
 
-All ranges of a task are fetched together, one request under way per leader. When an answer arrives, the headers of its
-batches tell at once where to read on, so the next request is sent before this answer is decoded: the broker works while
-the task does. Offsets that do not exist (compaction, transaction markers, aborted transactions) are stepped over, since
-batches say where they end.
+All ranges of a task are fetched together, one request under way per leader. When an answer arrives, the
+headers of its batches tell at once where to read on, so the next request is sent before this answer is
+decoded: the broker works while the task does. Offsets that do not exist (compaction, transaction markers,
+aborted transactions) are stepped over, since batches say where they end.
 
 Leaders that moved and brokers that restart are tried again until nothing has come for `timeout` seconds.
 """
@@ -113,7 +113,7 @@ class TaskReader:
                 piece = self._later.pop(0)
                 self._open[TopicPartition(piece.topic, piece.partition)] = _Open(piece.first, piece.until)
 
-    # --- requests --------------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
     def _send_all(self) -> None:
         """A request to every leader of an open range that has none to answer."""
@@ -154,7 +154,8 @@ class TaskReader:
         self._in_flight[node_id] = _InFlight(connection, version, positions)
 
     def _needed(self, topic_partitions: Sequence[TopicPartition]) -> int:
-        """Not much more than what is left to read: what comes after the range would be fetched for nothing."""
+        """Not much more than what is left to read: what comes after the range would be fetched for
+        nothing."""
         max_bytes = 0.0
         for topic_partition in topic_partitions:
             size = _record_sizes.get(topic_partition.topic)
@@ -166,7 +167,7 @@ class TaskReader:
             )
         return max(LEAST_BYTES, min(PARTITION_BYTES, round(max_bytes)))
 
-    # --- responses -------------------------------------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------------------------
 
     def _receive(self) -> list[_Fetched]:
         """The next answer; before it is returned, the request after it is on its way."""
@@ -205,7 +206,8 @@ class TaskReader:
         return jobs
 
     def _take(self, topic_partition: TopicPartition, fetched: Fetched) -> list[_Fetched]:
-        """Move the position past an answer. No whole batch in it: it was too large for what was left of the answer."""
+        """Move the position past an answer. No whole batch in it: it was too large for what was left of the
+        answer."""
         answer = Answer(fetched.records)
         state = self._open.pop(topic_partition)
         after = answer.next_offset
@@ -236,7 +238,7 @@ class TaskReader:
         else:
             del self._open[topic_partition]
 
-    # --- trouble -------------------------------------------------------------------------------------------------------
+    # --- trouble --------------------------------------------------------------------------------------------
 
     def _pause(self, error: KafkaError) -> None:
         """Wait a little, then learn who leads what now; raise what does not pass."""

@@ -5,6 +5,6 @@
     operators    each operator on blocks
     loops        what numba compiles
 
-It is another way to the same results, record for record: which operator can go it, and when, is in `plan`. The operators themselves know nothing of it,
-and nothing here is imported before a task gets a block.
+It is another way to the same results, record for record: which operator can go it, and when, is in `plan`.
+The operators themselves know nothing of it, and nothing here is imported before a task gets a block.
 """

@@ -1,11 +1,13 @@
 """Blocks: many records as columns.
 
-`Records` is what a task is given: some thousand records of one topic as they were fetched. Where operators cannot take them as
-columns they are iterated over, as (offset, key, value, timestamp, headers).
+`Records` is what a task is given: some thousand records of one topic as they were fetched. Where operators
+cannot take them as columns they are iterated over, as (offset, key, value, timestamp, headers).
 
-`Block` is what travels from one operator to the next. A column of keys or values is one of three things, which its `Part` tells:
+`Block` is what travels from one operator to the next. A column of keys or values is one of three things,
+which its `Part` tells:
 
-    bytes by a serde   an Arrow array of bytes, checked: every one can be read, and writing it again would give the same bytes
+    bytes by a serde   an Arrow array of bytes, checked: every one can be read, and writing it again would
+                       give the same bytes
     Arrow values       text, numbers, truth values, as an expression gives them
     objects            a list of whatever a function or a serde gave
 """
@@ -80,8 +82,9 @@ class Records:
 
 
 def by_time(topics: dict[str, list[Records]]) -> Iterator[tuple[str, Records]]:
-    """The records of several topics, the least timestamp first, of equals the first topic's; each topic keeps its own order,
-    so one that is late follows the one before it at once. Those of one topic that follow each other come together."""
+    """The records of several topics, the least timestamp first, of equals the first topic's; each topic keeps
+    its own order, so one that is late follows the one before it at once. Those of one topic that follow each
+    other come together."""
     names = [name for name, parts in topics.items() if parts]
     whole = [_joined(topics[name]) for name in names]
     # A record that is late is due when the newest before it was.
@@ -155,7 +158,7 @@ def _choose(column: Column, mask: Any) -> Column:
     return column.filter(pa.array(mask))
 
 
-# Serdes --------------------------------------------------------------------------------------------------------------------
+# Serdes -----------------------------------------------------------------------------------------------------
 
 _SIZES = {serdes.LONG: 8, serdes.INTEGER: 4, serdes.SHORT: 2, serdes.DOUBLE: 8, serdes.FLOAT: 4}
 _NUMBERS = {

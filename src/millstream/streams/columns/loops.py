@@ -23,8 +23,8 @@ _THREE: Any = nb.types.UniTuple(nb.int64, 3)
 
 @compiled(nb.void(_READ_INTS, _READ_LONGS, _LONGS, _LONGS, _LONGS, _LONGS))
 def count_up(codes: Any, stamps: Any, counts: Any, newest: Any, updates: Any, update_stamps: Any) -> None:
-    """Adds one to the count of each record's key (by its code), and keeps what every record made of it: the count and the
-    newest time."""
+    """Adds one to the count of each record's key (by its code), and keeps what every record made of it: the
+    count and the newest time."""
     for row in range(codes.shape[0]):
         code = codes[row]
         counts[code] += 1
@@ -36,8 +36,8 @@ def count_up(codes: Any, stamps: Any, counts: Any, newest: Any, updates: Any, up
 
 @compiled(_THREE(_READ_LONGS, nb.int64, nb.int64, nb.int64, nb.int64, _LONGS, _LONGS))
 def windows_of(stamps: Any, seen: Any, size: Any, advance: Any, grace: Any, rows: Any, starts: Any) -> Any:
-    """The windows that each record falls into, those already closed left out. Gives how many there are, the newest time, and how
-    many were left out. There is room for all."""
+    """The windows that each record falls into, those already closed left out. Gives how many there are, the
+    newest time, and how many were left out. There is room for all."""
     found = dropped = np.int64(0)
     for row in range(stamps.shape[0]):
         stamp = stamps[row]

@@ -1,8 +1,9 @@
-"""Each operator on blocks. `made(operator, task, shape)` gives its function and the shape of what it gives, or None where only
-records one by one will do.
+"""Each operator on blocks. `made(operator, task, shape)` gives its function and the shape of what it gives,
+or None where only records one by one will do.
 
-A function of blocks changes nothing while it runs: it may raise, and then the records are run one by one instead. What it has to
-change goes into `later`, which is run when all of the block has been computed; nothing in there fails.
+A function of blocks changes nothing while it runs: it may raise, and then the records are run one by one
+instead. What it has to change goes into `later`, which is run when all of the block has been computed;
+nothing in there fails.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def made(operator: Any, task: TaskContext, shape: Shape) -> Made | None:
     return None if make is None else make(operator, task, shape)
 
 
-# Without state -------------------------------------------------------------------------------------------------------------
+# Without state ----------------------------------------------------------------------------------------------
 
 
 def _pass_on(_operator: PassOn, _task: TaskContext, shape: Shape) -> Made:
@@ -181,7 +182,7 @@ def _flat_map_values(operator: FlatMapValues, _task: TaskContext, shape: Shape) 
     return Made(run, Shape(shape.key, Part()))
 
 
-# Counting ------------------------------------------------------------------------------------------------------------------
+# Counting ---------------------------------------------------------------------------------------------------
 
 
 def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
@@ -288,7 +289,7 @@ def _windowed(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(rows), parts, null_count=0)
 
 
-# Tables --------------------------------------------------------------------------------------------------------------------
+# Tables -----------------------------------------------------------------------------------------------------
 
 
 def _table(operator: TableSource, task: TaskContext, shape: Shape) -> Made | None:
@@ -320,7 +321,7 @@ def _table(operator: TableSource, task: TaskContext, shape: Shape) -> Made | Non
     return Made(run, Shape(shape.key, shape.value, is_table=True), keeps_state=True)
 
 
-# Joining -------------------------------------------------------------------------------------------------------------------
+# Joining ----------------------------------------------------------------------------------------------------
 
 
 def _join(operator: StreamTableJoin, task: TaskContext, shape: Shape) -> Made | None:

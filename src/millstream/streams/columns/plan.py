@@ -1,11 +1,13 @@
 """Which part of a topology runs on blocks, and running it.
 
-Behind one source, every operator up to the sinks has to be one that `operators` knows, no store may be used by two of them, and
-no topic written by two: then block after block gives what record after record would, in the same order. Records with headers,
-with a timestamp below 0, timestamp extractors and timers by stream time are left to the operators that take one record at a time; so is what
-follows a count, when that is not known here: the count itself is still done for the whole block.
+Behind one source, every operator up to the sinks has to be one that `operators` knows, no store may be used
+by two of them, and no topic written by two: then block after block gives what record after record would, in
+the same order. Records with headers, with a timestamp below 0, timestamp extractors and timers by stream time
+are left to the operators that take one record at a time; so is what follows a count, when that is not known
+here: the count itself is still done for the whole block.
 
-If anything goes wrong in a block before something was changed, its records go one by one, where errors are dealt with.
+If anything goes wrong in a block before something was changed, its records go one by one, where errors are
+dealt with.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from millstream.streams.operators.stateless import Branch
 log = logging.getLogger("millstream.streams")
 
 CollectColumns = Callable[[str, Any, Any, Any, int], None]
-"""(topic, keys, values, timestamps, how many bytes of a key are its window): Arrow arrays of bytes, and numpy's."""
+"""(topic, keys, values, timestamps, how many bytes of a key are its window): Arrow arrays of bytes, and
+numpy's."""
 Step = Callable[[Block, Later], None]
 _FEWEST = 16
 """Fewer records are done sooner one by one."""

@@ -1,4 +1,5 @@
-"""What streams, tables and their grouped forms have in common: a node of the plan, serdes, and the sources behind them."""
+"""What streams, tables and their grouped forms have in common: a node of the plan, serdes, and the sources
+behind them."""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ class StreamsBuilder:
         return GlobalKTable(store)
 
     def add_store(self, spec: StoreSpec) -> str:
-        """A store for your own processors: see `key_value_store`, `window_store`, `session_store`. Gives its name."""
+        """A store for your own processors: see `key_value_store`, `window_store`, `session_store`. Gives its
+        name."""
         return add_store(self._plan, spec)
 
     def build(self) -> Topology:

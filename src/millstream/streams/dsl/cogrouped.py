@@ -36,7 +36,8 @@ class CogroupedKStream(Generic[K, A]):
     def cogroup(
         self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, A], A]
     ) -> CogroupedKStream[K, A]:
-        """Adds a stream: `aggregator(key, value, so far)`. One that is there already gets another aggregator."""
+        """Adds a stream: `aggregator(key, value, so far)`. One that is there already gets another
+        aggregator."""
         self._streams[grouped] = aggregator
         return self
 

@@ -58,7 +58,8 @@ class KGroupedStream(Part, Generic[K, V]):
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[K, A]:
-        """`aggregator(key, value, so far)`, starting from `initializer()`. Say the aggregate's serde in `materialized`."""
+        """`aggregator(key, value, so far)`, starting from `initializer()`. Say the aggregate's serde in
+        `materialized`."""
         name, store, kept = self._named("KSTREAM-AGGREGATE-", name, materialized)
         operator = Aggregate(store, initializer=initializer, aggregator=aggregator)
         return self._to_table(name, operator, self._rows_spec(store, kept, self._key, None))
@@ -92,7 +93,8 @@ class KGroupedStream(Part, Generic[K, V]):
         *,
         counting: bool = False,
     ) -> tuple[str, str, Materialized]:
-        """The names of an aggregation and of its store, and how that is kept. Numbers are used up in Kafka Streams' order."""
+        """The names of an aggregation and of its store, and how that is kept. Numbers are used up in Kafka
+        Streams' order."""
         kept = Materialized.of(materialized)
         if counting and kept is not None and kept.name is None:
             self._plan.new_store_name(prefix)  # a count takes a number there that nobody sees
@@ -103,7 +105,8 @@ class KGroupedStream(Part, Generic[K, V]):
     def _to_table(
         self, name: str, operator: Any, spec: StoreSpec, key: Serde | None = None
     ) -> KTable[Any, Any]:
-        """The aggregation, after a repartition topic where the key has changed. `key` is the result's, if it is another."""
+        """The aggregation, after a repartition topic where the key has changed. `key` is the result's, if it
+        is another."""
         parent, sources = self._node, self._sources
         if self._rekeyed:
             node = repartition_node(self._plan, self._topic or spec.name, self._key, self._value)

@@ -30,8 +30,8 @@ def join(
     store_name: str | None,
     serdes: tuple[Serde | None, Serde | None, Serde | None],
 ) -> KStream[Any, Any]:
-    """Chooses the kind of join by what the stream is joined with. `serdes` are those of the key, of this stream's values and of
-    the other one's."""
+    """Chooses the kind of join by what the stream is joined with. `serdes` are those of the key, of this
+    stream's values and of the other one's."""
     if isinstance(other, KStream):
         if windows is None:
             raise TopologyError("a join of two streams needs windows: JoinWindows.of(seconds(5))")

@@ -1,4 +1,5 @@
-"""Small things that the DSL's methods take: how a store is kept, when results are sent, how many arguments a function has."""
+"""Small things that the DSL's methods take: how a store is kept, when results are sent, how many arguments a
+function has."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from millstream.streams.windows import Span, milliseconds
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """How a table's rows are kept: under which name (then they can be looked up from outside), by which serdes.
+    """How a table's rows are kept: under which name (then they can be looked up from outside), by which
+    serdes.
 
     retention   for windowed tables: how long windows are kept, if longer than they are open
     logged      whether there is a changelog topic; without one the rows are lost with the machine
@@ -49,7 +51,8 @@ class Materialized:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """The room for rows that are held back. When it is full the oldest row leaves early, or the application stops."""
+    """The room for rows that are held back. When it is full the oldest row leaves early, or the application
+    stops."""
 
     records: int | None = None
     size: int | None = None

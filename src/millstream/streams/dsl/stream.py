@@ -41,7 +41,8 @@ VR = TypeVar("VR")
 
 
 class KStream(Part, Generic[K, V]):
-    """Every method that gives a stream takes `name`, which names the node; without it Kafka Streams' name is made."""
+    """Every method that gives a stream takes `name`, which names the node; without it Kafka Streams' name is
+    made."""
 
     def __init__(self, *base: Any, rekeyed: bool = False) -> None:
         super().__init__(*base)
@@ -75,7 +76,7 @@ class KStream(Part, Generic[K, V]):
             rekeyed=self._rekeyed or not keeps_key,
         )
 
-    # One record at a time ------------------------------------------------------------------------------------------------
+    # One record at a time -----------------------------------------------------------------------------------
 
     def filter(self, predicate: Callable[[K, V], Any], *, name: str | None = None) -> KStream[K, V]:
         """Records for which `predicate(key, value)` holds."""
@@ -123,11 +124,11 @@ class KStream(Part, Generic[K, V]):
         """`[label]: key, value` for every record; the label is this node's name unless given."""
         self._then("KSTREAM-PRINTER-", name, Print(label if label is not None else self._name, to))
 
-    # Ways apart and together ---------------------------------------------------------------------------------------------
+    # Ways apart and together --------------------------------------------------------------------------------
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Several streams of one: `.branch(predicate, name=...)` as often as you like, then `.default_branch()` or
-        `.no_default_branch()`, which gives the streams by name."""
+        """Several streams of one: `.branch(predicate, name=...)` as often as you like, then
+        `.default_branch()` or `.no_default_branch()`, which gives the streams by name."""
         return BranchedKStream(self, name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
@@ -144,7 +145,7 @@ class KStream(Part, Generic[K, V]):
             rekeyed=self._rekeyed or other._rekeyed,
         )
 
-    # Topics --------------------------------------------------------------------------------------------------------------
+    # Topics -------------------------------------------------------------------------------------------------
 
     def to(
         self,
@@ -222,12 +223,13 @@ class KStream(Part, Generic[K, V]):
         node = self._plan.add(PlanNode(name, write, operator=operator), parent)
         return KTable(self._plan, self._defaults, name, node, sources, key, value, operator)
 
-    # Groups --------------------------------------------------------------------------------------------------------------
+    # Groups -------------------------------------------------------------------------------------------------
 
     def group_by_key(
         self, *, name: str | None = None, key: Serde | None = None, value: Serde | None = None
     ) -> KGroupedStream[K, V]:
-        """For an aggregation by the key it has. `name` names the repartition topic, if there has to be one."""
+        """For an aggregation by the key it has. `name` names the repartition topic, if there has to be
+        one."""
         from millstream.streams.dsl.grouped import KGroupedStream
 
         return KGroupedStream(
@@ -267,7 +269,7 @@ class KStream(Part, Generic[K, V]):
             topic=name,
         )
 
-    # Joins ---------------------------------------------------------------------------------------------------------------
+    # Joins --------------------------------------------------------------------------------------------------
 
     def join(
         self,
@@ -282,11 +284,13 @@ class KStream(Part, Generic[K, V]):
         value_serde: Serde | None = None,
         other_serde: Serde | None = None,
     ) -> KStream[K, VR]:
-        """With a stream (in `windows`), a table, or a global table. `joiner(left, right)` or `joiner(key, left, right)`.
+        """With a stream (in `windows`), a table, or a global table. `joiner(left, right)` or `joiner(key,
+        left, right)`.
 
         key            for a global table: `key(key, value)` of a record is the table's key
         store_name     begins the names of the stores in which two streams wait for each other
-        ..._serde      of the key, of this stream's values, of the other stream's: for those stores and for repartition topics
+        ..._serde      of the key, of this stream's values, of the other stream's: for those stores and for
+                       repartition topics
         """
         from millstream.streams.dsl.joins import join
 
@@ -324,13 +328,14 @@ class KStream(Part, Generic[K, V]):
         value_serde: Serde | None = None,
         other_serde: Serde | None = None,
     ) -> KStream[K, VR]:
-        """Two streams: what finds no partner on either side is joined with None, when its window has closed."""
+        """Two streams: what finds no partner on either side is joined with None, when its window has
+        closed."""
         from millstream.streams.dsl.joins import join
 
         serdes = (key_serde, value_serde, other_serde)
         return join(self, other, joiner, windows, "outer", None, name, store_name, serdes)
 
-    # Your own operators --------------------------------------------------------------------------------------------------
+    # Your own operators -------------------------------------------------------------------------------------
 
     def process(
         self,
@@ -341,8 +346,8 @@ class KStream(Part, Generic[K, V]):
     ) -> KStream[Any, Any]:
         """A processor of your own: `make()` gives a new one for each task. It may change the key.
 
-        `stores` are those that it uses: names of stores that the builder has, or new ones (`key_value_store(...)`). Global
-        stores need no mention.
+        `stores` are those that it uses: names of stores that the builder has, or new ones
+        (`key_value_store(...)`). Global stores need no mention.
         """
         return self._process("KSTREAM-PROCESSOR-", make, stores, name, fixed_key=False)
 
@@ -387,8 +392,8 @@ class BranchedKStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> BranchedKStream[K, V]:
-        """Records that no branch before took and for which `predicate(key, value)` holds. `chain` goes on with them: what
-        it gives is the branch in the result."""
+        """Records that no branch before took and for which `predicate(key, value)` holds. `chain` goes on
+        with them: what it gives is the branch in the result."""
         self._operator.predicates.append(predicate)
         self._add(chain, name, str(len(self._operator.predicates)))
         return self

@@ -38,7 +38,8 @@ class GlobalKTable(Generic[K, V]):
 
 
 class KTable(Part, Generic[K, V]):
-    """`materialized` (a name, or `Materialized`) keeps the rows of a result, so that they can be looked up from outside."""
+    """`materialized` (a name, or `Materialized`) keeps the rows of a result, so that they can be looked up
+    from outside."""
 
     def __init__(
         self,
@@ -172,8 +173,9 @@ class KTable(Part, Generic[K, V]):
         key: Serde | None = None,
         value: Serde | None = None,
     ) -> KGroupedTable[Any, Any]:
-        """For an aggregation under other keys: `selector(key, value)` gives (key, value), or None for a row of no group; an
-        expression gives the key, and the value stays. Rows that change are taken out of their old group again."""
+        """For an aggregation under other keys: `selector(key, value)` gives (key, value), or None for a row
+        of no group; an expression gives the key, and the value stays. Rows that change are taken out of their
+        old group again."""
         from millstream.streams.dsl.grouped import KGroupedTable
 
         if isinstance(selector, Expression):
@@ -185,7 +187,7 @@ class KTable(Part, Generic[K, V]):
             self._plan, self._defaults, node_name, node, self._sources, key, value, topic=name
         )
 
-    # Joins ---------------------------------------------------------------------------------------------------------------
+    # Joins --------------------------------------------------------------------------------------------------
 
     def join(
         self,
@@ -196,8 +198,9 @@ class KTable(Part, Generic[K, V]):
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[K, VR]:
-        """Rows of the same key, `joiner(left, right)` or `joiner(key, left, right)`. With `foreign_key(value)` or
-        `foreign_key(key, value)` the right row is the one of that key; `key` is the left one."""
+        """Rows of the same key, `joiner(left, right)` or `joiner(key, left, right)`. With
+        `foreign_key(value)` or `foreign_key(key, value)` the right row is the one of that key; `key` is the
+        left one."""
         return self._joined("inner", other, joiner, foreign_key, name, materialized)
 
     def left_join(

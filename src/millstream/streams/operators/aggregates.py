@@ -1,7 +1,7 @@
 """Aggregation of streams by key, without windows and in tumbling, hopping and session windows.
 
-An aggregation in windows drops what comes after its window closed, by the newest timestamp that this operator has seen.
-`final` sends a window's result once, when it has closed, instead of every update.
+An aggregation in windows drops what comes after its window closed, by the newest timestamp that this operator
+has seen. `final` sends a window's result once, when it has closed, instead of every update.
 """
 
 from __future__ import annotations
@@ -268,8 +268,8 @@ class SessionRows:
 
 @dataclass(slots=True)
 class SessionAggregate:
-    """A record joins the sessions it touches into one: the old ones are taken back (tombstones), the merged one is sent.
-    The record's headers are not passed on, as in Kafka Streams."""
+    """A record joins the sessions it touches into one: the old ones are taken back (tombstones), the merged
+    one is sent. The record's headers are not passed on, as in Kafka Streams."""
 
     windows: SessionWindows
     store: str

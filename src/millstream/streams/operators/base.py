@@ -1,12 +1,12 @@
 """What every operator is made of.
 
-An operator is a plain description: functions, names of stores, flags. `build(task, out)` turns it into a function
-`process(key, value, timestamp, headers)` that calls `out.forward` with the same four arguments for every result, before it
-returns: records run depth first through a sub-topology, as in Kafka Streams, so order and state are the same as there. Nothing
-is allocated per record but what the operator's own work needs.
+An operator is a plain description: functions, names of stores, flags. `build(task, out)` turns it into a
+function `process(key, value, timestamp, headers)` that calls `out.forward` with the same four arguments for
+every result, before it returns: records run depth first through a sub-topology, as in Kafka Streams, so order
+and state are the same as there. Nothing is allocated per record but what the operator's own work needs.
 
-A row of a table travels as a value `(new, old)`. `old` is None unless somebody downstream asked for it (`ask_for_old`): Kafka
-Streams does the same, and what is sent depends on it.
+A row of a table travels as a value `(new, old)`. `old` is None unless somebody downstream asked for it
+(`ask_for_old`): Kafka Streams does the same, and what is sent depends on it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ class Origin(NamedTuple):
 
 
 class Times:
-    """What an operator knows of time, in `TaskContext.shared`. The numbers that `__slots__` names go with the task, from one process to
-    the next."""
+    """What an operator knows of time, in `TaskContext.shared`. The numbers that `__slots__` names go with the
+    task, from one process to the next."""
 
     __slots__: tuple[str, ...] = ()
 
 
 class Clock(Times):
-    """The newest timestamp that the windows of an operator have seen, and up to where closed ones were sent; -1: none yet."""
+    """The newest timestamp that the windows of an operator have seen, and up to where closed ones were sent;
+    -1: none yet."""
 
     __slots__ = ("seen", "sent")
 
@@ -101,7 +102,8 @@ class TableOperator(Operator, Protocol):
     """An operator whose results are rows of a table."""
 
     def ask_for_old(self, force: bool) -> bool:
-        """From now on also send what a row was before. `force` makes a source keep its rows, if it does not yet."""
+        """From now on also send what a row was before. `force` makes a source keep its rows, if it does not
+        yet."""
 
     def getter(self) -> Getter: ...
 

@@ -112,7 +112,8 @@ def for_application(store: Any, now: Now = _no_record) -> Any:
 
 
 def read_only(store: Any) -> Any:
-    """What `context.store(name)` gives of a global store: every task shares it, and only its topic changes it."""
+    """What `context.store(name)` gives of a global store: every task shares it, and only its topic changes
+    it."""
     found = for_application(store)
 
     def refuse(*_: Any) -> None:

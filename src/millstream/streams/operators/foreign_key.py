@@ -1,10 +1,12 @@
 """Joins of two tables where the left row names the key of the right one: many to one.
 
-The left side subscribes: it sends (hash of its row, its own key) to the right row's key over a topic. The right side keeps the
-subscriptions by right key and answers to the left key over another topic, now and whenever its row changes. The left side
-takes an answer only if its row is still the one that asked: that is what the hash is for.
+The left side subscribes: it sends (hash of its row, its own key) to the right row's key over a topic. The
+right side keeps the subscriptions by right key and answers to the left key over another topic, now and
+whenever its row changes. The left side takes an answer only if its row is still the one that asked: that is
+what the hash is for.
 
-    left table -> Subscribe -> topic -> KeepSubscription -> AnswerSubscription -> topic -> TakeAnswer -> rows of the join
+    left table -> Subscribe -> topic -> KeepSubscription -> AnswerSubscription -> topic -> TakeAnswer -> rows
+    of the join
                                        right table -------> AnswerSubscribers  -> topic
 
 Values on the two topics are this module's own (not readable by Kafka Streams, nor theirs by us).
@@ -22,7 +24,8 @@ from millstream.streams.operators.base import Getter, Headers, Out, Process, Tas
 from millstream.streams.serdes import Serde
 
 NO_ANSWER, DELETE, ANSWER_ANYWAY, ANSWER_IF_THERE = range(4)
-"""What a subscription asks for: forget me quietly; forget me and say so; answer even if there is no row; only if there is."""
+"""What a subscription asks for: forget me quietly; forget me and say so; answer even if there is no row; only
+if there is."""
 
 _HEAD = struct.Struct(">bbi")
 _SIZE = struct.Struct(">i")
@@ -82,8 +85,8 @@ def answers(value: Serde) -> Serde:
 
 
 def _subject(task: TaskContext, topic: str, what: str) -> str:
-    """The topic that serdes are told, as Kafka Streams names it: schemas of left keys (pk), right keys (fk) and hashed left rows (vh)
-    have a subject each in a registry, and so has each application."""
+    """The topic that serdes are told, as Kafka Streams names it: schemas of left keys (pk), right keys (fk)
+    and hashed left rows (vh) have a subject each in a registry, and so has each application."""
     return f"{task.application}-{topic}-{what}"
 
 

@@ -1,7 +1,8 @@
 """Joins of a stream with a stream, a table or a global table.
 
-Stream with stream: each side keeps its records in a window store and looks into the other side's. In a left or outer join a
-record without a partner waits until no partner can come any more (window and grace are over), then leaves alone.
+Stream with stream: each side keeps its records in a window store and looks into the other side's. In a left
+or outer join a record without a partner waits until no partner can come any more (window and grace are over),
+then leaves alone.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class _Lonely:
 
 @dataclass(slots=True)
 class StreamTableJoin:
-    """Looks up each record's row. `selector` gives the table's key (global tables); without it that is the record's."""
+    """Looks up each record's row. `selector` gives the table's key (global tables); without it that is the
+    record's."""
 
     table: Getter
     joiner: Joiner

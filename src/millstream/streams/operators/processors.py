@@ -81,8 +81,9 @@ class Context:
     def schedule(
         self, every: Span, kind: str, punctuate: Callable[[int], Any], *, start: int | None = None
     ) -> Callable[[], None]:
-        """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it. With `start` (milliseconds since 1970) that is
-        when it is due first, or would have been: the times after it keep their distance from there."""
+        """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it. With `start`
+        (milliseconds since 1970) that is when it is due first, or would have been: the times after it keep
+        their distance from there."""
         if kind not in (STREAM_TIME, WALL_CLOCK):
             raise StreamsError(f"a timer runs by {STREAM_TIME!r} or {WALL_CLOCK!r}, not {kind!r}")
 

@@ -1,9 +1,10 @@
 """Sliding windows: one window for every distinct set of records that lie at most a given span apart.
 
-Two windows belong to every record at time t: the left one [t - d, t] that it ends, and the right one [t + 1, t + 1 + d] that starts
-after it and exists once something is in it. A new record therefore adds itself to the windows it falls into, may give the record
-before it a right window, makes its own left window from what the left neighbours hold, and its own right window if
-something came later already. Windows that would start before 0 are one: [0, d].
+Two windows belong to every record at time t: the left one [t - d, t] that it ends, and the right one [t + 1,
+t + 1 + d] that starts after it and exists once something is in it. A new record therefore adds itself to the
+windows it falls into, may give the record before it a right window, makes its own left window from what the
+left neighbours hold, and its own right window if something came later already. Windows that would start
+before 0 are one: [0, d].
 
 The timestamp kept with a window is the newest record in it: from that one knows where the neighbours are.
 """

@@ -30,8 +30,8 @@ class Filter:
 
 @dataclass(slots=True)
 class NullKeys:
-    """Before a repartition topic: records without a key have no partition to go to. `keep` lets them pass for left and outer
-    joins downstream, which have a use for them."""
+    """Before a repartition topic: records without a key have no partition to go to. `keep` lets them pass for
+    left and outer joins downstream, which have a use for them."""
 
     keep: bool = False
 

@@ -44,8 +44,10 @@ class SuppressedRows:
 @dataclass(slots=True)
 class Suppress:
     """wait       how long a row is held back, by the newest timestamp seen
-    by_window  counted from the end of the row's window, not from its first update; tombstones are dropped then
-    records, size, stop_when_full    the limits of the buffer, and what happens there: stop, or let the oldest row go
+    by_window  counted from the end of the row's window, not from its first update; tombstones are dropped
+    then
+    records, size, stop_when_full    the limits of the buffer, and what happens there: stop, or let the oldest
+                                     row go
     """
 
     parent: TableOperator
@@ -105,7 +107,8 @@ class Suppress:
             if over():
                 if stop_when_full:
                     raise BufferFull(
-                        f"{self.buffer} holds {len(buffer)} rows of {records} and {buffer.bytes_held} bytes of {size}"
+                        f"{self.buffer} holds {len(buffer)} rows of {records} and {buffer.bytes_held} bytes "
+                        f"of {size}"
                     )
                 while over():
                     send_first()

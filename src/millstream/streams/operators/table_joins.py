@@ -1,4 +1,5 @@
-"""Joins of two tables by their keys. Each side looks up the other's row; a merger makes one table of both sides' results."""
+"""Joins of two tables by their keys. Each side looks up the other's row; a merger makes one table of both
+sides' results."""
 
 from __future__ import annotations
 

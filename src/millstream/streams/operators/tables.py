@@ -1,4 +1,5 @@
-"""Operators of tables: the source, filter, map_values, aggregation of a regrouped table, and lookups by key."""
+"""Operators of tables: the source, filter, map_values, aggregation of a regrouped table, and lookups by
+key."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class DerivedRows:
 
 @dataclass(slots=True)
 class TableSource:
-    """A topic as a table. It keeps its rows only when somebody looks them up, asks for old values, or named the store."""
+    """A topic as a table. It keeps its rows only when somebody looks them up, asks for old values, or named
+    the store."""
 
     store: str
     kept: bool = False
@@ -107,7 +109,8 @@ class TableSource:
 
 @dataclass(slots=True)
 class TableFilter:
-    """Rows that do not pass become tombstones. With old values known, a row that never passed is not sent at all."""
+    """Rows that do not pass become tombstones. With old values known, a row that never passed is not sent at
+    all."""
 
     parent: TableOperator
     predicate: Callable[[Any, Any], Any]
@@ -207,8 +210,9 @@ _NOWHERE = (None, None)
 
 @dataclass(slots=True)
 class Regroup:
-    """A table's rows under other keys, for an aggregation: the old row is taken out where it was, the new one put in where it
-    belongs; in one record when that is the same key. A row for which the selector gives None is in no group."""
+    """A table's rows under other keys, for an aggregation: the old row is taken out where it was, the new one
+    put in where it belongs; in one record when that is the same key. A row for which the selector gives None
+    is in no group."""
 
     selector: Callable[[Any, Any], tuple[Any, Any] | None]
 

@@ -1,8 +1,9 @@
 """Where a batch ends when a task reads several topics and there is more of them than a batch takes.
 
-Kafka Streams chooses the oldest record of all that its topics have. A task here has whole ranges of each topic; if one of them is cut,
-the records behind the cut may be older than much of what the other topics have in the same batch. So the others are cut at the
-time of the first record that is left behind: what is newer waits for the next batch.
+Kafka Streams chooses the oldest record of all that its topics have. A task here has whole ranges of each
+topic; if one of them is cut, the records behind the cut may be older than much of what the other topics have
+in the same batch. So the others are cut at the time of the first record that is left behind: what is newer
+waits for the next batch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def aligned(
     end: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """New ends for the topics of one sub-topology. Something of the topic that is furthest behind is always taken."""
+    """New ends for the topics of one sub-topology. Something of the topic that is furthest behind is always
+    taken."""
     topics = list(topics)
     cut = {
         topic_partition: offset
@@ -60,7 +62,8 @@ def aligned(
 
 
 def _times(cluster: Cluster, topic_partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left out."""
+    """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left
+    out."""
     found: dict[TopicPartition, int] = {}
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_A_RECORD)
     for answer in fetcher.poll(dict(topic_partitions), 500):

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 class Streams:
     """A topology on a cluster, under the name of an application.
 
-    client                 properties of Kafka clients that say how to reach the cluster: security.protocol, ssl..., sasl...
-    state_dir              the folder for stores and Spark's checkpoint; a folder per application is made in it
+    client                 properties of Kafka clients that say how to reach the cluster: security.protocol,
+                           ssl..., sasl...
+    state_dir              the folder for stores and Spark's checkpoint; a folder per application is made in
+                           it
     delivery               "exactly_once" or "at_least_once"
     max_records_per_task   records of a partition that a task takes in one batch, one transaction
     config                 settings that processors can read
@@ -121,9 +123,10 @@ class Streams:
         return wanted
 
     def reset(self) -> None:
-        """Back to the beginning: forgets what was processed, deletes the internal topics, those of an earlier topology too, and
-        the local state. Not while it runs. Topics of yours, outputs included, stay as they are. One that the application both writes
-        and reads (`through`) is read from its end on: what it has now will be written once more."""
+        """Back to the beginning: forgets what was processed, deletes the internal topics, those of an earlier
+        topology too, and the local state. Not while it runs. Topics of yours, outputs included, stay as they
+        are. One that the application both writes and reads (`through`) is read from its end on: what it has
+        now will be written once more."""
         name = self.settings.application
         with Cluster(self.settings.client) as cluster:
             admin, groups = Admin(cluster), Groups(cluster)
@@ -148,8 +151,8 @@ class Streams:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def lag(self) -> int:
-        """How many records of its inputs and repartition topics the application has not processed yet (markers of
-        transactions count as records). 0 means that it is done, as long as nobody writes more."""
+        """How many records of its inputs and repartition topics the application has not processed yet
+        (markers of transactions count as records). 0 means that it is done, as long as nobody writes more."""
         name, topology = self.settings.application, self.topology
         with Cluster(self.settings.client) as cluster:
             topics = {
@@ -178,14 +181,15 @@ class Streams:
         return found
 
     def serve_queries(self, host: str = "127.0.0.1", port: int = 7070) -> None:
-        """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a process of its own."""
+        """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a
+        process of its own."""
         from millstream.streams.runtime.queries import serve
 
         serve(self.topology, self.settings.application, self.settings.client, host, port)
 
     def query(self, spark: SparkSession) -> DataStreamWriter:
-        """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which names it and gives it
-        its checkpoint folder."""
+        """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which
+        names it and gives it its checkpoint folder."""
         from millstream.streams.runtime.reader import NAME, StreamsSource, packed
 
         self.make_topics()

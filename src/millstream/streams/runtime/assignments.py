@@ -1,7 +1,9 @@
-"""What goes between the driver and the tasks of an application: its configuration, its plan, assignments and results.
+"""What goes between the driver and the tasks of an application: its configuration, its plan, assignments and
+results.
 
-Spark gives a new Python process ten seconds to report back, on a busy machine too. So the process on the driver, which
-only plans, loads little: it gets the plan of a topology, not the topology with all its functions and serdes.
+Spark gives a new Python process ten seconds to report back, on a busy machine too. So the process on the
+driver, which only plans, loads little: it gets the plan of a topology, not the topology with all its
+functions and serdes.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """A sub-topology, a partition number, and the range [first, until) of each topic. `timers`: they may be due, whether or
-    not there are records."""
+    """A sub-topology, a partition number, and the range [first, until) of each topic. `timers`: they may be
+    due, whether or not there are records."""
 
     sub_topology: int
     partition: int
@@ -104,8 +106,8 @@ class TaskResult:
 
 
 class TaskMetadata(NamedTuple):
-    """What a task commits beside its offsets for the process that continues it: when its next timer by the wall clock is
-    due, and what it knows of time (`StreamTask.times`)."""
+    """What a task commits beside its offsets for the process that continues it: when its next timer by the
+    wall clock is due, and what it knows of time (`StreamTask.times`)."""
 
     timer: int | None
     times: list[list[int]]

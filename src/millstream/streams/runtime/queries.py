@@ -1,14 +1,15 @@
 """Interactive queries: the rows of an application's stores over HTTP, with the offsets that they reflect.
 
-A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all partitions,
-each by itself as the application's tasks have them, because each has a time of its own. That of a global table follows the
-table's topic. A view needs neither Spark nor the application, and may run anywhere. Every answer names the offsets up to
-which it is true.
+A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all
+partitions, each by itself as the application's tasks have them, because each has a time of its own. That of a
+global table follows the table's topic. A view needs neither Spark nor the application, and may run anywhere.
+Every answer names the offsets up to which it is true.
 
     GET /stores                                        which there are
     GET /stores/{name}/keys/{key}                      the value of a key; 404 if there is none
-    GET /stores/{name}/keys?first=..&last=..&limit=..  values in the order of their keys' bytes, both ends included
-    GET /stores/{name}/windows/{key}?first=..&last=..  windows (by start) or sessions (that touch the span) of a key
+    GET /stores/{name}/keys?first=..&last=..&limit=..  values in the order of their keys' bytes, both ends
+    included GET /stores/{name}/windows/{key}?first=..&last=..  windows (by start) or sessions (that touch the
+    span) of a key
 
 Keys of a store are read from the path as its serde wants them: text, numbers, true or false, or JSON.
 """
@@ -126,7 +127,8 @@ class View:
 
 
 class GlobalView(View):
-    """A copy of a global table: its topic as the application's own processor takes it, one store for all partitions."""
+    """A copy of a global table: its topic as the application's own processor takes it, one store for all
+    partitions."""
 
     def __init__(self, topology: Topology, spec: StoreSpec, application: str, client: ClientConfig) -> None:
         self._topology = topology

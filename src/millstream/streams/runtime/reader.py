@@ -1,15 +1,18 @@
-"""The data source behind an application's query: where its batches begin and end, and the tasks that do the work.
+"""The data source behind an application's query: where its batches begin and end, and the tasks that do the
+work.
 
-An offset, as Spark logs it, is {"v": 1, "offsets": {topic: {partition: next offset}}, "timers": ms} of all topics that the
-sub-topologies read. Whether a range was done is not asked of Spark but of the application's group (see `worker`).
+An offset, as Spark logs it, is {"v": 1, "offsets": {topic: {partition: next offset}}, "timers": ms} of all
+topics that the sub-topologies read. Whether a range was done is not asked of Spark but of the application's
+group (see `worker`).
 
-`timers` is when timers by the wall clock were last looked after. Spark runs a batch only when the offset changes: so it
-changes when a timer is due, and the batch has a task for every partition of the sub-topologies that have processors of
-the application's own, with records or without. When the next one is due is in the metadata of the tasks' commits.
+`timers` is when timers by the wall clock were last looked after. Spark runs a batch only when the offset
+changes: so it changes when a timer is due, and the batch has a task for every partition of the sub-topologies
+that have processors of the application's own, with records or without. When the next one is due is in the
+metadata of the tasks' commits.
 
-Topics of one task are read in the order of their records' timestamps. Within a batch the task takes care of that; so that
-it holds across batches too, a batch takes from each topic only what is not newer than what the others leave for later
-(`aligned`).
+Topics of one task are read in the order of their records' timestamps. Within a batch the task takes care of
+that; so that it holds across batches too, a batch takes from each topic only what is not newer than what the
+others leave for later (`aligned`).
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ SCHEMA = "sub_topology int, partition int, read long, written long"
 
 
 def packed(settings: StreamsConfig, topology: Topology) -> str:
-    """An application as the text of an option. With it goes where this process finds modules: functions of a module that lies
-    beside the program are looked for there by the workers, too."""
+    """An application as the text of an option. With it goes where this process finds modules: functions of a
+    module that lies beside the program are looked for there by the workers, too."""
     content = _cloudpickle.dumps((settings, topology))
     return base64.b64encode(pickle.dumps((Plan.of(settings, topology), sys.path, content))).decode()
 
@@ -119,8 +122,8 @@ class StreamsReader(DataSourceStreamReader):
         return _written(self._first(self._topic_partitions()))
 
     def _first(self, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group is; where it has not been, the beginning, or the end of topics that are to be read from there. The
-        end is committed, because it is another one when somebody asks again."""
+        """Where the group is; where it has not been, the beginning, or the end of topics that are to be read
+        from there. The end is committed, because it is another one when somebody asks again."""
         plan, cluster = self._load()
         groups = Groups(cluster)
         begin: dict[TopicPartition, int] = {}
@@ -150,7 +153,8 @@ class StreamsReader(DataSourceStreamReader):
         return begin
 
     def _begin(self, start: dict[str, Any]) -> dict[TopicPartition, int]:
-        """An offset of Spark's log, and of topics (or partitions) that are new since then, where a new application begins."""
+        """An offset of Spark's log, and of topics (or partitions) that are new since then, where a new
+        application begins."""
         begin = _read(start)
         new = [
             topic_partition for topic_partition in self._topic_partitions() if topic_partition not in begin
@@ -242,7 +246,8 @@ class StreamsReader(DataSourceStreamReader):
 
     @said_plainly
     def commit(self, end: dict[str, Any]) -> None:
-        """The tasks have committed their own. What all of them are past may go from the repartition topics."""
+        """The tasks have committed their own. What all of them are past may go from the repartition
+        topics."""
         if time.monotonic() < self._next_purge:
             return
         self._next_purge = time.monotonic() + PURGE_EVERY

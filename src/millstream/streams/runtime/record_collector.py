@@ -1,7 +1,8 @@
 """The records that a task sends, on their way to record batches: Kafka Streams' RecordCollector.
 
-Records are collected in lists, one per topic, or come as columns; at the end of a range they become batches, by compiled loops: which
-partition a key belongs to, and the records with their timestamps. Records with headers, which are rare, go the slower way.
+Records are collected in lists, one per topic, or come as columns; at the end of a range they become batches,
+by compiled loops: which partition a key belongs to, and the records with their timestamps. Records with
+headers, which are rare, go the slower way.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def _pack(
     at: Any,
     full: Any,
 ) -> Any:
-    """Records of rows[first:] into `out`, until the next would not fit in `full` bytes (the first always does). Gives how
-    many there are and where they end. There is room for all."""
+    """Records of rows[first:] into `out`, until the next would not fit in `full` bytes (the first always
+    does). Gives how many there are and where they end. There is room for all."""
     begin = at
     count = np.int64(0)
     while first + count < rows.shape[0]:
@@ -266,7 +267,8 @@ class _TopicRecords:
     def batches(
         self, topic: str, count: int, turn: int, transactional: bool
     ) -> Iterator[tuple[TopicPartition, bytearray | memoryview]]:
-        """Finished batches and where each goes; records without key and partition begin at partition `turn`."""
+        """Finished batches and where each goes; records without key and partition begin at partition
+        `turn`."""
         self._close()
         for part in self._parts:
             yield from _batches(part, topic, count, turn, transactional)

@@ -23,8 +23,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class TopicReader:
-    """Follows all partitions of some topics: `ends`, then `read_to` those ends. Global tables and the views of stores are
-    kept current this way."""
+    """Follows all partitions of some topics: `ends`, then `read_to` those ends. Global tables and the views
+    of stores are kept current this way."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
         self._cluster, self._topics = cluster, list(topics)
@@ -59,8 +59,8 @@ class TopicReader:
 
 
 def read_ranges(cluster: Cluster, begin: Offsets, until: Offsets) -> Iterator[tuple[TopicPartition, Records]]:
-    """The committed records of [begin, until) of each partition, in each one's order, some thousands at a time. What has
-    been deleted from the beginning of a partition meanwhile is passed over."""
+    """The committed records of [begin, until) of each partition, in each one's order, some thousands at a
+    time. What has been deleted from the beginning of a partition meanwhile is passed over."""
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_FETCH_BYTES)
     left = {which: offset for which, offset in begin.items() if offset < until.get(which, offset)}
     while left:

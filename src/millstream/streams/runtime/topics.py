@@ -1,8 +1,9 @@
-"""The internal topics of an application: how many partitions they have, how long they keep what, and what their names are.
+"""The internal topics of an application: how many partitions they have, how long they keep what, and what
+their names are.
 
-A sub-topology has as many tasks as its widest source topic has partitions. A repartition topic has the number it was given,
-or that of the topic it is joined with, or that of the widest sub-topology that writes to it; topics that are joined have
-the same number.
+A sub-topology has as many tasks as its widest source topic has partitions. A repartition topic has the number
+it was given, or that of the topic it is joined with, or that of the widest sub-topology that writes to it;
+topics that are joined have the same number.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from millstream.streams.stores import StoreSpec
 from millstream.streams.topology import Topology, unlike_partitions
 
 ADDITIONAL_RETENTION = "windowstore.changelog.additional.retention.ms"
-"""In an application's `config`: how much longer than its store a changelog keeps windows. The broker goes by its clock, the store by
-the time of its records."""
+"""In an application's `config`: how much longer than its store a changelog keeps windows. The broker goes by
+its clock, the store by the time of its records."""
 DAY = 86_400_000
 _LONGEST = (1 << 63) - 1
 _INTERNAL = re.compile(
@@ -34,8 +35,8 @@ REPARTITION = {
 
 
 def changelog_settings(spec: StoreSpec, additional: int = DAY) -> dict[str, str]:
-    """Those of a changelog. Windows and sessions go when nobody can ask for them any more; every row of a join has a key of its own,
-    so there is nothing to compact."""
+    """Those of a changelog. Windows and sessions go when nobody can ask for them any more; every row of a
+    join has a key of its own, so there is nothing to compact."""
     settings = {"message.timestamp.type": "CreateTime", "cleanup.policy": "compact"}
     if spec.kind in ("window", "session"):
         settings["cleanup.policy"] = "delete" if spec.duplicates else "compact,delete"
@@ -48,7 +49,8 @@ def check_partitions(wanted: Mapping[str, int], there: Mapping[str, int]) -> Non
     for topic, count in wanted.items():
         if there.get(topic, count) != count:
             raise StreamsError(
-                f"internal topic {topic} has {there[topic]} partitions, but the application needs {count} now: "
+                f"internal topic {topic} has {there[topic]} partitions, but the application needs {count} "
+                "now: "
                 "stop it, call reset(), and start it again from the beginning"
             )
 
@@ -56,9 +58,9 @@ def check_partitions(wanted: Mapping[str, int], there: Mapping[str, int]) -> Non
 def internal_topics(
     names: Iterable[str], application: str, topology: Topology, groups: Iterable[str]
 ) -> list[str]:
-    """Which of the cluster's topics the application has made, also with an older topology: by their names, as Kafka Streams'
-    reset tool tells them. What `topology` reads or writes itself is not among them, nor what belongs to another of
-    the `groups`, one whose name begins with this one's."""
+    """Which of the cluster's topics the application has made, also with an older topology: by their names, as
+    Kafka Streams' reset tool tells them. What `topology` reads or writes itself is not among them, nor what
+    belongs to another of the `groups`, one whose name begins with this one's."""
     own = {
         topology.internal_name(topic, application)
         for node in topology.nodes.values()
@@ -83,8 +85,9 @@ def intermediate_topics(topology: Topology) -> set[str]:
 
 
 def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> dict[str, int]:
-    """By short name, from the partitions of the application's own input topics. First every topic has what its writers need;
-    then those that are joined are made alike, as Kafka Streams does it, which also may make one smaller."""
+    """By short name, from the partitions of the application's own input topics. First every topic has what
+    its writers need; then those that are joined are made alike, as Kafka Streams does it, which also may make
+    one smaller."""
     known = dict(partitions)
     asked = topology.asked_partitions
     known.update(asked)
@@ -114,8 +117,8 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
 
 
 def _common(names: Iterable[str], topology: Topology, known: Mapping[str, int]) -> int:
-    """How many partitions topics that are joined should have: as many as the application's own among them, which nobody here can
-    change; else as was asked for; else as the widest needs. 0: nothing tells."""
+    """How many partitions topics that are joined should have: as many as the application's own among them,
+    which nobody here can change; else as was asked for; else as the widest needs. 0: nothing tells."""
     there = [name for name in names if name in known]
     given = [known[name] for name in there if name not in topology.internal]
     asked = [known[name] for name in there if name in topology.asked_partitions]

@@ -1,9 +1,9 @@
 """One task: a sub-topology on one partition number, for a range of offsets of its topics.
 
-The truth is in the cluster: the application's group has committed how far each input was processed, in the same
-transaction as the outputs and changelogs of that range (with at_least_once: right after them). So a range that was done
-already is skipped, whoever did it; a task that another process continued is fenced by its transactional id; and a store
-whose position is not the committed one is rebuilt from its changelog.
+The truth is in the cluster: the application's group has committed how far each input was processed, in the
+same transaction as the outputs and changelogs of that range (with at_least_once: right after them). So a
+range that was done already is skipped, whoever did it; a task that another process continued is fenced by its
+transactional id; and a store whose position is not the committed one is rebuilt from its changelog.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TaskRunner:
                 self._producer.abort()
         self.close()
 
-    # Reading -------------------------------------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------------------
 
     def _committed(self, assignment: TaskAssignment) -> tuple[dict[TopicPartition, int], str]:
         """How far each topic was processed, and the metadata of that commit."""
@@ -188,7 +188,7 @@ class TaskRunner:
             log.warning("restored %d records of partition %d in %.2f s", count, self._partition, seconds)
         return count
 
-    # Writing -------------------------------------------------------------------------------------------------------------
+    # Writing ------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         """One batch per partition at a time."""
@@ -210,8 +210,8 @@ _runners: dict[tuple[str, str, int, int], TaskRunner] = {}
 
 
 def run_assignment(settings: StreamsConfig, topology: Topology, assignment: TaskAssignment) -> TaskResult:
-    """In a worker of Spark: with the task that this process has, if it is still the one to continue. One that was made for
-    another start of the application is not: the topology may be a new one."""
+    """In a worker of Spark: with the task that this process has, if it is still the one to continue. One that
+    was made for another start of the application is not: the topology may be a new one."""
     name = (settings.application, settings.folder, assignment.sub_topology, assignment.partition)
     runner = _runners.pop(name, None)
     if runner is not None:

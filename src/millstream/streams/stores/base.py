@@ -22,7 +22,8 @@ class StoreSpec:
     retention   windows and sessions older than this (by the newest one seen) are gone
     duplicates  a window store keeps every value of a key and instant, not the last one (joins do)
     logged      it has a changelog topic
-    final       windows of an aggregation that sends final results; they are kept a millisecond longer, as in Kafka Streams
+    final       windows of an aggregation that sends final results; they are kept a millisecond longer, as in
+                Kafka Streams
     user        made by the application for its own processors, not by the DSL
     """
 
@@ -92,7 +93,8 @@ class WindowStore(RowStore, Protocol):
     def fetch_one(self, key: bytes, start: int) -> Row | None: ...
 
     def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, Row]]:
-        """Windows of a key whose starts lie within, both ends included, ascending; the expired ones are not there."""
+        """Windows of a key whose starts lie within, both ends included, ascending; the expired ones are not
+        there."""
 
     def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
         """The same for all keys, by start and key."""
@@ -102,10 +104,12 @@ class WindowStore(RowStore, Protocol):
 
 class SessionStore(Store, Protocol):
     def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
-        """(start, end, value) of the key's sessions that end not before and start not after, by end and start."""
+        """(start, end, value) of the key's sessions that end not before and start not after, by end and
+        start."""
 
     def find_all(self, earliest_end: int, latest_end: int) -> list[tuple[bytes, int, int, Any]]:
-        """(key, start, end, value) of sessions that end within, by end, key and start; also of expired ones, if they are still there."""
+        """(key, start, end, value) of sessions that end within, by end, key and start; also of expired ones,
+        if they are still there."""
 
     def fetch_one(self, key: bytes, start: int, end: int) -> Any: ...
 
@@ -113,7 +117,8 @@ class SessionStore(Store, Protocol):
 
 
 class OuterJoinStore(Store, Protocol):
-    """Records of a stream-stream join that still wait for a partner, in the order of (time, right before left, key)."""
+    """Records of a stream-stream join that still wait for a partner, in the order of (time, right before
+    left, key)."""
 
     def add(self, timestamp: int, is_left: bool, key: bytes, value: Any) -> None: ...
 
@@ -123,7 +128,8 @@ class OuterJoinStore(Store, Protocol):
 
 
 class Buffered(NamedTuple):
-    """A row held back: what is new, what was sent last (`prior`), and the record that brought the newest update."""
+    """A row held back: what is new, what was sent last (`prior`), and the record that brought the newest
+    update."""
 
     key: bytes
     new: Any

@@ -1,4 +1,5 @@
-"""The two stores that hold records back: rows of a suppressed table, and records of a join without a partner yet."""
+"""The two stores that hold records back: rows of a suppressed table, and records of a join without a partner
+yet."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _NUMBERS = struct.Struct(">qqq")
 
 
 class MemorySuppressBuffer(_Memory):
-    """Rows by the time at which they may leave, then by key. An update keeps the position of the row that it replaces.
+    """Rows by the time at which they may leave, then by key. An update keeps the position of the row that it
+    replaces.
 
     The size of a row is counted as Kafka Streams counts it, because limits in bytes decide what leaves when.
     """
@@ -109,7 +111,8 @@ class MemorySuppressBuffer(_Memory):
 
 
 class MemoryOuterJoinStore(_Memory):
-    """The bytes of (time, side, key) sort the way the waiting records leave: by time, right before left, by key."""
+    """The bytes of (time, side, key) sort the way the waiting records leave: by time, right before left, by
+    key."""
 
     def __init__(self, spec: StoreSpec, application: str) -> None:
         super().__init__(spec, application)

@@ -1,4 +1,5 @@
-"""How windows, sessions and join sides are written into the key of a changelog record: Kafka Streams' layouts."""
+"""How windows, sessions and join sides are written into the key of a changelog record: Kafka Streams'
+layouts."""
 
 from __future__ import annotations
 

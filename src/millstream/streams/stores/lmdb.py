@@ -1,12 +1,14 @@
 """Stores on disk, in LMDB.
 
-One folder holds the stores of one task: a sub-topology on one partition. All of them share one write transaction, from the first use after
-a commit to the next one, so a batch is in all stores or in none, and what a crash leaves is the state of the last commit. `position` is
-written with it: whatever the runtime needs to know of how far the state goes. Between two batches nobody holds the folder, so that
-another process may go on with it.
+One folder holds the stores of one task: a sub-topology on one partition. All of them share one write
+transaction, from the first use after a commit to the next one, so a batch is in all stores or in none, and
+what a crash leaves is the state of the last commit. `position` is written with it: whatever the runtime needs
+to know of how far the state goes. Between two batches nobody holds the folder, so that another process may go
+on with it.
 
-Rows of the batch at hand are kept as objects; they go into the transaction when a range needs them there, and at the
-commit, in the order of their keys. Values lie there as Kafka Streams keeps them: a timestamp in front (not for sessions).
+Rows of the batch at hand are kept as objects; they go into the transaction when a range needs them there, and
+at the commit, in the order of their keys. Values lie there as Kafka Streams keeps them: a timestamp in front
+(not for sessions).
 
 Keys have no limit, whatever LMDB's own is: see `rows`.
 """
@@ -35,7 +37,8 @@ class StoreFolder:
     """The stores of one task. `open` has the signature of `task.in_memory`.
 
     size      the most that the folder may grow to; nothing is taken before it is used
-    durable   a commit is on disk before it returns, so a machine that loses power leaves a sound folder behind. The very
+    durable   a commit is on disk before it returns, so a machine that loses power leaves a sound folder
+              behind. The very
               last commit may be missing then, which its position tells.
     """
 
@@ -213,7 +216,8 @@ class LmdbKeyValueStore(_Lmdb):
 class LmdbWindowStore(_Lmdb):
     newest: int
     sequence: int | None = None
-    """With duplicates: the number of the last row. It tells apart the rows of a key and an instant, whichever process put them."""
+    """With duplicates: the number of the last row. It tells apart the rows of a key and an instant, whichever
+    process put them."""
 
     def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
         super().__init__(spec, application, rows)
@@ -391,7 +395,8 @@ class LmdbSessionStore(_Lmdb):
 
 
 class _Mirrored:
-    """A buffer in memory whose changelog records are also its rows on disk: read back when the folder is opened."""
+    """A buffer in memory whose changelog records are also its rows on disk: read back when the folder is
+    opened."""
 
     rows: Rows
     newest: int | None = None

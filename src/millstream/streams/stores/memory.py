@@ -2,8 +2,9 @@
 
 Values of a serde that is `shared` are kept as objects; others as bytes, read anew each time (see `serdes`).
 
-Expiry follows Kafka's persistent stores to the millisecond: a window or session is there while its start (for a session its end)
-is later than the newest one ever put, minus the retention. Rows past that are invisible at once and swept now and then.
+Expiry follows Kafka's persistent stores to the millisecond: a window or session is there while its start (for
+a session its end) is later than the newest one ever put, minus the retention. Rows past that are invisible at
+once and swept now and then.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class MemoryWindowStore(_Memory):
             self._dirty[key, start] = timestamp
 
     def read_rows(self, row_keys: list[bytes]) -> list[bytes | None]:
-        """As in `MemoryKeyValueStore`, by key, start and a zero as the changelog has them; also what has expired."""
+        """As in `MemoryKeyValueStore`, by key, start and a zero as the changelog has them; also what has
+        expired."""
         found: list[bytes | None] = []
         for row_key in row_keys:
             key, start, _ = split_window_key(row_key)

@@ -1,9 +1,9 @@
 """Rows of one store on disk: bytes by bytes.
 
-LMDB takes keys of 1 to 511 bytes. A byte goes in front of every key, because a record's key may be empty. Keys of more than 510 bytes,
-their window included, go to a second database: there a key is its first bytes and a digest of all of them, and the whole key lies in
-front of the row. So keys have no limit, ranges are in the order of whole keys, and short keys, which is nearly all of them, pay nothing
-for it.
+LMDB takes keys of 1 to 511 bytes. A byte goes in front of every key, because a record's key may be empty.
+Keys of more than 510 bytes, their window included, go to a second database: there a key is its first bytes
+and a digest of all of them, and the whole key lies in front of the row. So keys have no limit, ranges are in
+the order of whole keys, and short keys, which is nearly all of them, pay nothing for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class _Folder(Protocol):
 
 
 class Rows:
-    """Bytes by bytes in one database, with the objects of recent rows in front. None in `cached` is a row that is not there.
+    """Bytes by bytes in one database, with the objects of recent rows in front. None in `cached` is a row
+    that is not there.
 
     short, long   the databases for keys of either size
     """
@@ -90,7 +91,8 @@ class Rows:
         self.pending.clear()
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list first."""
+        """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list
+        first."""
         self.flush()
         short = self._short_range(first, last)
         return merge(short, self._long_range(first, last), key=itemgetter(0)) if self._any_long else short
@@ -133,7 +135,7 @@ class Rows:
                     return
                 yield plain, bytes(value)
 
-    # Long keys -----------------------------------------------------------------------------------------------------------
+    # Long keys ----------------------------------------------------------------------------------------------
 
     def _get_long(self, key: bytes) -> bytes | None:
         data = self._folder.transaction.get(_hashed_key(key), db=self._long)

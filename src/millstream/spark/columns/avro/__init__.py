@@ -1,7 +1,8 @@
 """Avro bodies into Arrow columns, by compiled code.
 
-A pair of schemas (who wrote, who reads) becomes a small program, once; a compiled loop runs that program over all bodies of
-a batch and fills Arrow's buffers. No Python object per record, and schema evolution costs nothing at run time.
+A pair of schemas (who wrote, who reads) becomes a small program, once; a compiled loop runs that program over
+all bodies of a batch and fills Arrow's buffers. No Python object per record, and schema evolution costs
+nothing at run time.
 
     types     what an Avro schema looks like as an Arrow (and so a Spark) type
     program   writer's and reader's schema into instructions, by Avro's rules of resolution

@@ -39,7 +39,8 @@ class AvroDecoder:
             self._check = _check_of(writer)
 
     def decode(self, data: np.ndarray[Any, np.dtype[np.uint8]], starts: Numbers, ends: Numbers) -> Decoded:
-        """The bodies `data[starts[n]:ends[n]]`. Rows that could not be decoded are null, with the reason beside."""
+        """The bodies `data[starts[n]:ends[n]]`. Rows that could not be decoded are null, with the reason
+        beside."""
         if self._slow is not None:
             return self._slowly(data, starts, ends)
         bad: dict[int, str] = {}
@@ -60,7 +61,8 @@ class AvroDecoder:
         return Decoded(by_halves(range(len(starts)), at_once, self.type, bad), bad)
 
     def _slowly(self, data: np.ndarray[Any, Any], starts: Numbers, ends: Numbers) -> Decoded:
-        """fastavro takes a branch or symbol of -1 for the last one; the compiled loop does not let that through."""
+        """fastavro takes a branch or symbol of -1 for the last one; the compiled loop does not let that
+        through."""
         decoded: Decoded = self._slow.decode(data, starts, ends)
         if self._check is None:
             return decoded
@@ -86,7 +88,8 @@ def _with_outcome(decoded: Decoded, outcome: np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class _Unfit(ValueError):
-    """A value of the right form that cannot be: text that is not UTF-8, a decimal with too many digits, a time that no timestamp reaches."""
+    """A value of the right form that cannot be: text that is not UTF-8, a decimal with too many digits, a
+    time that no timestamp reaches."""
 
 
 def _reason(error: pa.ArrowInvalid) -> str:

@@ -1,12 +1,13 @@
 """The compiled loop: instructions over bodies.
 
-An instruction is four numbers: what to do, and up to three operands. A *slot* is a row of 64-bit cells in one flat store:
-numbers go there as they are (floats by their bits), text and bytes as where they begin and how long they are. A slot
-belongs to a *level*: level 0 has a cell per record, every array or map opens a level with a cell per element; `cursor` says
-how far each level is filled. Slot -1 means: read it and forget it.
+An instruction is four numbers: what to do, and up to three operands. A *slot* is a row of 64-bit cells in one
+flat store: numbers go there as they are (floats by their bits), text and bytes as where they begin and how
+long they are. A slot belongs to a *level*: level 0 has a cell per record, every array or map opens a level
+with a cell per element; `cursor` says how far each level is filled. Slot -1 means: read it and forget it.
 
-Everything that is read was written by strangers, so every read is checked against the end of its body, counts against
-what can still come, and a bad body costs only its own row: the levels are wound back to where the row began.
+Everything that is read was written by strangers, so every read is checked against the end of its body, counts
+against what can still come, and a bad body costs only its own row: the levels are wound back to where the row
+began.
 """
 
 # ruff: noqa: SIM109 - numba compiles comparisons to jumps, and a search in a tuple to a loop
@@ -270,7 +271,8 @@ def gather(data, starts, lengths, offsets, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(numba.int64(_data, _i8, _i8, _u1), cache=True, nogil=True)
 def widen(data, starts, lengths, out):  # type: ignore[no-untyped-def]
-    """Big-endian numbers of any length into little-endian ones of 16 bytes. Returns the first that does not fit, or -1."""
+    """Big-endian numbers of any length into little-endian ones of 16 bytes. Returns the first that does not
+    fit, or -1."""
     for n in range(len(starts)):
         at, size = starts[n], lengths[n]
         sign = np.uint8(0xFF) if size > 0 and data[at] >= 0x80 else np.uint8(0)

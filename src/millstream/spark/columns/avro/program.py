@@ -1,9 +1,10 @@
 """Writer's and reader's schema into instructions and a tree that says what the slots mean.
 
-Avro's rules of resolution are applied here, once, when the program is made: fields are matched by name or alias, a field
-that only the writer has is read past, one that only the reader has gets its default, numbers are promoted, enums and
-unions are mapped. What cannot be resolved at all is `Unresolvable`; what this way of decoding does not do (a union
-of several types as a column, skipping a type that contains itself) is `TooRich`, and the slow way takes over.
+Avro's rules of resolution are applied here, once, when the program is made: fields are matched by name or
+alias, a field that only the writer has is read past, one that only the reader has gets its default, numbers
+are promoted, enums and unions are mapped. What cannot be resolved at all is `Unresolvable`; what this way of
+decoding does not do (a union of several types as a column, skipping a type that contains itself) is
+`TooRich`, and the slow way takes over.
 """
 
 from dataclasses import dataclass, field
@@ -139,7 +140,7 @@ class _Maker:
         self.level_of.append(level)
         return len(self.level_of) - 1
 
-    # --- reading into slots ----------------------------------------------------------------------------------------------
+    # --- reading into slots ---------------------------------------------------------------------------------
 
     def node(self, writer: Any, reader: Any, level: int, where: str) -> Node:
         writer, reader = found(writer, self.writers), found(reader, self.readers)
@@ -157,7 +158,8 @@ class _Maker:
         return self._union(writer, reader, level, where, may_be_null)
 
     def _union(self, writer: list[Any], reader: Any, level: int, where: str, may_be_null: bool) -> Node:
-        """A union that was written: a jump for each branch. All branches fill the same slots, which the first sets up."""
+        """A union that was written: a jump for each branch. All branches fill the same slots, which the first
+        sets up."""
         valid = (
             self.slot(level) if may_be_null and any(type_name(branch) == "null" for branch in writer) else -1
         )
@@ -314,7 +316,7 @@ class _Maker:
         self.emit(loop.ENUM, slot, start, len(writer["symbols"]))
         return Leaf(slot, reader, pa.string())
 
-    # --- reading past ------------------------------------------------------------------------------------------------------
+    # --- reading past ---------------------------------------------------------------------------------------
 
     def skip(self, schema: Any, inside: tuple[str, ...]) -> None:
         schema = found(schema, self.writers)

@@ -1,10 +1,10 @@
 """What an Avro schema looks like as an Arrow type.
 
-The choices are those of Spark's own Avro functions: enums and uuids are strings, `["null", T]` is a T that may be null, a
-union of int and long is a long and one of float and double a double (as plain numbers, whatever they stand for), any other union of
-several types is a struct with a field per branch (member0, member1, ...) of which one is set. Times of day stay
-numbers. A schema that contains itself has no type in Spark: it is refused, with the way out (a reader's schema without
-that field).
+The choices are those of Spark's own Avro functions: enums and uuids are strings, `["null", T]` is a T that
+may be null, a union of int and long is a long and one of float and double a double (as plain numbers,
+whatever they stand for), any other union of several types is a struct with a field per branch (member0,
+member1, ...) of which one is set. Times of day stay numbers. A schema that contains itself has no type in
+Spark: it is refused, with the way out (a reader's schema without that field).
 """
 
 import decimal
@@ -102,7 +102,8 @@ def found(schema: Any, named: dict[str, Any]) -> Any:
 
 
 def nullable_branch(schema: Any) -> tuple[bool, Any] | None:
-    """(whether null is allowed, the one other type) where a schema comes down to one type; None for true unions."""
+    """(whether null is allowed, the one other type) where a schema comes down to one type; None for true
+    unions."""
     if not isinstance(schema, list):
         return False, schema
     others = [branch for branch in schema if type_name(branch) != "null"]
@@ -135,7 +136,8 @@ def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.Dat
         name = schema["name"]
         if name in inside:
             raise Unsuitable(
-                f"the Avro record {name} contains itself, which no column can; read it with a schema without that field"
+                f"the Avro record {name} contains itself, which no column can; read it with a schema without "
+                "that field"
             )
         return pa.struct(
             [(field["name"], _type(field["type"], named, (*inside, name))) for field in schema["fields"]]

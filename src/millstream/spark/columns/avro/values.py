@@ -1,10 +1,11 @@
 """The slow way: fastavro makes Python objects, Arrow makes arrays of them.
 
-For what the compiled loop leaves out: true unions (a struct with a member per branch), columns of nulls, types that contain
-themselves and are only read past. Also for the defaults of a reader's schema, which come as JSON.
+For what the compiled loop leaves out: true unions (a struct with a member per branch), columns of nulls,
+types that contain themselves and are only read past. Also for the defaults of a reader's schema, which come
+as JSON.
 
-fastavro only reads what values are made of; what they stand for (decimals, uuids, timestamps) is made of that here, by the reader's
-schema and by the same rules as in the compiled way.
+fastavro only reads what values are made of; what they stand for (decimals, uuids, timestamps) is made of that
+here, by the reader's schema and by the same rules as in the compiled way.
 """
 
 import decimal
@@ -85,7 +86,8 @@ class AvroValues:
         return value if isinstance(schema, str) else _meant(value, schema, kind)
 
     def _branch(self, value: Any, members: list[Any]) -> int:
-        """Which member a value belongs to: the first that holds it exactly, or the first that holds it at all."""
+        """Which member a value belongs to: the first that holds it exactly, or the first that holds it at
+        all."""
         found_members = [found(branch, self._reader.named) for branch in members]
         for exactly in (True, False):
             for number, branch in enumerate(found_members):
@@ -151,8 +153,9 @@ def _untagged(value: Any) -> Any:
 def for_fastavro(schemas: AvroSchemas, tagged: bool = False) -> Any:
     """Parsed, with every named type defined where it is first used.
 
-    fastavro tells of a union's value which record, enum or fixed it is, but not whether it was an int or a long. With `tagged`,
-    numbers in unions where that matters are records of one field: these have the same bytes, and a name.
+    fastavro tells of a union's value which record, enum or fixed it is, but not whether it was an int or a
+    long. With `tagged`, numbers in unions where that matters are records of one field: these have the same
+    bytes, and a name.
     """
     import fastavro
 
@@ -201,7 +204,8 @@ def _with_tags(branches: list[Any], done: set[str]) -> list[Any]:
 
 
 def default_array(schemas: AvroSchemas, default: Any) -> pa.Array:
-    """A default of a schema as an array of one: it is written with its own schema and read back like any other value."""
+    """A default of a schema as an array of one: it is written with its own schema and read back like any
+    other value."""
     import fastavro
 
     from millstream.spark.columns.avro.decoder import AvroDecoder
