@@ -1,7 +1,7 @@
 """Every code block of README and docs runs as printed; only hosts and ports are replaced.
 
-The blocks of a page run in order and share a folder, Python's names and a platform: the one that the page starts,
-or one that is started for it.
+The blocks of a page run in order and share a folder, Python's names and a platform: the one that the page
+starts, or one that is started for it.
 """
 
 from __future__ import annotations
