@@ -1,10 +1,12 @@
-"""Write the data folders that later versions must still start with: `python -m tests.releases.make_folder NAME`.
+"""Write the data folders that later versions must still start with: `python -m tests.releases.make_folder
+NAME`.
 
-Run with the code of the version that NAME stands for (a release, or a commit before a change that must not touch the
-files on disk); the archives NAME-clean and NAME-killed are kept in this folder. Both hold one topic per codec, idempotent
-and transactional writes (one aborted), offsets committed by a classic group, by a group of the consumer protocol (KIP-848)
-and inside a transaction, settings of a topic and of the brokers, a topic that was deleted, and a log whose first records
-were deleted. The broker of `clean` was stopped, that of `killed` was not.
+Run with the code of the version that NAME stands for (a release, or a commit before a change that must not
+touch the files on disk); the archives NAME-clean and NAME-killed are kept in this folder. Both hold one topic
+per codec, idempotent and transactional writes (one aborted), offsets committed by a classic group, by a group
+of the consumer protocol (KIP-848) and inside a transaction, settings of a topic and of the brokers, a topic
+that was deleted, and a log whose first records were deleted. The broker of `clean` was stopped, that of
+`killed` was not.
 """
 
 from __future__ import annotations

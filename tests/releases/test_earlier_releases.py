@@ -1,4 +1,5 @@
-"""A data folder written by an earlier version still starts, and everything in it is there (see make_folder.py)."""
+"""A data folder written by an earlier version still starts, and everything in it is there (see
+make_folder.py)."""
 
 from __future__ import annotations
 

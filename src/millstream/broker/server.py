@@ -33,7 +33,7 @@ from millstream.broker.apis.transactions import TransactionsApi
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
-from millstream.broker.coordinators.transactions.verification import TransactionalWrites
+from millstream.broker.coordinators.transactions.verification import TransactionVerifier
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.log_cleaner import LogCleaner
 from millstream.broker.network.connection import BufferBudget
@@ -127,7 +127,7 @@ class Broker:
         self.coordinators.add(GROUP, self.groups.runtime)
         self.transactions = TransactionCoordinator(self)
         self.coordinators.add(TRANSACTION, self.transactions.runtime)
-        self.produce.transactions = TransactionalWrites(self.transactions)
+        self.produce.transactions = TransactionVerifier(self.transactions)
         self._serve_apis()
         try:
             self.epoch = await self.controller.start(self._registration())

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.coordinators.replay import HEAD, batch_size
+from millstream.broker.coordinators.runtime import BATCH_HEAD, batch_size
 from millstream.wire.compression import LZ4, NONE
 from millstream.wire.errors import KafkaError
 from millstream.wire.record_walk import KeyAndValue, keys_and_values
@@ -14,7 +14,7 @@ rows = st.lists(st.tuples(st.integers(0, 1 << 40), texts, texts), min_size=1, ma
 
 
 def read(data: bytes, at: int = 0) -> list[KeyAndValue]:
-    base, length, attributes, _, count = HEAD.unpack_from(data, at)
+    base, length, attributes, _, count = BATCH_HEAD.unpack_from(data, at)
     return keys_and_values(data, at, batch_size(length, len(data) - at), attributes, base, count)
 
 

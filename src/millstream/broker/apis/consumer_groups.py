@@ -5,8 +5,8 @@ ConsumerGroupHeartbeat 0-1
 ConsumerGroupDescribe 0-1
     0  KIP-848    1  whether a member speaks the classic protocol (KIP-1099)
 
-UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` names `consumer`. Left out: client-side assignors, and
-racks, which members may name but no assignor looks at.
+UNSUPPORTED_VERSION unless `group.coordinator.rebalance.protocols` names `consumer`. Left out: client-side
+assignors, and racks, which members may name but no assignor looks at.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-# Seconds before a member learns of its new partitions, about what Kafka takes to write them. librdkafka (2.16) loses a
-# subscription that is changed and changed back while an earlier answer is on its way into its rebalance callback.
+# Seconds before a member learns of its new partitions, about what Kafka takes to write them. librdkafka
+# (2.16) loses a subscription that is changed and changed back while an earlier answer is on its way into its
+# rebalance callback.
 ASSIGNMENT_PAUSE = 0.005
 FEATURE = "group.version"  # from level 1 on this protocol is served
 
@@ -64,7 +65,8 @@ class ConsumerGroupsApi:
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(self, call: Call) -> Any:
-        """Answers at once unless the log has to be flushed or replicated first, or partitions change hands."""
+        """Answers at once unless the log has to be flushed or replicated first, or partitions change
+        hands."""
         request = call.request
         try:
             self._check_enabled()

@@ -4,9 +4,9 @@
     2  throttling is up to the client (KIP-219)        5  TRANSACTION_ABORTABLE (KIP-890)
     3  flexible (KIP-482)                              6  share groups (KIP-932)
 
-A coordinator lives with the leader of the partition that its key falls into (`coordinators.runtime`), so the answer comes
-from the metadata image. The internal topic is created with the first request for a key of its type. Left out: share
-groups (key type 2), refused as INVALID_REQUEST.
+A coordinator lives with the leader of the partition that its key falls into (`coordinators.runtime`), so the
+answer comes from the metadata image. The internal topic is created with the first request for a key of its
+type. Left out: share groups (key type 2), refused as INVALID_REQUEST.
 """
 
 from __future__ import annotations

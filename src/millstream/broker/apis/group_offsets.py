@@ -4,17 +4,18 @@ OffsetCommit 2-10
     2  a retention of its own    3  throttle time           4  throttling is up to the client (KIP-219)
     5  no retention (KIP-211)    6  leader epoch (KIP-320)  7  static members (KIP-345)
     8  flexible (KIP-482)        9  members of the consumer protocol (KIP-848)
-    10 topics by their ids (KIP-848)
+   10  topics by their ids (KIP-848)
 OffsetFetch 1-10
-    2  all topics; an error of the group    3  throttle time                        4  KIP-219
-    5  leader epoch (KIP-320)               6  flexible                             7  require stable (KIP-447)
-    8  several groups (KIP-709)             9  member id and epoch (KIP-848)        10 topics by their ids (KIP-848)
+    2  all topics; an error of the group    3  throttle time                   4  KIP-219
+    5  leader epoch (KIP-320)               6  flexible                        7  require stable (KIP-447)
+    8  several groups (KIP-709)             9  member id and epoch (KIP-848)  10  topics by id (KIP-848)
 OffsetDelete 0 (KIP-496)
 TxnOffsetCommit 0-5 (KIP-98)
     1  KIP-219    2  leader epoch (KIP-320)    3  flexible; member id, generation, static members (KIP-447)
     4  TRANSACTION_ABORTABLE    5  adds the group to the transaction by itself (KIP-890)
 
-Left out: versions 0 and 1 of OffsetCommit and 0 of OffsetFetch (offsets in ZooKeeper), which Kafka 4 dropped as well.
+Left out: versions 0 and 1 of OffsetCommit and 0 of OffsetFetch (offsets in ZooKeeper), which Kafka 4 dropped
+as well.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class GroupOffsetsApi:
     def offset_commit(self, call: Call) -> Any:
         """Answers at once unless the log has to be flushed or replicated first.
 
-        Whether a partition exists is asked before the group is; where none does, the group is not asked at all.
+        Whether a partition exists is asked before the group is; where none does, the group is not asked at
+        all.
         """
         request = call.request
         group_id = request.group_id

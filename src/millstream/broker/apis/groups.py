@@ -3,7 +3,7 @@
 JoinGroup 0-9
     1  rebalance timeout (KIP-62)                         6  flexible (KIP-482)
     2  throttle time                                      7  protocol type in the answer (KIP-559)
-    3  throttling is up to the client (KIP-219)           8  a reason (KIP-800), which is ignored
+    3  throttling is up to the client (KIP-219)           8  a reason (KIP-800)
     4  a member id first, MEMBER_ID_REQUIRED (KIP-394)    9  a static leader may skip the assignment (KIP-814)
     5  static members (KIP-345)
 SyncGroup 0-5
@@ -11,7 +11,7 @@ SyncGroup 0-5
 Heartbeat 0-4
     1  throttle time    2  KIP-219    3  static members    4  flexible
 LeaveGroup 0-5
-    1  throttle time    2  KIP-219    3  several members (KIP-345)    4  flexible    5  a reason, ignored (KIP-800)
+    1  throttle time    2  KIP-219    3  several members (KIP-345)    4  flexible    5  a reason (KIP-800)
 DescribeGroups 0-6
     1  throttle time    2  KIP-219    3  authorized operations (KIP-430)    4  static members    5  flexible
     6  GROUP_ID_NOT_FOUND and a message (KIP-1043)
@@ -20,9 +20,10 @@ ListGroups 0-5
 DeleteGroups 0-2
     0  KIP-229    1  KIP-219    2  flexible
 
-The rules are in `coordinators.groups`; here requests and answers are translated. JoinGroup and SyncGroup wait for the rest
-of the group; a client that goes away meanwhile is noticed by its session timeout. Left out: quotas, so the throttle time
-is always 0, and authorization, so everybody may do everything.
+The rules are in `coordinators.groups`; here requests and answers are translated. JoinGroup and SyncGroup wait
+for the rest of the group; a client that goes away meanwhile is noticed by its session timeout. Left out:
+the reason, which is read and dropped; quotas, so the throttle time is always 0; and authorization, so
+everybody may do everything.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@
 A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand.
 It waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
 until the fsync is done. acks=0 has no response; the connection is closed if such a write fails, as nothing
-else would tell the client. A request with a transactional id first asks `TransactionalWrites` in which
+else would tell the client. A request with a transactional id first asks `TransactionVerifier` in which
 partitions it may begin a transaction. A request that repeats an earlier one does not come here at all: see
 `produce_fast_path`.
 
@@ -48,7 +48,7 @@ from millstream.wire.produce import (
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.transaction_state import Outcome
-    from millstream.broker.coordinators.transactions.verification import Refused, TransactionalWrites
+    from millstream.broker.coordinators.transactions.verification import Refused, TransactionVerifier
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
@@ -66,7 +66,7 @@ _time_ns = time.time_ns
 class ProduceHandler:
     """Serves Produce on the full path: any version, any number of partitions, transactions."""
 
-    transactions: TransactionalWrites  # both are set before the first request comes
+    transactions: TransactionVerifier  # both are set before the first request comes
     api: Api
 
     def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,7 +92,7 @@ class ProduceHandler:
         refused: Refused | None = None
         transactional = request.transactional_id is not None
         if transactional:
-            judged = self.transactions.judge(request, table, version, verdict)
+            judged = self.transactions.verify(request, table, version, verdict)
             if isinstance(judged, asyncio.Future):
                 self._handle_later(judged, connection, frame, client_id_size, version, correlation_id)
                 return

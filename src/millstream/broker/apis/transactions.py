@@ -1,24 +1,26 @@
-"""Transactions (KIP-98, KIP-890): producer identities, what belongs to a transaction, its end, and its markers.
+"""Transactions (KIP-98, KIP-890): producer identities, what belongs to a transaction, its end, and its
+markers.
 
 InitProducerId 0-6
     0  producer id and epoch              4  PRODUCER_FENCED (KIP-588)
     2  flexible (KIP-482)                 5  TRANSACTION_ABORTABLE (KIP-890)
     3  the known id and epoch (KIP-360)   6  two-phase commit (KIP-939)
 AddPartitionsToTxn 0-5
-    2  PRODUCER_FENCED (KIP-588)          4  between brokers: several transactions, to add or only to verify (KIP-890)
+    2  PRODUCER_FENCED (KIP-588)          4  between brokers: many transactions, add or only verify (KIP-890)
     3  flexible                           5  TRANSACTION_ABORTABLE
 AddOffsetsToTxn 0-4
     2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE (KIP-890)
 EndTxn 0-5
-    2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE    5  every end bumps the epoch (KIP-890)
+    2  PRODUCER_FENCED (KIP-588)    3  flexible    4  TRANSACTION_ABORTABLE    5  bumps the epoch (KIP-890)
 WriteTxnMarkers 1-2
     1  flexible    2  the transaction version (KIP-1228)
 DescribeTransactions 0 (KIP-664)
 ListTransactions 0-2
     0  KIP-664    1  by duration (KIP-994)    2  by a pattern of transactional ids (KIP-1152)
 
-Version 1 of each client API moves throttling to the client (KIP-219). TxnOffsetCommit is in `group_offsets`. Left out:
-taking over a prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4 does not serve either.
+Version 1 of each client API moves throttling to the client (KIP-219). TxnOffsetCommit is in `group_offsets`.
+Left out: taking over a prepared transaction (`keep_prepared_txn` of InitProducerId 6), which Apache Kafka 4
+does not serve either.
 """
 
 from __future__ import annotations
@@ -130,19 +132,19 @@ class TransactionsApi:
     def _add_batched(self, call: Call) -> Any:
         """All transactions of the request; at once if none of them has to wait."""
         found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]] = []
-        for asked in call.request.transactions:
-            found.append((asked.transactional_id, self._add_one(asked)))
+        for transaction in call.request.transactions:
+            found.append((transaction.transactional_id, self._add_one(transaction)))
         if any(isinstance(verdicts, asyncio.Future) for _, verdicts in found):
             return self._added_batched_later(call, found)
         return self._added_batched(call, found)  # type: ignore[arg-type]
 
-    def _add_one(self, asked: Any) -> Verdicts | asyncio.Future[Verdicts]:
-        partitions = _partitions(asked.topics)
+    def _add_one(self, transaction: Any) -> Verdicts | asyncio.Future[Verdicts]:
+        partitions = _partitions(transaction.topics)
         problems = self._unusable(partitions, from_client=False)
         if problems:
             return problems
-        identity = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
-        if asked.verify_only:
+        identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+        if transaction.verify_only:
             return self.coordinator.verify_partitions(*identity, partitions)
         answer = self.coordinator.add_partitions(*identity, partitions, client_version=2)
         if isinstance(answer, Outcome):
@@ -229,21 +231,22 @@ class TransactionsApi:
     # ------------------------------------------------------------------ WriteTxnMarkers
 
     def write_markers(self, call: Call) -> Any:
-        """From a coordinator elsewhere, or from an administrator who ends a transaction that nobody coordinates."""
+        """From a coordinator elsewhere, or from an administrator who ends a transaction that nobody
+        coordinates."""
         found: dict[int, Verdicts] = {}
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
-        for asked in call.request.markers:
+        for wanted in call.request.markers:
             marker = Marker(
-                asked.producer_id,
-                asked.producer_epoch,
-                asked.transaction_result,
-                asked.transaction_version if call.version >= 2 else 0,
+                wanted.producer_id,
+                wanted.producer_epoch,
+                wanted.transaction_result,
+                wanted.transaction_version if call.version >= 2 else 0,
             )
-            for partition in _partitions(asked.topics, "partition_indexes"):
-                verdicts = found.setdefault(asked.producer_id, {})
+            for partition in _partitions(wanted.topics, "partition_indexes"):
+                verdicts = found.setdefault(wanted.producer_id, {})
                 verdicts[partition] = ErrorCode.none
                 try:
-                    future = self.coordinator.markers.write(marker, asked.coordinator_epoch, partition)
+                    future = self.coordinator.markers.write(marker, wanted.coordinator_epoch, partition)
                 except KafkaError as error:
                     verdicts[partition] = error.code
                     continue
@@ -350,7 +353,8 @@ class TransactionsApi:
 
 
 def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
-    """PRODUCER_FENCED came with version `since` of the request; before, the same was called INVALID_PRODUCER_EPOCH."""
+    """PRODUCER_FENCED came with version `since` of the request; before, the same was called
+    INVALID_PRODUCER_EPOCH."""
     if error is ErrorCode.producer_fenced and version < since:
         return ErrorCode.invalid_producer_epoch
     return error

@@ -1,7 +1,8 @@
-"""The primitive fields of coordinator records: the same encodings as in requests, written and read one by one.
+"""The primitive fields of coordinator records: the same encodings as in requests, written and read one by
+one.
 
-A record's version decides whether strings, byte arrays and arrays carry a fixed length or, in flexible versions, a varint
-of the length plus one, and whether a section of tagged fields follows each structure.
+A record's version decides whether strings, byte arrays and arrays carry a fixed length or, in flexible
+versions, a varint of the length plus one, and whether a section of tagged fields follows each structure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Regular expressions of clients, for subscriptions and filters: RE2 runs them in linear time whatever they say.
+"""Regular expressions of clients, for subscriptions and filters: RE2 runs them in linear time whatever they
+say.
 
 The library is loaded when the first expression comes: most brokers never see one.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 from millstream.wire.errors import ErrorCode, KafkaError
 
-LONGEST = 32_767  # as a string of the protocol's older versions
+MAX_LENGTH = 32_767  # as a string of the protocol's older versions
 
 
 @lru_cache(maxsize=256)
@@ -22,7 +23,7 @@ def compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 1 << 20
-    if len(pattern) > LONGEST:
+    if len(pattern) > MAX_LENGTH:
         raise KafkaError(ErrorCode.invalid_regular_expression, "The regular expression is too long.")
     try:
         return re2.compile(pattern, options)

@@ -1,13 +1,15 @@
-"""The coordinator runtime: a coordinator's state lives in an internal topic, one shard for each of its partitions.
+"""The coordinator runtime: a coordinator's state lives in an internal topic, one shard for each of its
+partitions.
 
-A coordinator (groups, transactions) has a `CoordinatorRuntime`. It finds the shard of a key by the formula that every
-Kafka broker and client uses, so that all of them agree on who coordinates what. When this broker becomes the leader of a
-partition, the runtime makes a shard for it and replays the partition's log into the shard, in slices between which the
-event loop serves others; until the end is reached, requests for the shard are answered COORDINATOR_LOAD_IN_PROGRESS.
-When the broker resigns, the shard is dropped. Every write goes through the log like a produce with acks=all, under the
-leader epoch in which the shard was loaded.
+A coordinator (groups, transactions) has a `CoordinatorRuntime`. It finds the shard of a key by the formula
+that every Kafka broker and client uses, so that all of them agree on who coordinates what. When this broker
+becomes the leader of a partition, the runtime makes a shard for it and replays the partition's log into the
+shard, in slices between which the event loop serves others; until the end is reached, requests for the shard
+are answered COORDINATOR_LOAD_IN_PROGRESS. When the broker resigns, the shard is dropped. Every write goes
+through the log like a produce with acks=all, under the leader epoch in which the shard was loaded.
 
-The layers are Kafka's: service (`GroupCoordinator`) -> shard (`GroupShard`) -> state machine (`ClassicGroup`).
+The layers are Kafka's: service (`GroupCoordinator`) -> shard (`GroupShard`) -> state machine
+(`ClassicGroup`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.broker.coordinators.replay import HEAD, batch_size
 from millstream.cluster.commands import CreateTopics, NewTopic
+from millstream.wire.batch import HEADER_SIZE, LENGTH_END
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.record_walk import keys_and_values
@@ -38,6 +40,9 @@ logger = logging.getLogger("millstream.coordinators")
 SLICE_SECONDS = 0.005  # how long a load may hold the loop
 RECORDS_BETWEEN_CLOCK_READS = 64
 LOAD_BYTES = 1024 * 1024
+
+# Of a batch: base offset, length, attributes, producer id, record count.
+BATCH_HEAD = struct.Struct(">qi9xh20xq6xi")
 
 # What the log's errors mean to a client of the coordinator.
 _COORDINATOR_ERRORS = {
@@ -83,10 +88,19 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, count: int) -> int:
-    """The partition, of `count`, that coordinates a group id or transactional id: Kafka's `Utils.abs(hashCode) % count`.
-    The hash without an absolute value, -2^31, counts as 0."""
+    """The partition, of `count`, that coordinates a group id or transactional id: Kafka's
+    `Utils.abs(hashCode) % count`. The hash without an absolute value, -2^31, counts as 0."""
     code = java_hash(key)
     return (min(code, (1 << 32) - code) & 0x7FFFFFFF) % count
+
+
+def batch_size(length: int, available: int) -> int:
+    """Bytes of a batch with this length field. The log is the broker's own and was checked when it was
+    opened, so all that is checked is that the batch ends inside of what was read."""
+    size = length + LENGTH_END
+    if not HEADER_SIZE <= size <= available:
+        raise KafkaError(ErrorCode.corrupt_message, f"a batch claims {size} bytes, {available} are left")
+    return size
 
 
 class CoordinatorShard:
@@ -110,11 +124,13 @@ class CoordinatorShard:
     def replay(
         self, attributes: int, producer_id: int, offset: int, key: bytes | None, value: bytes | None
     ) -> None:
-        """The next record of the log, with attributes and producer id of its batch. Control records come as they are."""
+        """The next record of the log, with attributes and producer id of its batch. Control records come as
+        they are."""
         raise NotImplementedError
 
     def unreadable(self, offset: int, error: Exception) -> None:
-        """`replay` raised one of BAD_FRAME or KafkaError. Return to skip the record, raise KafkaError to give up."""
+        """`replay` raised one of BAD_FRAME or KafkaError. Return to skip the record, raise KafkaError to give
+        up."""
         raise NotImplementedError
 
     def loaded(self) -> None:
@@ -131,10 +147,11 @@ class CoordinatorShard:
         now_ms: int | None = None,
         producer: tuple[int, int] | None = None,
     ) -> asyncio.Future[None] | None:
-        """Write (key, value) records as one batch. None: it is committed already, else a future for when it is.
+        """Write (key, value) records as one batch. None: it is committed already, else a future for when it
+        is.
 
-        With `producer` (id, epoch) the batch belongs to that producer's transaction. Raises KafkaError if the write is
-        refused; a future that fails does so with KafkaError too.
+        With `producer` (id, epoch) the batch belongs to that producer's transaction. Raises KafkaError if the
+        write is refused; a future that fails does so with KafkaError too.
         """
         now_ms = wall_ms() if now_ms is None else now_ms
         rows = [Record(at, now_ms, key, value, ()) for at, (key, value) in enumerate(records)]
@@ -199,8 +216,8 @@ class CoordinatorShard:
         self.unloaded()
 
     async def _replay_log(self) -> None:
-        """Replay the log, a few milliseconds at a time. The shards of a topic take turns, so that all of them together
-        hold the loop no longer than one."""
+        """Replay the log, a few milliseconds at a time. The shards of a topic take turns, so that all of them
+        together hold the loop no longer than one."""
         log = self.partition.log
         count = 0
         offset = log.start_offset
@@ -215,7 +232,7 @@ class CoordinatorShard:
                     data = read.read()
                     at = 0
                     while at < len(data):
-                        base, length, attributes, producer_id, records = HEAD.unpack_from(data, at)
+                        base, length, attributes, producer_id, records = BATCH_HEAD.unpack_from(data, at)
                         size = batch_size(length, len(data) - at)
                         for number, key, value in keys_and_values(data, at, size, attributes, base, records):
                             try:
@@ -291,7 +308,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         return partition_for(key, self.count)
 
     def shard(self, key: str) -> ShardT:
-        """The shard that holds this key, ready to serve; KafkaError with the coordinator's code if it is not."""
+        """The shard that holds this key, ready to serve; KafkaError with the coordinator's code if it is
+        not."""
         if self._closed:
             raise KafkaError(ErrorCode.coordinator_not_available, "the broker is stopping")
         if not self.exists:

@@ -22,7 +22,8 @@ RANGE = (("range", b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"),)
 
 
 class World:
-    """Does what the coordinator does: keeps answers and saves, reports saves as done unless told to hold or fail them."""
+    """Does what the coordinator does: keeps answers and saves, reports saves as done unless told to hold or
+    fail them."""
 
     def __init__(self, initial_delay: int = 0, max_size: int = 1000) -> None:
         self.now = 0.0

@@ -1,5 +1,5 @@
-"""One broker for these tests, with short delays. With MILLSTREAM_AGAINST=HOST:PORT any broker, set up with the same
-settings: that is how the expected answers were taken from Apache Kafka 4.3."""
+"""One broker for these tests, with short delays. With MILLSTREAM_AGAINST=HOST:PORT any broker, set up with
+the same settings: that is how the expected answers were taken from Apache Kafka 4.3."""
 
 import os
 import uuid

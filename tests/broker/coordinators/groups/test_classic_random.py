@@ -1,7 +1,9 @@
-"""Classic groups under random members: they come, go, fall silent, restart; the log is slow or refuses; time passes.
+"""Classic groups under random members: they come, go, fall silent, restart; the log is slow or refuses; time
+passes.
 
-Whatever happens: nobody who waits is lost, a generation has one leader and one division of the work, the group's books
-are right, and it never oversleeps. When the trouble is over, every member that is left becomes stable in one generation.
+Whatever happens: nobody who waits is lost, a generation has one leader and one division of the work, the
+group's books are right, and it never oversleeps. When the trouble is over, every member that is left becomes
+stable in one generation.
 """
 
 import random

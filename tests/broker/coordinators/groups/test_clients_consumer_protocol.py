@@ -1,4 +1,5 @@
-"""Groups as confluent-kafka uses them with `group.protocol=consumer`: the coordinator divides the partitions."""
+"""Groups as confluent-kafka uses them with `group.protocol=consumer`: the coordinator divides the
+partitions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -166,7 +166,8 @@ def test_epochs_are_checked() -> None:
 
 
 def test_a_member_may_join_again_at_any_time() -> None:
-    """It was fenced, or never heard the answer. Nothing has changed for the others, so it is told what it has."""
+    """It was fenced, or never heard the answer. Nothing has changed for the others, so it is told what it
+    has."""
     world = World()
     topic = UUID(int=1)
     world.beat("a")
@@ -189,7 +190,8 @@ def test_who_reads_nothing_changes_nothing() -> None:
     assert world.beat("b", regex="") == HeartbeatResponse("b", 1, {})
     assert (world.group.epoch, world.group.state) == (1, "Stable")
     assert world.reloaded().members == world.group.members
-    # An expression that nothing matches is nothing to read; it grows the epoch when a topic comes that it matches.
+    # An expression that nothing matches is nothing to read; it grows the epoch when a topic comes that it
+    # matches.
     assert world.beat("c", regex="fo+") == HeartbeatResponse("c", 1, {})
     world.topics.set("foo", 1)
     world.group.stale = True
@@ -299,7 +301,8 @@ def test_expressions() -> None:
 
 
 def test_names_are_assigned_before_what_an_expression_matches() -> None:
-    """Kafka looks for the matches in the background, and clients that subscribe to both count on the order."""
+    """Kafka looks for the matches in the background, and clients that subscribe to both count on the
+    order."""
     world = World(FakeTopics(orders=2, payments=1, other=1))
     answer = world.beat("a", topics=("other",), regex="orders|pay.*")
     assert {world.topics.name_of(topic) for topic in answer.assignment or {}} == {"other"}

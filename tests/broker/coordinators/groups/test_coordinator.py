@@ -1,4 +1,5 @@
-"""The coordinator in a broker of this process: expiry, transactions, a log that refuses or is slow, alarms."""
+"""The coordinator in a broker of this process: expiry, transactions, a log that refuses or is slow,
+alarms."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -47,7 +47,7 @@ def third(servers: str) -> Iterator[Groups]:
         yield client
 
 
-# --- FindCoordinator -----------------------------------------------------------------------------------------------------
+# --- FindCoordinator ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -70,7 +70,7 @@ def test_find_a_coordinator_of_an_unknown_kind(client: Groups, version: int) -> 
     assert (found.error_code, found.node_id, found.host, found.port) == (42, -1, "", -1)
 
 
-# --- membership ----------------------------------------------------------------------------------------------------------
+# --- membership -----------------------------------------------------------------------------------
 
 
 def test_what_join_refuses(client: Groups, name: str) -> None:
@@ -199,7 +199,7 @@ def test_a_session_that_ends(client: Groups, name: str) -> None:
     assert len(joined.members) == 1
 
 
-# --- static members ------------------------------------------------------------------------------------------------------
+# --- static members -------------------------------------------------------------------------------
 
 
 def test_static_members(client: Groups, other: Groups, third: Groups, name: str) -> None:
@@ -254,7 +254,7 @@ def test_the_same_instance_twice(client: Groups, other: Groups, third: Groups, n
     assert rejoin.get().generation_id == 3
 
 
-# --- offsets -------------------------------------------------------------------------------------------------------------
+# --- offsets --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -342,7 +342,7 @@ def test_delete_offsets_of_a_group_that_is_no_consumer(client: Groups, name: str
     assert client.delete_offsets(name, {"t1": [0]}).error_code == NON_EMPTY
 
 
-# --- administration ------------------------------------------------------------------------------------------------------
+# --- administration -------------------------------------------------------------------------------
 
 
 def test_describe(client: Groups, name: str) -> None:

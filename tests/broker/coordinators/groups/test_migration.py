@@ -1,5 +1,5 @@
-"""Groups that move between the protocols, over the wire: the answers that Apache Kafka 4.3 gives when it does not put off
-assignments (`group.consumer.assignment.interval.ms=0`)."""
+"""Groups that move between the protocols, over the wire: the answers that Apache Kafka 4.3 gives when it does
+not put off assignments (`group.consumer.assignment.interval.ms=0`)."""
 
 import struct
 from collections.abc import AsyncIterator, Iterator
@@ -148,7 +148,8 @@ def test_a_custom_assignor_keeps_a_group_classic(client: Groups, name: str) -> N
     refused = enter(client, name, "new")
     assert refused.error_code == NOT_FOUND
     assert refused.error_message == (
-        f"Cannot upgrade classic group {name} to consumer group because an unsupported custom assignor is in use. "
+        f"Cannot upgrade classic group {name} to consumer group because an unsupported custom assignor "
+        "is in use. "
         "Please refer to the documentation or switch to a default assignor before re-attempting the upgrade."
     )
     assert kind(client, name) == ("classic", "Stable")
@@ -158,7 +159,8 @@ def test_a_custom_assignor_keeps_a_group_classic(client: Groups, name: str) -> N
 
 
 def test_a_member_that_goes_while_it_gives_up_partitions(client: Groups, name: str) -> None:
-    """What a classic member holds goes to the others by their heartbeats, and it is told to join when they have one."""
+    """What a classic member holds goes to the others by their heartbeats, and it is told to join when they
+    have one."""
     old = begin(client, name)
     enter(client, name, "new")
     client.join(name, old, protocols=speaks(name))

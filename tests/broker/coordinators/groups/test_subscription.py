@@ -1,4 +1,5 @@
-"""What classic members tell each other, as their clients write it: every version, with and without user data."""
+"""What classic members tell each other, as their clients write it: every version, with and without user
+data."""
 
 from __future__ import annotations
 

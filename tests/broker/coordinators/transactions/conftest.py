@@ -1,7 +1,7 @@
 """A broker, and a raw client of it.
 
-MILLSTREAM_AGAINST=HOST:PORT runs `test_transaction_answers.py` and `test_read_committed.py` against any other broker:
-that is how the expected answers were taken from Apache Kafka.
+MILLSTREAM_AGAINST=HOST:PORT runs `test_transaction_answers.py` and `test_read_committed.py` against any other
+broker: that is how the expected answers were taken from Apache Kafka.
 """
 
 import os

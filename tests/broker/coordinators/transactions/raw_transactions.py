@@ -1,7 +1,7 @@
 """Transactions in raw requests, so that a test decides about every field and sees every answer.
 
-The same calls work against any broker: the expected answers of `test_transaction_answers.py` were taken from Apache
-Kafka by running it with MILLSTREAM_AGAINST=HOST:PORT.
+The same calls work against any broker: the expected answers of `test_transaction_answers.py` were taken from
+Apache Kafka by running it with MILLSTREAM_AGAINST=HOST:PORT.
 """
 
 import struct
@@ -180,7 +180,8 @@ class Client(Raw):
     def try_add_batched(
         self, transactions: list[tuple[str, Identity, bool, list[Partition]]], version: int = 5
     ) -> dict[tuple[str, str, int], ErrorCode]:
-        """AddPartitionsToTxn as brokers send it: (transactional id, identity, verify only, partitions) each."""
+        """AddPartitionsToTxn as brokers send it: (transactional id, identity, verify only, partitions)
+        each."""
         answer = self.ask(
             "add_partitions_to_txn",
             version,
@@ -363,7 +364,8 @@ class Client(Raw):
         return int(answer.topics[0].partitions[0].committed_offset)
 
     def describe(self, *transactional_ids: str) -> list[Described]:
-        """DescribeTransactions, read by hand: kio cannot read a start time of -1, which is what Kafka says in Empty."""
+        """DescribeTransactions, read by hand: kio cannot read a start time of -1, which is what Kafka says in
+        Empty."""
         self.send(request("describe_transactions", 0, transactional_ids=list(transactional_ids)))
         frame = self.receive()
         assert frame is not None
@@ -463,7 +465,8 @@ def fetched(part: Any) -> Fetched:
 
 
 def visible(answer: Fetched) -> list[bytes]:
-    """The consumer's own filter: from a transaction's first offset on until its abort marker, its records are out."""
+    """The consumer's own filter: from a transaction's first offset on until its abort marker, its records are
+    out."""
     waiting = sorted(answer.aborted, key=lambda entry: entry[1])
     aborting: set[int] = set()
     out = []

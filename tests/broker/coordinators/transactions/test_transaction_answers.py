@@ -1,4 +1,5 @@
-"""What each request of the transaction protocol is answered, version by version, as Apache Kafka 4.3 answers it."""
+"""What each request of the transaction protocol is answered, version by version, as Apache Kafka 4.3 answers
+it."""
 
 import pytest
 

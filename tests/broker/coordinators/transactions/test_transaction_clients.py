@@ -115,7 +115,8 @@ def test_confluent_zombies_are_fenced(client: Client, bootstrap: str) -> None:
 
 
 def test_confluent_consume_transform_produce(client: Client, bootstrap: str) -> None:
-    """Offsets are committed in the transaction: after an abort the input is read again, the output is there once."""
+    """Offsets are committed in the transaction: after an abort the input is read again, the output is there
+    once."""
     source, target, group = client.topic(), client.topic(), name("group")
     feeder = Producer({"bootstrap.servers": bootstrap})
     for n in range(100):

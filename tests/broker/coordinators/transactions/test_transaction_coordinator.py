@@ -135,7 +135,8 @@ def test_a_folder_from_before_the_feature_is_raised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_lower_level_that_somebody_chose_stays(tmp_path: Path, version: int) -> None:
-    """At level 1 the broker takes transactions away in the old manner; clients of both versions work all the same."""
+    """At level 1 the broker takes transactions away in the old manner; clients of both versions work all the
+    same."""
     with Broker(data_dir=tmp_path) as broker:
         broker.stop()
         set_level(tmp_path, 1)

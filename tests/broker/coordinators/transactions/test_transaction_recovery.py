@@ -1,7 +1,8 @@
-"""A broker that is killed in the middle of a transaction finishes it after the restart, or aborts it. Nothing in between.
+"""A broker that is killed in the middle of a transaction finishes it after the restart, or aborts it. Nothing
+in between.
 
-The steps at which it can die are made by hand: a transaction runs to its end, the broker is killed, and the logs are cut
-back to what they held at the step in question. So every step is tried, each time, without luck.
+The steps at which it can die are made by hand: a transaction runs to its end, the broker is killed, and the
+logs are cut back to what they held at the step in question. So every step is tried, each time, without luck.
 """
 
 import random
@@ -183,7 +184,8 @@ def test_a_clean_restart_keeps_everything(tmp_path: Path) -> None:
 
 
 class Writer(threading.Thread):
-    """Writes the same number into two topics in one transaction, over and over, and remembers how each ended."""
+    """Writes the same number into two topics in one transaction, over and over, and remembers how each
+    ended."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str]) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """Any sequence of requests, lost writes, crashes and late markers keeps the promises of transactions.
 
-A small world around one machine: its log, partitions that know which transaction is open in them, and clients that may be
-zombies, use either protocol version, repeat requests and know old epochs. After every step the promises are checked.
+A small world around one machine: its log, partitions that know which transaction is open in them, and clients
+that may be zombies, use either protocol version, repeat requests and know old epochs. After every step the
+promises are checked.
 """
 
 import itertools

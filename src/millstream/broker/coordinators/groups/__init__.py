@@ -1,7 +1,7 @@
-"""The group coordinator: who is a member of which group, who reads which partition, and how far each group has read.
+"""The group coordinator: who is in which group, who reads which partition, and how far each group has read.
 
 coordinator                               the service: join, sync, heartbeat, leave, commit, describe, delete
-group_shard, offsets                      groups and committed offsets of one partition of `__consumer_offsets`
+group_shard, offsets                      groups and offsets of one partition of `__consumer_offsets`
 group, group_timer, group_settings        what both protocols share
 classic_group_manager                     carries out what classic groups decide
 classic_group, classic_rebalance,         a group whose members divide the partitions: a pure state machine

@@ -1,13 +1,17 @@
-"""Who gets which partitions in a group of the server-side protocol: the assignors `uniform` and `range`, as pure functions.
+"""Who gets which partitions in a group of the consumer protocol (KIP-848): the assignors `uniform` and
+`range`, as pure functions.
 
-Both are given what each member reads, how many partitions the topics have, and what each member was meant to have before,
-and return what each is meant to have now. Members are named in a fixed order, so the outcome does not depend on chance.
+Both are given what each member reads, how many partitions the topics have, and what each member was meant to
+have before, and return what each is meant to have now. Members are named in a fixed order, so the outcome
+does not depend on chance.
 
-`range` cuts each topic into consecutive pieces, the first members getting one more where it does not come out even; topics
-with the same number of partitions are cut the same way, so partition n of all of them goes to one member.
+`range` cuts each topic into consecutive pieces, the first members getting one more where it does not come out
+even; topics with the same number of partitions are cut the same way, so partition n of all of them goes to
+one member.
 
-`uniform` gives every member the same number of partitions, give or take one, and moves as few as it can. Where members
-read different topics that is not always possible; then no partition can be moved to a member that has two fewer.
+`uniform` gives every member the same number of partitions, give or take one, and moves as few as it can.
+Where members read different topics that is not always possible; then no partition can be moved to a member
+that has two fewer.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ def assign_uniform(
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 
 
-# --- all members read the same topics --------------------------------------------------------------------------------
+# --- all members read the same topics -------------------------------------------------------------
 
 
 def _everybody_reads_the_same(
@@ -82,7 +86,7 @@ def _everybody_reads_the_same(
     return result
 
 
-# --- members read different topics -----------------------------------------------------------------------------------
+# --- members read different topics ----------------------------------------------------------------
 
 
 def _everybody_reads_something_else(
@@ -144,7 +148,7 @@ def _even_out(topic: UUID, members: list[str], result: dict[str, Assignment], lo
     return moved
 
 
-# --- for both --------------------------------------------------------------------------------------------------------
+# --- for both -------------------------------------------------------------------------------------
 
 
 def _readers(reads: Reads) -> dict[UUID, list[str]]:

@@ -1,7 +1,8 @@
-"""Classic members inside a group of the consumer protocol, while the group moves from one protocol to the other (KIP-848).
+"""Classic members inside a group of the consumer protocol, while the group moves from one protocol to the
+other (KIP-848).
 
-To such a member it looks like a classic group whose leader is always somebody else: JoinGroup takes it one step towards its
-target, SyncGroup returns what it may read, and a heartbeat says when to join again.
+To such a member it looks like a classic group whose leader is always somebody else: JoinGroup takes it one
+step towards its target, SyncGroup returns what it may read, and a heartbeat says when to join again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from millstream.wire.errors import ErrorCode, KafkaError
 def join(
     group: ConsumerGroup, request: JoinRequest, topics: Topics, now: float
 ) -> tuple[Joined, list[Change], str | None]:
-    """The answer, the changes, and the id of the static member that was replaced. KafkaError if it may not join."""
+    """The answer, the changes, and the id of the static member that was replaced. KafkaError if it may not
+    join."""
     member_id = request.member_id or str(uuid.uuid4())
     if member_id not in group.members:
         group.check_room()
@@ -133,8 +135,9 @@ def sync(group: ConsumerGroup, request: SyncRequest, topics: Topics, now: float)
 def heartbeat(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now: float
 ) -> ErrorCode:
-    """REBALANCE_IN_PROGRESS where joining again would take the member a step further. Members of the consumer protocol compute
-    the next target by their heartbeats; where there is none of them left, this member has to, by joining again."""
+    """REBALANCE_IN_PROGRESS where joining again would take the member a step further. Members of the consumer
+    protocol compute the next target by their heartbeats; where there is none of them left, this member has
+    to, by joining again."""
     member = _member(group, member_id, instance_id, generation)
     group.keep_alive(member.member_id, now)
     if (
@@ -149,7 +152,8 @@ def heartbeat(
 
 
 def leave(group: ConsumerGroup, leaving: Iterable[Leaving]) -> tuple[list[ErrorCode], list[str]]:
-    """An error code for each, and the ids of those that go. Members of both protocols: administrators remove them this way."""
+    """An error code for each, and the ids of those that go. Members of both protocols: administrators remove
+    them this way."""
     errors = []
     gone = []
     for member_id, instance_id in leaving:

@@ -1,12 +1,12 @@
 """A classic group: its members elect a protocol, one of them divides the partitions, all of them heartbeat.
 
 A pure state machine, without clock, log or sockets. Rebalances are in `classic_rebalance`, membership in
-`classic_members`; here is the rest: heartbeats, leaving, commits, deadlines, and what the log holds of the group. Times are
-milliseconds of a clock that never goes back; `wake` says when `expire` wants to be called, and may be too early but never
-too late.
+`classic_members`; here is the rest: heartbeats, leaving, commits, deadlines, and what the log holds of the
+group. Times are milliseconds of a clock that never goes back; `wake` says when `expire` wants to be called,
+and may be too early but never too late.
 
-Heartbeats only push a member's deadline forward, so they cost a dictionary look-up; the members are scanned when the
-earliest known deadline has come, which for living members is about once in a session timeout.
+Heartbeats only push a member's deadline forward, so they cost a dictionary look-up; the members are scanned
+when the earliest known deadline has come, which for living members is about once in a session timeout.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class ClassicGroup(ClassicRebalance):
         return out
 
     def loaded(self, now: float) -> list[Action]:
-        """The log was read: give every member a fresh session. A group over the limit of today sheds members."""
+        """The log was read: give every member a fresh session. A group over the limit of today sheds
+        members."""
         for member in self.members.values():
             self._keep_alive(member, now)
         out: list[Action] = []
@@ -140,7 +141,8 @@ class ClassicGroup(ClassicRebalance):
         )
 
     def leave(self, leaving: Iterable[Leaving], now: float) -> tuple[list[ErrorCode], list[Action]]:
-        """An error code for each, in order. One that is named by its instance id alone is removed by an administrator."""
+        """An error code for each, in order. One that is named by its instance id alone is removed by an
+        administrator."""
         out: list[Action] = []
         errors = []
         left = freed = False

@@ -1,4 +1,5 @@
-"""Serves classic groups: carries out what their state machine decides, as answers to waiting members and records."""
+"""Serves classic groups: carries out what their state machine decides, as answers to waiting members and
+records."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class ClassicGroupManager:
     def join_new_group(
         self, shard: GroupShard, group_id: str, request: JoinRequest
     ) -> Joined | asyncio.Future[Joined]:
-        """The first member of a group that is not there, or that was an empty one of the consumer protocol."""
+        """The first member of a group that is not there, or that was an empty one of the consumer
+        protocol."""
         group = shard.groups[group_id] = ClassicGroup(group_id, self.limits, self._coordinator.wall_ms)
         return self.join(shard, group, request)
 

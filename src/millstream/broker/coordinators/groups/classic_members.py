@@ -1,4 +1,5 @@
-"""The members of a classic group: their protocols, ids given out, the leader. The states are in `classic_rebalance`."""
+"""The members of a classic group: their protocols, ids given out, the leader. The states are in
+`classic_rebalance`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from millstream.wire.errors import ErrorCode
 
 
 class ClassicMember:
-    """What the group knows about one member. `deadline` is when it counts as dead unless it is heard of before."""
+    """What the group knows about one member. `deadline` is when it counts as dead unless it is heard of
+    before."""
 
     __slots__ = (
         "assignment",
@@ -157,7 +159,8 @@ class ClassicMembers(Group):
             self.leader = next(iter(self.members), None)
 
     def _rename(self, old_id: str, new_id: str, out: list[Action]) -> ClassicMember:
-        """Put a static member under another id; a request that still waits under the old one is fenced (KIP-345)."""
+        """Put a static member under another id; a request that still waits under the old one is fenced
+        (KIP-345)."""
         member = self.members.pop(old_id)
         self._answer_join(member, Joined(ErrorCode.fenced_instance_id, old_id), out)
         if member.sync_waiter is not None:
@@ -176,7 +179,8 @@ class ClassicMembers(Group):
         return member
 
     def _update(self, member: ClassicMember, request: JoinRequest, waiter: Any, out: list[Action]) -> None:
-        """The member joins again; whoever still waits for its earlier JoinGroup has been given up by the client."""
+        """The member joins again; whoever still waits for its earlier JoinGroup has been given up by the
+        client."""
         self._set_protocols(member, request.protocols)
         member.rebalance_timeout = request.rebalance_timeout
         member.session_timeout = request.session_timeout

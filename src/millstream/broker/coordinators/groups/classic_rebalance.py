@@ -1,13 +1,13 @@
-"""How a classic group gets from one generation to the next: JoinGroup, the choice of protocol and leader, SyncGroup.
+"""How a classic group gets from one generation to the next: JoinGroup, protocol, leader, SyncGroup.
 
-    Empty ----join----> PreparingRebalance --all joined or time is up--> CompletingRebalance --leader's sync--> Stable
-      ^                   ^      |   ^                                       |        |                          |
-      +---no member left--+------+   +----join, leave, death of a member-----+--------+--------------------------+
+    Empty --join-> PreparingRebalance --all joined or timeout-> CompletingRebalance --leader's sync-> Stable
+      ^              ^      |   ^                                    |        |                         |
+      +no member left+------+   +----join, leave, death of a member--+--------+-------------------------+
 
-Requests and the clock come in as method calls, each of which returns what is to be done: `Answer` (a waiting request gets
-a result) and `Save` (the group is to be written to the log; `saved` must be called with the outcome). Waiters are opaque.
-Rules: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static members), KIP-394 (member ids before joining),
-KIP-814 (static leaders skip the assignment).
+Requests and the clock come in as method calls, each of which returns what is to be done: `Answer` (a waiting
+request gets a result) and `Save` (the group is to be written to the log; `saved` must be called with the
+outcome). Waiters are opaque. Rules: KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
+members), KIP-394 (member ids before joining), KIP-814 (static leaders skip the assignment).
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class ClassicRebalance(ClassicMembers):
         elif self.state is ClassicGroupState.EMPTY:
             out.append(Answer(waiter, Joined(ErrorCode.unknown_member_id, member.member_id)))
         else:
-            # It did not hear the answer to its last JoinGroup, or asks again for no reason: the generation stands.
+            # It did not hear the answer to its last JoinGroup, or asks again for no reason: the generation
+            # stands.
             out.append(
                 Answer(waiter, self._joined(member, leads and self.state is ClassicGroupState.COMPLETING))
             )
@@ -159,7 +160,7 @@ class ClassicRebalance(ClassicMembers):
     def _replace_static(
         self, old_id: str, new_id: str, request: JoinRequest, waiter: Any, now: float, out: list[Action]
     ) -> None:
-        """A static member came back and does not know its id: it takes over the old one's place."""
+        """A static member came back and does not know its id: it takes over from the old one (KIP-345)."""
         old_leader = self.leader or ""
         member = self._rename(old_id, new_id, out)
         undo = Replaced(
@@ -187,7 +188,7 @@ class ClassicRebalance(ClassicMembers):
             self._complete_if_all_joined(now, out)
 
     def _has_room(self, member_id: str) -> bool:
-        """During a rebalance the places go to who has joined so far, so that a lowered limit sheds the late ones."""
+        """During a rebalance those who joined first stay, so that a lowered limit sheds the late ones."""
         member = self.members.get(member_id)
         if self.state is ClassicGroupState.PREPARING:
             taken = member is not None and member.join_waiter is not None
@@ -197,7 +198,8 @@ class ClassicRebalance(ClassicMembers):
         return True
 
     def _fits(self, request: JoinRequest) -> bool:
-        """Whether the member speaks of the same matter as the group, and knows a protocol that all others know."""
+        """Whether the member has the protocol type of the group, and knows a protocol that all others
+        know."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(request.protocol_type and request.protocols)
         everybody = len(self.members)
@@ -214,7 +216,7 @@ class ClassicRebalance(ClassicMembers):
             self._prepare(now, out)
 
     def _prepare(self, now: float, out: list[Action]) -> None:
-        """Everybody has to join again; who waits for an assignment is told so."""
+        """Everybody has to join again; waiting SyncGroups are answered REBALANCE_IN_PROGRESS."""
         if self.state is ClassicGroupState.COMPLETING:
             self._propagate(ErrorCode.rebalance_in_progress, {}, now, out)
         self.pending_sync.clear()
@@ -314,7 +316,8 @@ class ClassicRebalance(ClassicMembers):
         return ErrorCode.none
 
     def saved(self, save: Save, error: ErrorCode, now: float) -> list[Action]:
-        """The outcome of a `Save`. The group may have moved on meanwhile; then it does not matter any more."""
+        """The outcome of a `Save`. The group may have moved on meanwhile; then it does not matter any
+        more."""
         out: list[Action] = []
         if save.purpose is Purpose.STATIC:
             self._static_saved(save, error, out, now)
@@ -349,7 +352,7 @@ class ClassicRebalance(ClassicMembers):
             # The leader learns who is there, but must not divide anew.
             self._answer_join(member, self._joined(member, leads)._replace(skip_assignment=leads), out)
         else:
-            # An old client that heard it leads would divide anew: it is told of the former leader instead.
+            # An old client that heard it leads would divide anew: it hears of the former leader instead.
             self._answer_join(member, self._joined(member, False)._replace(leader=undo.old_leader), out)
 
     def _propagate(

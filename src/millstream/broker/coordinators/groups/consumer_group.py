@@ -1,11 +1,14 @@
-"""A group of the consumer protocol (KIP-848): members say what they want to read, the coordinator says who reads what.
+"""A group of the consumer protocol (KIP-848): members say what they want to read, the coordinator says who
+reads what.
 
-Three epochs drive it. The group's epoch grows when members or topics change; then a target assignment is computed for that
-epoch; then each member is led from its own epoch to that of the target, at its own pace, by its heartbeats (`reconcile`).
+Three epochs drive it. The group's epoch grows when members or topics change; then a target assignment is
+computed for that epoch; then each member is led from its own epoch to that of the target, at its own pace, by
+its heartbeats (`reconcile`).
 
-A pure state machine: a request and the time come in, an answer and the changes to be written come out. Nothing that lasts
-has changed until `apply` is called with each of the changes, once the log has them. Deadlines do not last: they are set
-at once. `wake` says when `expired` wants to be asked, and may be too early but never too late.
+A pure state machine: a request and the time come in, an answer and the changes to be written come out.
+Nothing that lasts has changed until `apply` is called with each of the changes, once the log has them.
+Deadlines do not last: they are set at once. `wake` says when `expired` wants to be asked, and may be too
+early but never too late.
 """
 
 from __future__ import annotations
@@ -87,10 +90,10 @@ class ConsumerGroup(ConsumerState):
         self.keep_alive(updated.member_id, now, self.session_timeout or self._limits.session_timeout)
         if member.is_classic:
             self.deadlines(updated.member_id).forget_classic()
-        told = None
+        assignment = None
         if request.is_full or updated.assigned != member.assigned:
-            told = updated.assigned
-        return HeartbeatResponse(updated.member_id, updated.epoch, told), changes
+            assignment = updated.assigned
+        return HeartbeatResponse(updated.member_id, updated.epoch, assignment), changes
 
     def _is_idle(self, member: ConsumerMember, value: MemberValue, replaced: str | None, now: float) -> bool:
         """Most heartbeats: nothing is new on either side."""
@@ -126,8 +129,8 @@ class ConsumerGroup(ConsumerState):
             request.epoch < member.epoch
             and (request.epoch != member.previous_epoch or not is_subset(request.owned, member.assigned))
         ):
-            # An answer with a new epoch may have been lost: then the member comes with the one before, and with
-            # nothing that it was not given.
+            # An answer with a new epoch may have been lost: then the member comes with the one before, and
+            # with nothing that it was not given.
             raise KafkaError(
                 ErrorCode.fenced_member_epoch,
                 f"The member's epoch {request.epoch} is not the one known here ({member.epoch}). "
@@ -145,13 +148,13 @@ class ConsumerGroup(ConsumerState):
     def take_over_static(
         self, old: ConsumerMember, member_id: str, classic: bool, changes: list[Change]
     ) -> ConsumerMember:
-        """A static member came back, usually under a new id. It may if the old one said goodbye, or spoke the classic
-        protocol."""
+        """A static member came back, usually under a new id. It may if the old one said goodbye, or spoke the
+        classic protocol."""
         if not classic and not old.is_classic and old.epoch != LEAVE_STATIC:
             raise KafkaError(
                 ErrorCode.unreleased_instance_id,
-                f"Static member {member_id} with instance id {old.value.instance_id} cannot join the group because "
-                f"the instance id is owned by {old.member_id} member.",
+                f"Static member {member_id} with instance id {old.value.instance_id} cannot join the group "
+                f"because the instance id is owned by {old.member_id} member.",
             )
         new = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
         if member_id != old.member_id:
@@ -186,7 +189,8 @@ class ConsumerGroup(ConsumerState):
         now: float,
         changes: list[Change],
     ) -> ConsumerMember:
-        """Everything that a heartbeat can set off: a new description, a new epoch, a new target, a step towards it."""
+        """Everything that a heartbeat can set off: a new description, a new epoch, a new target, a step
+        towards it."""
         is_new = updated.member_id not in self.members and replaced is None
         value = updated.value
         if is_new or value != member.value:
@@ -198,8 +202,9 @@ class ConsumerGroup(ConsumerState):
         other_names = value.topics != member.value.topics
         other_regex = (value.regex or "") != (member.value.regex or "")
         reads_other = is_new or other_names or other_regex
-        # Names come first, as in Kafka, which looks for what an expression matches in the background: a new expression
-        # that comes with names waits for the next heartbeat, which follows as soon as the names are assigned.
+        # Names come first, as in Kafka, which looks for what an expression matches in the background: a new
+        # expression that comes with names waits for the next heartbeat, which follows as soon as the names
+        # are assigned.
         waits = value.regex if reads_other and value.topics and value.regex not in self.regexes else None
         grows = other_names or (other_regex and (not value.regex or value.regex in self.regexes))
         epoch = self._next_epoch(members, reads_other, grows, changes, waits)
@@ -229,8 +234,8 @@ class ConsumerGroup(ConsumerState):
         changes: list[Change],
         waits: str | None,
     ) -> int:
-        """The group's epoch: one more if who reads what has changed (`grows`), or what there is to read. A member that reads
-        nothing, or by an expression that nothing matches, changes neither."""
+        """The group's epoch: one more if who reads what has changed (`grows`), or what there is to read. A
+        member that reads nothing, or by an expression that nothing matches, changes neither."""
         if not reads_other and not self.stale:
             return self.epoch
         regexes, found_other = self._resolve(members, changes, waits)
@@ -246,8 +251,8 @@ class ConsumerGroup(ConsumerState):
     def _resolve(
         self, members: Mapping[str, ConsumerMember], changes: list[Change], waits: str | None = None
     ) -> tuple[dict[str, RegexValue], bool]:
-        """The topics behind every expression in use, but for one that waits, and whether one has others than before. What is
-        not in use any more is dropped."""
+        """The topics behind every expression in use, but for one that waits, and whether one has others than
+        before. What is not in use any more is dropped."""
         resolved = {}
         found_other = False
         version = self._topics.version
@@ -266,7 +271,8 @@ class ConsumerGroup(ConsumerState):
         return resolved, found_other
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """Stands for the topics that are read, their ids and numbers of partitions; 0 where there are none."""
+        """Stands for the topics that are read, their ids and numbers of partitions; 0 where there are
+        none."""
         digest = hashlib.blake2b(digest_size=8)
         empty = True
         for name in sorted(names):
@@ -323,10 +329,11 @@ class ConsumerGroup(ConsumerState):
             if targets[member_id] != before[member_id]:
                 changes.append(TargetChanged(member_id, targets[member_id]))
         changes.append(TargetEpochChanged(epoch, self._wall_ms()))
-        # A large group that starts up would compute an assignment for each member that comes: let them gather.
+        # A large group that starts up would compute an assignment for each member that comes: let them
+        # gather.
         took = self._stopwatch() - began
-        own, usual = self.assignment_interval, self._limits.assignment_interval
-        pause = max(usual if own is None else own, took * 1000 * PAUSE_FACTOR if took > LONG else 0)
+        own, default = self.assignment_interval, self._limits.assignment_interval
+        pause = max(default if own is None else own, took * 1000 * PAUSE_FACTOR if took > LONG else 0)
         self._assign_after = now + pause if pause else -NEVER
         return targets
 
@@ -369,6 +376,7 @@ class ConsumerGroup(ConsumerState):
 
 
 def _static_first(member: ConsumerMember) -> tuple[bool, str, str]:
-    """The order of members for assignors: it does not depend on the ids that static members get anew each time."""
+    """The order of members for assignors: it does not depend on the ids that static members get anew each
+    time."""
     instance = member.value.instance_id
     return instance is None, instance or "", member.member_id

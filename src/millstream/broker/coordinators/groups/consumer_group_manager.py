@@ -1,8 +1,8 @@
-"""Serves groups of the consumer protocol (KIP-848): heartbeats, members that leave or die, classic members among them, and
-the moves of a group from one protocol to the other.
+"""Serves groups of the consumer protocol (KIP-848): heartbeats, members that leave or die, classic members
+among them, and the moves of a group from one protocol to the other.
 
-The state machine decides and names its changes; here they are written in one batch, and only then applied. If the log
-refuses them, nothing has happened.
+The state machine decides and names its changes; here they are written in one batch, and only then applied. If
+the log refuses them, nothing has happened.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class ConsumerGroupManager:
     def upgrade(
         self, shard: GroupShard, classic: ClassicGroup, request: HeartbeatRequest
     ) -> tuple[HeartbeatResponse, Waiting]:
-        """The first heartbeat in a classic group, which becomes one of the consumer protocol. KafkaError if it may not."""
+        """The first heartbeat in a classic group, which becomes one of the consumer protocol. KafkaError if
+        it may not."""
         if request.epoch != JOIN:
             raise _not_a_consumer_group(classic.group_id)
         rows = classic.tombstones()
@@ -164,7 +165,8 @@ class ConsumerGroupManager:
     def join(
         self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest
     ) -> Joined | asyncio.Future[Joined]:
-        """A classic member joins. An empty group becomes a classic one; in any other it goes on with the others."""
+        """A classic member joins. An empty group becomes a classic one; in any other it goes on with the
+        others."""
         if group.is_empty:
             if request.member_id:
                 return Joined(ErrorCode.unknown_member_id, request.member_id)
@@ -182,8 +184,8 @@ class ConsumerGroupManager:
         target_epoch = group.target_epoch
         waiting = self._commit(shard, group, changes)
         if downgrades:
-            # It replaces the last member that spoke the consumer protocol. Where the subscriptions have changed since
-            # the last target, all members have to join again.
+            # It replaces the last member that spoke the consumer protocol. Where the subscriptions have
+            # changed since the last target, all members have to join again.
             self._downgrade(shard, group, set(), now, rebalance=group.epoch > target_epoch)
         return _once_committed(waiting, joined, lambda error: Joined(error, ""))
 
@@ -277,7 +279,8 @@ class ConsumerGroupManager:
     def _downgrade(
         self, shard: GroupShard, group: ConsumerGroup, leaving: Set[str], now: float, rebalance: bool
     ) -> Waiting:
-        """The group without those who leave becomes a classic one; with `rebalance`, its members have to join again."""
+        """The group without those who leave becomes a classic one; with `rebalance`, its members have to join
+        again."""
         limits, wall_ms = self._classic_groups.limits, self._coordinator.wall_ms
         classic = migration.to_classic(group, leaving, limits, self.topics, wall_ms)
         assignments = {member.member_id: member.assignment for member in classic.members.values()}

@@ -2,9 +2,9 @@
 
 A group of that protocol is spread over several records, so that a change writes only what changed:
 
-    3  the group: its epoch, and a hash of the topics it reads     7  what a member is meant to have (one per member)
-    4  the topics it reads (written by Kafka 4.0 only)             8  what a member has now (one per member)
-    5  a member as it described itself                            16  the topics that a regular expression stands for
+    3  the group: its epoch, and a hash of its topics     7  the target assignment of a member (one for each)
+    4  its topics (written by Kafka 4.0 only)             8  the current assignment of a member (one for each)
+    5  a member as it described itself                   16  the topics that a regular expression stands for
     6  the epoch of the target assignment
 
 All values are of version 0, which is flexible.
@@ -30,7 +30,7 @@ Partitions = Mapping[UUID, Sequence[int]]
 EpochPartitions = Mapping[UUID, Mapping[int, int]]  # topic -> partition -> epoch at which it was assigned
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def key(key_type: int, group: str, second: str | None = None) -> bytes:
@@ -50,7 +50,7 @@ def parse_key(data: bytes) -> tuple[int, str, str]:
     return key_type, group, source.text() if key_type in _WITH_SECOND_NAME else ""
 
 
-# --- the group -------------------------------------------------------------------------------------------------------
+# --- the group ------------------------------------------------------------------------------------
 
 
 def group_value(epoch: int, metadata_hash: int = 0) -> bytes:
@@ -78,11 +78,11 @@ def parse_target_epoch_value(value: bytes) -> int:
     return _reader(value).int32()
 
 
-# --- members ---------------------------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------
 
 
 class ClassicInfo(NamedTuple):
-    """What a member that speaks the classic protocol told in its JoinGroup."""
+    """What a member of the classic protocol said in its JoinGroup."""
 
     session_timeout: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -158,7 +158,7 @@ def _parse_classic_info(data: bytes) -> ClassicInfo | None:
     return ClassicInfo(source.int32(), tuple(source.array(protocol)))
 
 
-# --- assignments -----------------------------------------------------------------------------------------------------
+# --- assignments ----------------------------------------------------------------------------------
 
 
 def target_value(partitions: Partitions) -> bytes:
@@ -224,9 +224,9 @@ def parse_current_value(value: bytes) -> CurrentValue:
         epochs = [epoch] * len(indexes)  # Kafka before 4.2 does not say since when
         if nested:
             inner = Reader(b"\0\0" + nested, flexible_from=0)
-            told = inner.array(inner.int32)
-            if len(told) == len(indexes):
-                epochs = told
+            listed = inner.array(inner.int32)
+            if len(listed) == len(indexes):
+                epochs = listed
         return topic_id, dict(zip(indexes, epochs, strict=True))
 
     assigned = dict(source.array(topic))
@@ -234,7 +234,7 @@ def parse_current_value(value: bytes) -> CurrentValue:
     return CurrentValue(epoch, previous_epoch, state, assigned, revoking)
 
 
-# --- regular expressions ---------------------------------------------------------------------------------------------
+# --- regular expressions --------------------------------------------------------------------------
 
 
 class RegexValue(NamedTuple):

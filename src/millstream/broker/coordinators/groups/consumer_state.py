@@ -1,4 +1,5 @@
-"""What a group of the server-side protocol knows: the part that lasts, and the deadlines of its members.
+"""What a group of the consumer protocol (KIP-848) knows: the part that lasts, and the deadlines of its
+members.
 
 Nothing is decided here. What lasts changes only by `apply`, with changes that are in the log.
 """
@@ -174,7 +175,8 @@ class ConsumerState(Group):
             if holder is not None and holder != member_id:
                 raise KafkaError(
                     ErrorCode.fenced_instance_id,
-                    f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}.",
+                    f"Static member {member_id} with instance id {instance_id} was fenced "
+                    f"by member {holder}.",
                 )
             member = None if holder is None else self.members.get(holder)
         if member is None:
@@ -187,8 +189,8 @@ class ConsumerState(Group):
     def check_commit(
         self, committer: Committer, partitions: Iterable[tuple[UUID | None, int]], now: float
     ) -> ErrorCode:
-        """A member whose epoch has just moved on may commit for partitions it has had since before, also for those that it
-        is about to give up."""
+        """A member whose epoch has just moved on may commit for partitions it has had since before, also for
+        those that it is about to give up."""
         member_id, instance_id, epoch, version, transactional = committer
         if epoch < 0 and not self.members:
             return ErrorCode.none
@@ -245,7 +247,8 @@ class ConsumerState(Group):
         return votes.most_common(1)[0][0] if votes else self._limits.assignors[0]
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """If it reads one of these topics, or any by expression, it looks at the topics again at the next heartbeat."""
+        """If it reads one of these topics, or any by expression, it looks at the topics again at the next
+        heartbeat."""
         if self.regexes or not self.subscribed().isdisjoint(names):
             self.stale = True
 

@@ -1,7 +1,8 @@
-"""What a group of the consumer protocol (KIP-848) is made of, its requests, and the changes that it writes to the log.
+"""What a group of the consumer protocol (KIP-848) is made of, its requests, and the changes that it writes to
+the log.
 
-A member is immutable; a change replaces it. Changes are the only way in which the lasting state of a group changes, while
-it runs as well as when it is read from the log again, so both end up with the same.
+A member is immutable; a change replaces it. Changes are the only way in which the lasting state of a group
+changes, while it runs as well as when it is read from the log again, so both end up with the same.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class ConsumerMember(NamedTuple):
         return self.state == STABLE and self.epoch == epoch
 
     def held_since(self, topic: UUID, index: int, epoch: int) -> bool:
-        """Whether the member has had the partition since this epoch or longer; until it says otherwise it still has what it
-        was told to give up."""
+        """Whether the member has had the partition since this epoch or longer; until it says otherwise it
+        still has what it was told to give up."""
         for held in (self.assigned, self.revoking):
             since = held.get(topic, {}).get(index)
             if since is not None:
@@ -75,7 +76,7 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """The member tells everything, so it wants to be told everything."""
+        """The member names everything, so its assignment is sent in any case."""
         return self.epoch == JOIN or (
             self.rebalance_timeout != -1
             and (self.topics is not None or self.regex is not None)
@@ -104,7 +105,7 @@ class Topics(Protocol):
     def name_of(self, topic_id: UUID) -> str | None: ...
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 class GroupChanged(NamedTuple):

@@ -1,10 +1,11 @@
 """The group coordinator: the one way to groups and their offsets, for API modules, housekeeping and metrics.
 
-A request names a group; the coordinator finds the group's shard, and the manager of the protocol that the group speaks
-(classic, or the consumer protocol of KIP-848) does the rest. Which protocol that is, and when a group moves from one to
-the other, nobody outside of this package needs to know.
+A request names a group; the coordinator finds the group's shard, and the manager of the protocol that the
+group speaks (classic, or the consumer protocol of KIP-848) does the rest. Which protocol that is, and when a
+group moves from one to the other, nobody outside of this package needs to know.
 
-Offsets change in memory when the log has committed them, so nobody reads an offset that a crash could take back.
+Offsets change in memory when the log has committed them, so nobody reads an offset that a crash could take
+back.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class GroupCoordinator:
     def consumer_heartbeat(
         self, group_id: str, request: HeartbeatRequest
     ) -> tuple[HeartbeatResponse, Waiting]:
-        """ConsumerGroupHeartbeat: the answer, to be given when the log has what was written. KafkaError if refused."""
+        """ConsumerGroupHeartbeat: the answer, to be given when the log has what was written. KafkaError if
+        refused."""
         shard = self.runtime.shard(group_id)
         group = shard.groups.get(group_id)
         if group is None:
@@ -195,8 +197,8 @@ class GroupCoordinator:
         rows: Sequence[Row],
         commits: Sequence[Commit],
     ) -> Waiting:
-        """KafkaError if this member may not commit to these partitions, or the log refuses. Without rows nothing is
-        written, but the member is checked all the same."""
+        """KafkaError if this member may not commit to these partitions, or the log refuses. Without rows
+        nothing is written, but the member is checked all the same."""
         shard = self.runtime.shard(group_id)
         self._check_commit(shard, group_id, committer, partitions)
         return shard.commit(group_id, rows, commits) if rows else None
@@ -211,7 +213,8 @@ class GroupCoordinator:
         rows: Sequence[Row],
         commits: Sequence[Commit],
     ) -> None:
-        """The offsets become the group's when the producer's (id, epoch) transaction commits. KafkaError if refused."""
+        """The offsets become the group's when the producer's (id, epoch) transaction commits. KafkaError if
+        refused."""
         shard = self._shard(group_id)
         while True:
             verdict = self.broker.transactions.verify_offsets(
@@ -267,7 +270,8 @@ class GroupCoordinator:
         return self._shard(group_id).delete_offsets(group_id, partitions)
 
     async def expire_offsets(self) -> None:
-        """Forget offsets nobody has needed for `offsets.retention.minutes`, and groups that have none left."""
+        """Forget offsets nobody has needed for `offsets.retention.minutes`, and groups that have none
+        left."""
         retention_ms = self.broker.settings.integer("offsets.retention.minutes") * 60_000
         for shard in self.runtime.ready_shards():
             slice_start = time.monotonic()

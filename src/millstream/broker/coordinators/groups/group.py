@@ -1,8 +1,8 @@
 """What the coordinator asks of a group, whichever protocol its members speak.
 
-`ClassicGroup` (JoinGroup, SyncGroup) and `ConsumerGroup` (ConsumerGroupHeartbeat, KIP-848) are pure state machines and
-answer these questions. A `GroupManager` for each protocol carries out what they decide: the coordinator looks up the
-manager by the group's type and never looks at the type again.
+`ClassicGroup` (JoinGroup, SyncGroup) and `ConsumerGroup` (ConsumerGroupHeartbeat, KIP-848) are pure state
+machines and answer these questions. A `GroupManager` for each protocol carries out what they decide: the
+coordinator looks up the manager by the group's type and never looks at the type again.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Group(ABC):
 
     @abstractmethod
     def topics_in_use(self) -> frozenset[str] | None:
-        """Topics whose offsets must not be deleted (KIP-496); None for all. KafkaError if that cannot be known."""
+        """Topics whose offsets must not be deleted (KIP-496); None for all. KafkaError if that cannot be
+        known."""
 
     @abstractmethod
     def offset_expiration(self) -> OffsetExpiration | None:
@@ -138,7 +139,8 @@ GroupT_contra = TypeVar("GroupT_contra", bound=Group, contravariant=True)
 
 
 class GroupManager(Protocol[GroupT_contra]):
-    """Serves the groups of one protocol. A future stands for an answer that waits for the log or for other members."""
+    """Serves the groups of one protocol. A future stands for an answer that waits for the log or for other
+    members."""
 
     def join(
         self, shard: GroupShard, group: GroupT_contra, request: JoinRequest

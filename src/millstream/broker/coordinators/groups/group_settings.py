@@ -1,5 +1,5 @@
-"""Settings that one group has for itself: how often it is assigned, its session timeout and heartbeat interval, within what
-the broker allows."""
+"""Settings that one group has for itself: how often it is assigned, its session timeout and heartbeat
+interval, within what the broker allows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 
 class GroupSetting(NamedTuple):
-    default: str  # the broker settings: what holds otherwise, and the bounds
-    least: str
-    most: str
+    default: str  # broker settings: the default and the bounds
+    minimum: str
+    maximum: str
     doc: str
 
 
@@ -51,12 +51,14 @@ def validate(settings: BrokerSettings, values: Mapping[str, str]) -> None:
             number = numbers[name] = int(text)
         except ValueError:
             raise KafkaError(ErrorCode.invalid_config, f"{name} must be a number, not {text!r}.") from None
-        if number < settings.integer(known.least):
+        if number < settings.integer(known.minimum):
             raise KafkaError(
-                ErrorCode.invalid_config, f"{name} must be greater than or equal to {known.least}"
+                ErrorCode.invalid_config, f"{name} must be greater than or equal to {known.minimum}"
             )
-        if number > settings.integer(known.most):
-            raise KafkaError(ErrorCode.invalid_config, f"{name} must be less than or equal to {known.most}")
+        if number > settings.integer(known.maximum):
+            raise KafkaError(
+                ErrorCode.invalid_config, f"{name} must be less than or equal to {known.maximum}"
+            )
     session, heartbeat = (
         numbers.get(name, settings.integer(GROUP_SETTINGS[name].default))
         for name in ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
@@ -71,7 +73,7 @@ def validate(settings: BrokerSettings, values: Mapping[str, str]) -> None:
 def within_bounds(settings: BrokerSettings, name: str, value: int) -> int:
     """The value as it holds: the broker's bounds may have changed since it was set."""
     known = GROUP_SETTINGS[name]
-    return max(settings.integer(known.least), min(settings.integer(known.most), value))
+    return max(settings.integer(known.minimum), min(settings.integer(known.maximum), value))
 
 
 def describe(settings: BrokerSettings, own: Mapping[str, str]) -> list[ConfigEntry]:

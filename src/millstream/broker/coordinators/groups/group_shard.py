@@ -1,4 +1,5 @@
-"""Groups and offsets of one partition of `__consumer_offsets`: how they are read from it, written to it and forgotten."""
+"""Groups and offsets of one partition of `__consumer_offsets`: how they are read from it, written to it and
+forgotten."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ Commit = tuple[str, int, bytes]  # topic, partition, the record's value
 
 
 class GroupMap:
-    """The groups of a shard by their ids. After a start most classic groups have no members and stay unused for a while:
-    they sleep as the bytes of their record until first use."""
+    """The groups of a shard by their ids. After a start most classic groups have no members and stay unused
+    for a while: they sleep as the bytes of their record until first use."""
 
     __slots__ = ("_asleep", "_awake", "_limits", "_wall_ms")
 
@@ -202,7 +203,8 @@ class GroupShard(CoordinatorShard):
         return ListedGroup(group_id, _EMPTY, GroupType.CLASSIC, protocol_type)
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """None for one that only ever had offsets. GROUP_ID_NOT_FOUND if there is none of the classic protocol."""
+        """None for one that only ever had offsets. GROUP_ID_NOT_FOUND if there is none of the classic
+        protocol."""
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return group
@@ -240,8 +242,8 @@ class GroupShard(CoordinatorShard):
         commits: Sequence[Commit],
         producer: tuple[int, int] | None = None,
     ) -> Waiting:
-        """Write commits in one batch; they are the group's offsets once the log has committed them, or, with `producer`
-        (id, epoch), once that producer's transaction is. KafkaError if the log refuses them."""
+        """Write commits in one batch; they are the group's offsets once the log has committed them, or, with
+        `producer` (id, epoch), once that producer's transaction is. KafkaError if the log refuses them."""
 
         def apply(position: int) -> None:
             if producer is None:
@@ -258,7 +260,8 @@ class GroupShard(CoordinatorShard):
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> tuple[list[ErrorCode], Waiting]:
-        """An error code for each partition (KIP-496). KafkaError if the group is not there, or may not lose offsets."""
+        """An error code for each partition (KIP-496). KafkaError if the group is not there, or may not lose
+        offsets."""
         if not self.knows(group_id):
             raise KafkaError(ErrorCode.group_id_not_found)
         group = self.groups.get(group_id)
@@ -336,7 +339,8 @@ class GroupShard(CoordinatorShard):
         apply: Callable[[int], None],
         producer: tuple[int, int] | None = None,
     ) -> Waiting:
-        """Append rows in one batch and, when they are committed, `apply` them (given the first one's position).
+        """Append rows in one batch and, when they are committed, `apply` them (given the first one's
+        position).
 
         None: that has happened. KafkaError if the log refuses them.
         """
@@ -364,8 +368,8 @@ class GroupShard(CoordinatorShard):
         return None
 
     def _group_tombstones(self, group_id: str) -> list[Row]:
-        """A group that only ever had offsets has no record of its own, but gets a tombstone all the same, as in Kafka:
-        after the offsets' tombstones it tells a later start that the group is gone."""
+        """A group that only ever had offsets has no record of its own, but gets a tombstone all the same, as
+        in Kafka: after the offsets' tombstones it tells a later start that the group is gone."""
         group = None if self.groups.sleeping(group_id) is not None else self.groups.get(group_id)
         return [(offset_records.group_key(group_id), None)] if group is None else group.tombstones()
 

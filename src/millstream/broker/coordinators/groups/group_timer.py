@@ -1,7 +1,7 @@
 """Wakes groups at their deadlines: one heap for all groups, one entry for each, one timer of the event loop.
 
-A heartbeat only pushes a member's deadline forward and leaves the heap alone. The group is woken when the earliest
-deadline it knew has come, finds out which members are late, and is scheduled again.
+A heartbeat only pushes a member's deadline forward and leaves the heap alone. The group is woken when the
+earliest deadline it knew has come, finds out which members are late, and is scheduled again.
 """
 
 from __future__ import annotations

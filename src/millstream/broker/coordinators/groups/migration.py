@@ -1,7 +1,9 @@
-"""A group moves from one protocol to the other while it runs, where `group.consumer.migration.policy` allows it.
+"""A group moves from one protocol to the other while it runs, where `group.consumer.migration.policy` allows
+it.
 
-A classic consumer group becomes one of the server-side protocol when the first member that speaks it joins; what the
-members were assigned is their first target. It becomes a classic group again when the last such member goes.
+A classic consumer group becomes one of the consumer protocol (KIP-848) when the first member that speaks it
+joins; what the members were assigned is their first target. It becomes a classic group again when the last
+such member goes.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ UPGRADES = frozenset(("upgrade", "bidirectional"))
 DOWNGRADES = frozenset(("downgrade", "bidirectional"))
 DISABLED = "disabled"
 REPEATS_USER_DATA = frozenset(("cooperative-sticky",))
-"""librdkafka's assignor of this name gives each member back what the member said of itself: nothing is lost, so such groups
-may move, though Kafka refuses them. What other assignors add to an assignment would be lost."""
+"""librdkafka's assignor of this name gives each member back what the member said of itself: nothing is lost,
+so such groups may move, though Kafka refuses them. What other assignors add to an assignment would be
+lost."""
 
 
 def check_upgrade(group: ClassicGroup, policy: str, limits: ConsumerLimits) -> None:
@@ -66,7 +69,8 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> KafkaError:
 def to_consumer(
     classic: ClassicGroup, limits: ConsumerLimits, topics: Topics, wall_ms: Callable[[], int]
 ) -> tuple[ConsumerGroup, list[Change]]:
-    """The group as one of the server-side protocol, and what writes it. KafkaError if its members cannot be understood."""
+    """The group as one of the consumer protocol, and what writes it. KafkaError if its members cannot be
+    understood."""
     epoch = classic.generation
     reads: set[str] = set()
     members: list[Change] = []
@@ -75,14 +79,14 @@ def to_consumer(
     for member in classic.members.values():
         try:
             subscription = parse_subscription(_metadata(classic, member))
-            parts = parse_assignment(member.assignment)
+            assigned_before = parse_assignment(member.assignment)
         except UNREADABLE:
             raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed") from None
-        if parts.user_data and classic.protocol not in REPEATS_USER_DATA:
+        if assigned_before.user_data and classic.protocol not in REPEATS_USER_DATA:
             raise _cannot_upgrade(
                 classic,
-                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
-                "assignor before re-attempting the upgrade",
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a "
+                "default assignor before re-attempting the upgrade",
             )
         value = MemberValue(
             member.instance_id,
@@ -97,7 +101,7 @@ def to_consumer(
         )
         reads.update(subscription.topics)
         assigned: dict[UUID, dict[int, int]] = {}
-        for name, indexes in parts.partitions.items():
+        for name, indexes in assigned_before.partitions.items():
             found = topics.find(name)
             if found is not None:
                 assigned[found[0]] = dict.fromkeys(indexes, epoch)
@@ -127,8 +131,8 @@ def _metadata(group: ClassicGroup, member: ClassicMember) -> bytes:
 def may_downgrade(
     group: ConsumerGroup, leaving: Set[str], stays: int, policy: str, limits: ClassicLimits
 ) -> bool:
-    """Whether the group should become classic when these members go: all the others speak the classic protocol. `stays`
-    counts those of them whose place is taken by one that speaks it."""
+    """Whether the group should become classic when these members go: all the others speak the classic
+    protocol. `stays` counts those of them that are replaced by one that speaks it."""
     rest = [member for key, member in group.members.items() if key not in leaving]
     return (
         bool(rest or stays)
@@ -156,7 +160,7 @@ def to_classic(
             version = parse_subscription(info.protocols[0][1]).version
         except UNREADABLE:
             version = 0
-        part = assignment(version, {topic: each for topic, each in named.items() if topic is not None})
+        encoded = assignment(version, {topic: each for topic, each in named.items() if topic is not None})
         classic.adopt(
             ClassicMember(
                 member.member_id,
@@ -166,7 +170,7 @@ def to_classic(
                 member.value.rebalance_timeout,
                 info.session_timeout,
                 info.protocols,
-                part,
+                encoded,
             )
         )
     classic.settle_as(group.epoch, CONSUMER)

@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` about committed offsets and classic groups, byte for byte Kafka's.
 
-A key begins with its type (Kafka calls it the key's version): 0 and 1 an offset commit, 2 a classic group; the others
-are in `consumer_records`. A value begins with its own version:
+A key begins with its type (Kafka calls it the key's version): 0 and 1 an offset commit, 2 a classic group;
+the others are in `consumer_group_records`. A value begins with its own version:
 
     offset commit  0  offset, metadata, commit time
                    1  and expire time (a client that chose its own retention; still written for such)
@@ -9,8 +9,8 @@ are in `consumer_records`. A value begins with its own version:
                    4  the same, flexible, with the topic's id as tag 0; what is written now
     classic group  0 to 4 (4 is flexible); 3 is written, as Apache Kafka 4 does
 
-No value (null) is a tombstone. An offset is kept in memory as the bytes of its value, so these are read when somebody
-asks for the offset, not when the log is loaded.
+No value (null) is a tombstone. An offset is kept in memory as the bytes of its value, so these are read when
+somebody asks for the offset, not when the log is loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class UnknownRecord(Malformed):
     """A key type or a value version that this broker does not know."""
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def _text(value: str) -> bytes:
@@ -80,7 +80,7 @@ def parse_group_key(key: bytes) -> str:
     return Reader(key, flexible_from=1 << 15).text()
 
 
-# --- an offset commit's value ----------------------------------------------------------------------------------------
+# --- an offset commit's value ---------------------------------------------------------------------
 
 
 class CommittedOffset(NamedTuple):
@@ -101,14 +101,14 @@ def offset_value(
     topic_id: UUID | None = None,
 ) -> bytes:
     if expire_time != NO_TIME:
-        note = metadata.encode()
-        return _V0_HEAD.pack(1, offset, len(note)) + note + _TIMES.pack(commit_time, expire_time)
+        text = metadata.encode()
+        return _V0_HEAD.pack(1, offset, len(text)) + text + _TIMES.pack(commit_time, expire_time)
     if metadata:
-        note = metadata.encode()
-        note = uvarint(len(note) + 1) + note
+        text = metadata.encode()
+        text = uvarint(len(text) + 1) + text
     else:
-        note = _EMPTY_METADATA
-    value = _V4_HEAD.pack(4, offset, leader_epoch) + note + _TIME.pack(commit_time)
+        text = _EMPTY_METADATA
+    value = _V4_HEAD.pack(4, offset, leader_epoch) + text + _TIME.pack(commit_time)
     return value + (b"\0" if topic_id is None else _TOPIC_ID_TAG + topic_id.bytes)
 
 
@@ -133,15 +133,15 @@ def parse_offset_value(value: bytes) -> CommittedOffset:
     if version in (0, 1, 2):
         _, offset, size = _V0_HEAD.unpack_from(value)
         end = _V0_HEAD.size + size
-        note = value[_V0_HEAD.size : end].decode()
+        text = value[_V0_HEAD.size : end].decode()
         if version == 1:
             commit, expire = _TIMES.unpack_from(value, end)
-            return CommittedOffset(offset, NO_EPOCH, note, commit, expire)
-        return CommittedOffset(offset, NO_EPOCH, note, _TIME.unpack_from(value, end)[0])
+            return CommittedOffset(offset, NO_EPOCH, text, commit, expire)
+        return CommittedOffset(offset, NO_EPOCH, text, _TIME.unpack_from(value, end)[0])
     raise UnknownRecord(f"offset commit value of version {INT16.unpack_from(value)[0]}")
 
 
-# --- a classic group's value -----------------------------------------------------------------------------------------
+# --- a classic group's value ----------------------------------------------------------------------
 
 
 class MemberRecord(NamedTuple):
@@ -198,7 +198,8 @@ _EMPTY_TAIL = struct.Struct(">ihhqi")  # generation, no protocol, no leader, sta
 
 
 def empty_group(value: bytes) -> EmptyGroup | None:
-    """What the record of a classic group without members says; None if it is not one in the form that is written now."""
+    """What the record of a classic group without members says; None if it is not one in the form that is
+    written now."""
     size = len(value) - _EMPTY_TAIL.size
     if size < 4 or value[:2] != b"\0\3" or INT16.unpack_from(value, 2)[0] != size - 4:
         return None

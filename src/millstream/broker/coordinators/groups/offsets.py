@@ -1,16 +1,16 @@
 """The offsets that groups have committed, in as little memory as Python allows.
 
-A committed offset is kept as the bytes of its record's value and parsed when somebody asks for it. A group's offsets lie in
-one flat tuple (topic, partition, value, topic, partition, value, ...) while they are few, and in a dictionary by topic and
-partition when they are more. So a million groups of one offset cost about 300 bytes each, and none of it is looked at by
-the garbage collector; in larger groups an offset costs less.
+A committed offset is kept as the bytes of its record's value and parsed when somebody asks for it. A group's
+offsets lie in one flat tuple (topic, partition, value, topic, partition, value, ...) while they are few, and
+in a dictionary by topic and partition when they are more. So a million groups of one offset cost about 300
+bytes each, and none of it is looked at by the garbage collector; in larger groups an offset costs less.
 
-A group stays in the table when its last offset goes, with nothing in it, until the coordinator tidies up: as in Kafka, a
-group that lost its offsets is there, empty, until the next check for expired ones.
+A group stays in the table when its last offset goes, with nothing in it, until the coordinator tidies up: as
+in Kafka, a group that lost its offsets is there, empty, until the next check for expired ones.
 
-Offsets committed inside a transaction wait under their producer's id until the transaction's marker comes: a commit makes
-them the group's offsets, an abort forgets them. An offset committed later, transaction or not, wins over an earlier one
-whose marker comes last, because compaction keeps the later record.
+Offsets committed inside a transaction wait under their producer's id until the transaction's marker comes: a
+commit makes them the group's offsets, an abort forgets them. An offset committed later, transaction or not,
+wins over an earlier one whose marker comes last, because compaction keeps the later record.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from millstream.wire.primitives import INT32
 from millstream.wire.topic_partition import TopicPartition
 
 Few = tuple[Any, ...]  # topic, partition, value, and again: a tuple, because it takes the least memory
-Many = dict[
-    tuple[str, int], bytes
-]  # by topic and partition; plain tuples, because one is built for every commit
+# By topic and partition; plain tuples, because one is built for every commit.
+Many = dict[tuple[str, int], bytes]
 OffsetKey = tuple[str, str, int]  # group, topic, partition
 
 FEW = 8 * 3  # a tuple longer than this becomes a dictionary
@@ -219,7 +218,8 @@ class OffsetTable:
     # ------------------------------------------------------------------ loading
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int, position: int) -> None:
-        """An offset commit out of the log. This runs a million times at a start, so the usual key is taken apart here."""
+        """An offset commit out of the log. This runs a million times at a start, so the common key is parsed
+        here (benchmarks/broker_offsets.py)."""
         end = 4 + (key[2] << 8 | key[3])
         name = key[end + 2 : -4]
         if key[end] << 8 | key[end + 1] != len(name):

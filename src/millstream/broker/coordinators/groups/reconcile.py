@@ -1,8 +1,8 @@
-"""How a member gets from what it has to what it is meant to have: revoke first, then assign, and never take what another
-member still holds.
+"""How a member gets from what it has to what it is meant to have: revoke first, then assign, and never take
+what another member still holds.
 
     STABLE      it has what the epoch it is in means for it
-    UNREVOKED   it was told to give up partitions, and stays in its epoch until it says that it has
+    UNREVOKED   it has been asked to give up partitions, and stays in its epoch until it says that it has
     UNRELEASED  it is in the newest epoch, but waits for partitions that others have not given up yet
 """
 

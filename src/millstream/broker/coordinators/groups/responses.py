@@ -1,8 +1,8 @@
 """Answers that are sent so often that they are packed by hand: heartbeats, OffsetCommit, OffsetFetch.
 
-kio's writer takes 40 us for the answer to a heartbeat and 400 us for a commit of ten partitions; these take a few. Each
-function gives the whole frame. `head` is what every answer begins with; flexible versions have a byte for tagged fields
-after the header and after each structure, and lengths plus one as varints.
+kio's writer takes 40 us for the answer to a heartbeat and 400 us for a commit of ten partitions; these take a
+few. Each function gives the whole frame. `head` is what every answer begins with; flexible versions have a
+byte for tagged fields after the header and after each structure, and lengths plus one as varints.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ def consumer_heartbeat(
     interval: int = 0,
     assignment: Mapping[UUID, Iterable[int]] | None = None,
 ) -> bytes:
-    """ConsumerGroupHeartbeat; all its versions are alike, and flexible. An assignment of None has not changed."""
-    parts = [INT16.pack(error), _text(message), _text(member_id), _HEAD.pack(epoch, interval)]
+    """ConsumerGroupHeartbeat; all its versions are alike, and flexible. An assignment of None has not
+    changed."""
+    out = [INT16.pack(error), _text(message), _text(member_id), _HEAD.pack(epoch, interval)]
     if assignment is None:
-        parts.append(b"\xff")
+        out.append(b"\xff")
     else:
-        parts.append(b"\x01" + uvarint(len(assignment) + 1))
+        out.append(b"\x01" + uvarint(len(assignment) + 1))
         for topic_id, indexes in assignment.items():
             numbers = sorted(indexes)
             packed = struct.pack(f">{len(numbers)}i", *numbers)
-            parts.append(topic_id.bytes + uvarint(len(numbers) + 1) + packed + b"\0")
-        parts.append(b"\0")
-    parts.append(b"\0")
-    return _frame(correlation_id, True, True, parts)
+            out.append(topic_id.bytes + uvarint(len(numbers) + 1) + packed + b"\0")
+        out.append(b"\0")
+    out.append(b"\0")
+    return _frame(correlation_id, True, True, out)
 
 
 def _text(value: str | None) -> bytes:
@@ -68,9 +69,9 @@ def _text(value: str | None) -> bytes:
     return uvarint(len(data) + 1) + data
 
 
-def _frame(correlation_id: int, flexible: bool, throttle: bool, parts: list[bytes]) -> bytes:
+def _frame(correlation_id: int, flexible: bool, throttle: bool, out: list[bytes]) -> bytes:
     head = (b"\0" if flexible else b"") + (b"\0\0\0\0" if throttle else b"")
-    body = b"".join(parts)
+    body = b"".join(out)
     return _HEAD.pack(4 + len(head) + len(body), correlation_id) + head + body
 
 
@@ -92,18 +93,18 @@ class TopicErrors(NamedTuple):
 
 def offset_commit(version: int, correlation_id: int, topics: Sequence[TopicErrors]) -> bytes:
     flexible = version >= COMMIT_FLEXIBLE
-    parts = [uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))]
+    out = [uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))]
     for topic, partitions, errors in topics:
         count = len(partitions)
-        parts.append(_name(topic, version, flexible))
-        parts.append(uvarint(count + 1) if flexible else INT32.pack(count))
+        out.append(_name(topic, version, flexible))
+        out.append(uvarint(count + 1) if flexible else INT32.pack(count))
         flat = [number for pair in zip(partitions, errors, strict=True) for number in pair]
-        parts.append(struct.pack(">" + ("ihx" if flexible else "ih") * count, *flat))
+        out.append(struct.pack(">" + ("ihx" if flexible else "ih") * count, *flat))
         if flexible:
-            parts.append(b"\0")
+            out.append(b"\0")
     if flexible:
-        parts.append(b"\0")
-    return _frame(correlation_id, flexible, version >= 3, parts)
+        out.append(b"\0")
+    return _frame(correlation_id, flexible, version >= 3, out)
 
 
 class FetchedOffset(NamedTuple):
@@ -128,37 +129,37 @@ class FetchedGroup(NamedTuple):
 def offset_fetch(version: int, correlation_id: int, groups: Sequence[FetchedGroup]) -> bytes:
     """Before version 8 there is one group, and its id is not in the answer."""
     flexible = version >= FETCH_FLEXIBLE
-    parts: list[bytes] = []
+    out: list[bytes] = []
     if version >= GROUPS:
-        parts.append(uvarint(len(groups) + 1))
+        out.append(uvarint(len(groups) + 1))
     for group in groups:
         if version >= GROUPS:
             data = group.group_id.encode()
-            parts.append(uvarint(len(data) + 1) + data)
-        _put_topics(parts, group.topics, version, flexible)
+            out.append(uvarint(len(data) + 1) + data)
+        _put_topics(out, group.topics, version, flexible)
         if version >= 2:
-            parts.append(INT16.pack(group.error))
+            out.append(INT16.pack(group.error))
         if version >= GROUPS:
-            parts.append(b"\0")
+            out.append(b"\0")
     if flexible:
-        parts.append(b"\0")
-    return _frame(correlation_id, flexible, version >= 3, parts)
+        out.append(b"\0")
+    return _frame(correlation_id, flexible, version >= 3, out)
 
 
-def _put_topics(parts: list[bytes], topics: Sequence[FetchedTopic], version: int, flexible: bool) -> None:
-    parts.append(uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics)))
+def _put_topics(out: list[bytes], topics: Sequence[FetchedTopic], version: int, flexible: bool) -> None:
+    out.append(uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics)))
     number = struct.Struct(">iqi" if version >= 5 else ">iq")
     for topic, offsets in topics:
-        parts.append(_name(topic, version, flexible))
-        parts.append(uvarint(len(offsets) + 1) if flexible else INT32.pack(len(offsets)))
+        out.append(_name(topic, version, flexible))
+        out.append(uvarint(len(offsets) + 1) if flexible else INT32.pack(len(offsets)))
         for partition, offset, epoch, metadata, error in offsets:
-            note = metadata.encode()
-            parts.append(
+            encoded = metadata.encode()
+            out.append(
                 number.pack(partition, offset, epoch) if version >= 5 else number.pack(partition, offset)
             )
             if flexible:
-                parts.append(uvarint(len(note) + 1) + note + INT16.pack(error) + b"\0")
+                out.append(uvarint(len(encoded) + 1) + encoded + INT16.pack(error) + b"\0")
             else:
-                parts.append(INT16.pack(len(note)) + note + INT16.pack(error))
+                out.append(INT16.pack(len(encoded)) + encoded + INT16.pack(error))
         if flexible:
-            parts.append(b"\0")
+            out.append(b"\0")

@@ -1,8 +1,9 @@
 """What the members of a classic consumer group tell each other: subscriptions and assignments.
 
-To the coordinator these are opaque bytes, with two exceptions: it looks into subscriptions to know which topics a group
-reads (the offsets of others may expire), and it reads and writes both when a group moves between the protocols. A
-version (int16) comes first; every version begins like version 0, and only grows at its end:
+To the coordinator these are opaque bytes, with two exceptions: it looks into subscriptions to know which
+topics a group reads (the offsets of others may expire), and it reads and writes both when a group moves
+between the protocols. A version (int16) comes first; every version begins like version 0, and only grows at
+its end:
 
     subscription  0  topics, user data    1  and owned partitions    2  and generation    3  and rack
     assignment    0  partitions, user data (and so are the later ones)
@@ -111,8 +112,8 @@ def parse_subscription(data: bytes) -> Subscription:
 
 
 def parse_assignment(data: bytes) -> Assignment:
-    """The partitions of each topic, and what an assignor has to say besides; nothing at all is no partitions. One of the
-    `UNREADABLE` if it makes no sense."""
+    """The partitions of each topic, and what an assignor has to say besides; nothing at all is no partitions.
+    One of the `UNREADABLE` if it makes no sense."""
     if not data:
         return Assignment({})
     source = _Source(data)

@@ -1,15 +1,16 @@
 """The transaction coordinator: finds the state of a transactional id, and does what its state machine says.
 
-Transactional ids are spread over the partitions of `__transaction_state`; this broker coordinates those of the partitions
-it leads. The rules are in `machine`. Here its records reach the log, answers are held back until the log has committed
-them, decided transactions are driven to their end (`markers`), and the clock is watched: transactions that are open for
-too long are aborted, ids that nobody uses any more are forgotten.
+Transactional ids are spread over the partitions of `__transaction_state`; this broker coordinates those of
+the partitions it leads. The rules are in `transaction_state`. Here its records reach the log, answers are
+held back until the log has committed them, decided transactions are driven to their end (`markers`), and the
+clock is watched: transactions that are open for too long are aborted, ids that nobody uses any more are
+forgotten.
 
-After a start everything is rebuilt from the log. A transaction that was decided before the crash gets its markers, one
-that was not stays open until its producer comes back, or until its time is over.
+After a start everything is rebuilt from the log. A transaction that was decided before the crash gets its
+markers, one that was not stays open until its producer comes back, or until its time is over.
 
-Every method answers at once if it can, and with a future otherwise (`Answer`): with one replica and no `flush.messages`
-a write is committed when it returns.
+Every method answers at once if it can, and with a future otherwise (`Answer`): with one replica and no
+`flush.messages` a write is committed when it returns.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ logger = logging.getLogger("millstream.transactions")
 
 TRANSACTION_TOPIC = "__transaction_state"
 FEATURE = "transaction.version"
-LONGEST_ID = 0x7FFF  # bytes: what fits into a record's key
-TOMBSTONES_AT_ONCE = 500  # so that no batch comes near the largest allowed
-BREATHE_EVERY = 1000  # ids looked at before the loop gets its turn again
+MAX_ID_BYTES = 0x7FFF  # bytes: what fits into a record's key
+TOMBSTONES_PER_BATCH = 500  # so that no batch comes near the largest allowed
+IDS_BETWEEN_TURNS = 1000  # ids looked at before the loop gets its turn again
 
 Answer = Outcome | asyncio.Future[Outcome]
 Verdicts = dict[TopicPartition, ErrorCode]
@@ -97,10 +98,11 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
     ) -> Answer:
-        """A producer asks for its identity; with a transactional id, everybody who had it before is fenced."""
+        """A producer asks for its identity; with a transactional id, everybody who had it before is
+        fenced."""
         if transactional_id is None:
             return self._with_ids(lambda: Outcome(producer_id=self.ids.take(), epoch=0))
-        if not transactional_id or len(transactional_id.encode()) > LONGEST_ID:
+        if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return Outcome(ErrorCode.invalid_request)
         if two_phase and not self.broker.settings.boolean("transaction.two.phase.commit.enable"):
             return Outcome(ErrorCode.transactional_id_authorization_failed)
@@ -178,8 +180,8 @@ class TransactionCoordinator:
         return self._with_ids(end)
 
     def describe(self, transactional_id: str) -> Transaction:
-        """The committed state, of a decided transaction with the partitions that still wait for their marker. KafkaError
-        if there is none, or not here."""
+        """The committed state, of a decided transaction with the partitions that still wait for their marker.
+        KafkaError if there is none, or not here."""
         if not transactional_id:
             raise KafkaError(ErrorCode.invalid_request)
         machine = self.runtime.shard(transactional_id).find(transactional_id)
@@ -190,8 +192,8 @@ class TransactionCoordinator:
         return machine.current
 
     def all(self) -> Iterator[Transaction]:
-        """Every transactional id coordinated here; KafkaError while some are still being loaded. Those of a log that
-        cannot be read are not coordinated by anybody."""
+        """Every transactional id coordinated here; KafkaError while some are still being loaded. Those of a
+        log that cannot be read are not coordinated by anybody."""
         if self.runtime.is_loading:
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         for shard in self.runtime.ready_shards():
@@ -202,8 +204,8 @@ class TransactionCoordinator:
     def verify_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str, version: int
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """May this producer commit offsets of the group now? From TxnOffsetCommit 5 on the request itself makes the
-        group's partition part of the transaction; before, AddOffsetsToTxn must have done so."""
+        """May this producer commit offsets of the group now? From TxnOffsetCommit 5 on the request itself
+        makes the group's partition part of the transaction; before, AddOffsetsToTxn must have done so."""
         index = self.broker.groups.runtime.partition_for(group_id)
         partition = self.broker.partitions.find(OFFSETS_TOPIC, index)
         if partition is not None:
@@ -321,7 +323,7 @@ class TransactionCoordinator:
         for shard in self.runtime.ready_shards():
             for machine in list(shard.machines.values()):
                 seen += 1
-                if seen % BREATHE_EVERY == 0:
+                if seen % IDS_BETWEEN_TURNS == 0:
                     await asyncio.sleep(0)
                 try:
                     self._abort_if_late(shard, machine)
@@ -335,12 +337,12 @@ class TransactionCoordinator:
         outcome = machine.time_out(wall_ms(), self.ids.take, self.server_version)
         if outcome is not None:
             self.timed_out += 1
-            t = machine.current
+            current = machine.current
             logger.info(
                 "%s: transaction of %r is open for more than %d ms, aborting it",
                 shard.partition,
-                t.transactional_id,
-                t.timeout_ms,
+                current.transactional_id,
+                current.timeout_ms,
             )
             self._apply(shard, machine, outcome)
 
@@ -348,9 +350,9 @@ class TransactionCoordinator:
         """Transactional ids that nobody has used for `transactional.id.expiration.ms`."""
         before_ms = wall_ms() - self.broker.settings.integer("transactional.id.expiration.ms")
         for shard in self.runtime.ready_shards():
-            old = [t.transactional_id for t in shard.all() if t.updated_ms <= before_ms]
-            for start in range(0, len(old), TOMBSTONES_AT_ONCE):
-                self._forget(shard, old[start : start + TOMBSTONES_AT_ONCE], before_ms)
+            old = [each.transactional_id for each in shard.all() if each.updated_ms <= before_ms]
+            for start in range(0, len(old), TOMBSTONES_PER_BATCH):
+                self._forget(shard, old[start : start + TOMBSTONES_PER_BATCH], before_ms)
                 await asyncio.sleep(0)
 
     def _forget(self, shard: TransactionShard, transactional_ids: list[str], before_ms: int) -> None:

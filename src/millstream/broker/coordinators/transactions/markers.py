@@ -1,12 +1,13 @@
 """Markers: the records that tell each partition how a transaction ended.
 
-The coordinator writes them through `MarkerWriter`. In a cluster of one every partition is here, so the writer appends to
-the local logs; a cluster's writer sends WriteTxnMarkers to the other brokers, which append in the same way.
+The coordinator writes them through `MarkerWriter`. In a cluster of one every partition is here, so the writer
+appends to the local logs; a cluster's writer sends WriteTxnMarkers to the other brokers, which append in the
+same way.
 
-`finish` drives one decided transaction to its end: a marker into each partition, a few per turn of the loop, again and
-again where a partition cannot take it now, and when all have theirs the last record of the transaction. Nothing here needs
-to be remembered over a crash: the decision is in the transaction log, so the next coordinator starts the same over. A
-partition may then get its marker twice, which changes nothing.
+`finish` drives one decided transaction to its end: a marker into each partition, a few per turn of the loop,
+again and again where a partition cannot take it now, and when all have theirs the last record of the
+transaction. Nothing here needs to be remembered over a crash: the decision is in the transaction log, so the
+next coordinator starts the same over. A partition may then get its marker twice, which changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ logger = logging.getLogger("millstream.transactions")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MARKERS_PER_TURN = 64
-RETRY_SECONDS, LONGEST_RETRY = 0.05, 5.0
+RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 5.0
 EPOCHS_OF_THEIR_OWN = 2  # transaction version from which a marker's epoch is above its records'
 
 
@@ -45,8 +46,8 @@ class MarkerWriter(Protocol):
     def write(
         self, marker: Marker, coordinator_epoch: int, partition: TopicPartition
     ) -> asyncio.Future[None] | None:
-        """Write one marker. None: it is committed already; else the future tells when. Raises KafkaError if the
-        partition refuses it; UNKNOWN_TOPIC_OR_PARTITION only if it exists nowhere any more."""
+        """Write one marker. None: it is committed already; else the future tells when. Raises KafkaError if
+        the partition refuses it; UNKNOWN_TOPIC_OR_PARTITION only if it exists nowhere any more."""
 
 
 class LocalMarkers:
@@ -79,7 +80,7 @@ class LocalMarkers:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(error: ErrorCode) -> None:
+        def acknowledge(error: ErrorCode) -> None:
             if error is ErrorCode.none:
                 self._committed(found, marker)
             if future.done():
@@ -89,7 +90,7 @@ class LocalMarkers:
             else:
                 future.set_exception(KafkaError(error))
 
-        found.ack_waiters.append((appended.last_offset + 1, found.leader_epoch, told))
+        found.ack_waiters.append((appended.last_offset + 1, found.leader_epoch, acknowledge))
         return future
 
     def _check(self, partition: Partition, marker: Marker) -> None:
@@ -156,9 +157,9 @@ class Completion:
         """Write markers where they are missing; complete when none is."""
         self._timer = None
         self._todo = deque(sorted(self.machine.unmarked - self._in_flight))
-        self._some()
+        self._write_some()
 
-    def _some(self) -> None:
+    def _write_some(self) -> None:
         if self._stopped:
             return
         machine, todo = self.machine, self._todo
@@ -174,9 +175,9 @@ class Completion:
                 machine.marked(partition)
             else:
                 self._in_flight.add(partition)
-                waiting.add_done_callback(partial(self._told, partition))
+                waiting.add_done_callback(partial(self._written, partition))
         if todo:
-            asyncio.get_running_loop().call_soon(self._some)
+            asyncio.get_running_loop().call_soon(self._write_some)
         elif not machine.unmarked:
             done = machine.complete(time.time_ns() // 1_000_000)
             if done is not None and done.write is not None:
@@ -184,7 +185,7 @@ class Completion:
         elif not self._in_flight:
             self.retry()
 
-    def _told(self, partition: TopicPartition, future: asyncio.Future[None]) -> None:
+    def _written(self, partition: TopicPartition, future: asyncio.Future[None]) -> None:
         self._in_flight.discard(partition)
         error = future.exception() if not future.cancelled() else KafkaError(ErrorCode.request_timed_out)
         if error is None:
@@ -192,10 +193,10 @@ class Completion:
         else:
             self._refused(partition, error)
         if not self._in_flight and not self._todo:
-            self._some()
+            self._write_some()
 
     def _refused(self, partition: TopicPartition, error: BaseException) -> None:
-        t = self.machine.current
+        transactional_id = self.machine.current.transactional_id
         code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
         if code is ErrorCode.unknown_topic_or_partition:
             self.machine.marked(partition)  # deleted meanwhile, and the records with it
@@ -203,16 +204,16 @@ class Completion:
             logger.warning(
                 "%s: the end of a transaction of %r is not needed any more in %s-%d: %s",
                 self.shard.partition,
-                t.transactional_id,
+                transactional_id,
                 *partition,
                 error,
             )
             self.machine.marked(partition)
         else:
             logger.warning(
-                "%s: the end of a transaction of %r cannot be written to %s-%d now, it will be tried again: %s",
+                "%s: the end of a transaction of %r cannot be written to %s-%d now, will be retried: %s",
                 self.shard.partition,
-                t.transactional_id,
+                transactional_id,
                 *partition,
                 error,
                 exc_info=None if isinstance(error, KafkaError | OSError) else error,
@@ -222,7 +223,7 @@ class Completion:
         """Some time later, and later each time."""
         if not self._stopped and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._delay, self.run)
-            self._delay = min(2 * self._delay, LONGEST_RETRY)
+            self._delay = min(2 * self._delay, MAX_RETRY_SECONDS)
 
     def stop(self) -> None:
         """This broker no longer coordinates it."""

@@ -1,7 +1,7 @@
 """What `__transaction_state` holds, in Kafka's bytes.
 
-One record per transition: the key is the transactional id, the value the whole state after the transition, null when the
-id is forgotten. The last record of a key is the truth, so the topic can be compacted.
+One record per transition: the key is the transactional id, the value the whole state after the transition,
+null when the id is forgotten. The last record of a key is the truth, so the topic can be compacted.
 
     key     i16 version 0, string transactional id
 
@@ -11,11 +11,12 @@ id is forgotten. The last record of a key is the truth, so the topic can be comp
             i32 timeout in ms                      0  i64 the producer id before this transition
             i8  state                              1  i64 the producer id to come (the epoch was used up)
             array of (topic, array of i32),        2  i16 transaction version of the client
-                null in state Empty              Unknown tags are skipped, so that an older broker can read what a
-            i64 time of the last change          newer one wrote.
+                null in state Empty              Unknown tags are skipped, so that an older broker can read
+            i64 time of the last change          what a newer one wrote.
             i64 time when it began, -1: not yet
 
-`Transaction` is that state as a value: immutable, so that a transition can be prepared, written, and only then believed.
+`Transaction` is that state as a value: immutable, so that a transition can be prepared, written, and only
+then believed.
 """
 
 from __future__ import annotations
@@ -92,16 +93,19 @@ def decode_key(key: bytes) -> str | None:
 
 
 def encode_value(transaction: Transaction, version: int = FLEXIBLE) -> bytes:
-    t = transaction
     flexible = version >= FLEXIBLE
-    out = [_HEAD.pack(version, t.producer_id, t.epoch, t.timeout_ms, t.state)]
-    if t.state is State.EMPTY:
+    out = [
+        _HEAD.pack(
+            version, transaction.producer_id, transaction.epoch, transaction.timeout_ms, transaction.state
+        )
+    ]
+    if transaction.state is State.EMPTY:
         out.append(b"\0" if flexible else b"\xff\xff\xff\xff")
     else:
-        out.append(_encode_partitions(t.partitions, flexible))
-    out.append(_TIMES.pack(t.updated_ms, t.started_ms))
+        out.append(_encode_partitions(transaction.partitions, flexible))
+    out.append(_TIMES.pack(transaction.updated_ms, transaction.started_ms))
     if flexible:
-        out.append(_encode_tags(t))
+        out.append(_encode_tags(transaction))
     return b"".join(out)
 
 
@@ -125,19 +129,20 @@ def _count(count: int, flexible: bool) -> bytes:
     return uvarint(count + 1) if flexible else INT32.pack(count)
 
 
-def _encode_tags(t: Transaction) -> bytes:
+def _encode_tags(transaction: Transaction) -> bytes:
     tags = []
-    if t.previous_id != NO_ID:
-        tags.append(b"\x00\x08" + INT64.pack(t.previous_id))
-    if t.next_id != NO_ID:
-        tags.append(b"\x01\x08" + INT64.pack(t.next_id))
-    if t.client_version:
-        tags.append(b"\x02\x02" + INT16.pack(t.client_version))
+    if transaction.previous_id != NO_ID:
+        tags.append(b"\x00\x08" + INT64.pack(transaction.previous_id))
+    if transaction.next_id != NO_ID:
+        tags.append(b"\x01\x08" + INT64.pack(transaction.next_id))
+    if transaction.client_version:
+        tags.append(b"\x02\x02" + INT16.pack(transaction.client_version))
     return uvarint(len(tags)) + b"".join(tags)
 
 
 def state_of(value: bytes) -> State:
-    """The state alone, which stands at the same place in every version; KafkaError for a version not known here."""
+    """The state alone, which has the same position in every version; KafkaError for a version not known
+    here."""
     try:
         version, _, _, _, state = _HEAD.unpack_from(value)
         if version in (PLAIN, FLEXIBLE):
@@ -148,7 +153,8 @@ def state_of(value: bytes) -> State:
 
 
 def decode_value(transactional_id: str, value: bytes) -> Transaction:
-    """Raises KafkaError for what cannot be read: guessing about a transaction would be worse than not loading it."""
+    """Raises KafkaError for what cannot be read: guessing about a transaction would be worse than not loading
+    it."""
     try:
         return _decode_value(transactional_id, memoryview(value))
     except (struct.error, IndexError, ValueError) as error:

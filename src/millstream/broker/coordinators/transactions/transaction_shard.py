@@ -1,8 +1,8 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-Most ids are idle, and after a start most of them stay so for a while. What was read from the log is therefore kept as
-bytes and becomes a state machine on first use; only transactions that are open or being ended do so at once, because
-timeouts and markers wait for them.
+Most ids are idle, and after a start most of them stay so for a while. What was read from the log is therefore
+kept as bytes and becomes a state machine on first use; only transactions that are open or being ended do so
+at once, because timeouts and markers wait for them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class TransactionShard(CoordinatorShard):
             self._unread[transactional_id] = value
 
     def unreadable(self, offset: int, error: Exception) -> None:
-        """An id whose state is unknown could be in any; better to serve none of this shard than to answer wrongly."""
+        """An id whose state is unknown could be in any; better to serve none of this shard than to answer
+        wrongly."""
         raise KafkaError(ErrorCode.corrupt_message, f"the record at {offset} cannot be read: {error}")
 
     def loaded(self) -> None:

@@ -1,12 +1,12 @@
 """The rules of transactions: one state machine per transactional id, without clock, log or sockets.
 
-Events come in (requests, time passed, a write is committed, a marker is written), and what to do comes out: what to write
-to the transaction log, what to answer once it is committed, where markers must go. Nothing is believed before it is
-committed: a transition is `pending` until `written` or `give_up`, and whoever asks meanwhile is told to try again
-(CONCURRENT_TRANSACTIONS).
+Events come in (requests, time passed, a write is committed, a marker is written), and what to do comes out:
+what to write to the transaction log, what to answer once it is committed, where markers must go. Nothing is
+believed before it is committed: a transition is `pending` until `written` or `give_up`, and requests
+meanwhile are answered CONCURRENT_TRANSACTIONS.
 
     EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT
-        init               -> EMPTY            epoch + 1, or a new producer id with epoch 0 if the epochs are used up
+        init               -> EMPTY            epoch + 1, or a new producer id with epoch 0 at the last epoch
         add                -> ONGOING          the time of the transaction begins
         end (abort, v2)    -> PREPARE_ABORT    an abort without a transaction only bumps the epoch
         expire             -> DEAD             a tombstone, then forgotten
@@ -14,16 +14,17 @@ committed: a transition is `pending` until `written` or `give_up`, and whoever a
         add                -> ONGOING
         end                -> PREPARE_COMMIT | PREPARE_ABORT
         init, time_out     -> PREPARE_ABORT    with a higher epoch, which fences the producer that began it
-    PREPARE_COMMIT, PREPARE_ABORT              decided; markers are on their way, and nothing can stop it any more
+    PREPARE_COMMIT, PREPARE_ABORT              decided: markers are on their way, nothing can stop it
         all marked         -> COMPLETE_COMMIT | COMPLETE_ABORT
 
-PREPARE_EPOCH_FENCE is a name of Kafka's for the moment between fencing and PREPARE_ABORT. It is one step here, and the
-state is never in the log.
+PREPARE_EPOCH_FENCE is a name of Kafka's for the moment between fencing and PREPARE_ABORT. It is one step
+here, and the state is never in the log.
 
-Two protocols live side by side. In version 1 (EndTxn up to 4) the epoch changes only at `init` and when a transaction is
-taken away from its producer. In version 2 (`transaction.version=2`, EndTxn 5) every end bumps the epoch, so that a delayed
-request of one transaction can never be taken for one of the next; the answer to the end tells the new epoch. Markers
-carry the bumped epoch. When epochs are used up, the next producer id is chosen at the end, and comes with epoch 0.
+Two protocols live side by side. In version 1 (EndTxn up to 4) the epoch changes only at `init` and when a
+transaction is taken away from its producer. In version 2 (`transaction.version=2`, EndTxn 5) every end bumps
+the epoch, so that a delayed request of one transaction can never be taken for one of the next; the answer to
+the end tells the new epoch. Markers carry the bumped epoch. When epochs are used up, the next producer id is
+chosen at the end, and comes with epoch 0.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class Outcome(NamedTuple):
-    """What an event leads to: `write` this and then answer, or, where there is nothing to write, answer at once."""
+    """What an event leads to: `write` this and then answer, or, where there is nothing to write, answer at
+    once."""
 
     error: ErrorCode = ErrorCode.none
     producer_id: int = NO_ID
@@ -114,7 +116,8 @@ class TransactionStateMachine:
         return Outcome(ErrorCode.none, producer_id, epoch, self.pending)
 
     def written(self) -> bool:
-        """The pending transition is committed. True if markers are to be sent now (see `marker`, `unmarked`)."""
+        """The pending transition is committed. True if markers are to be sent now (see `marker`,
+        `unmarked`)."""
         assert self.pending is not None
         self.current, self.pending = self.pending, None
         if self.current.state in PREPARED:
@@ -137,40 +140,44 @@ class TransactionStateMachine:
         server_version: int,
     ) -> Outcome:
         """A producer starts, or (with the id and epoch it knows) goes on after an error."""
-        t = self.current
-        if self.pending is not None or t.state in PREPARED:
+        current = self.current
+        if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
         if known is not None and not self._may_go_on(known):
             return FENCED
-        if t.state is State.ONGOING:
+        if current.state is State.ONGOING:
             return self._take_away(now_ms, new_id, server_version)._replace(
                 error=ErrorCode.concurrent_transactions
             )
-        fresh = t._replace(
+        fresh = current._replace(
             state=State.EMPTY,
             timeout_ms=timeout_ms,
             partitions=_NOTHING,
             started_ms=NO_TIME,
             updated_ms=now_ms,
         )
-        if exhausted(t.epoch) and (known is None or known[1] == t.epoch):
-            last = NO_EPOCH if known is None else t.epoch
+        if exhausted(current.epoch) and (known is None or known[1] == current.epoch):
+            last = NO_EPOCH if known is None else current.epoch
             fresh = fresh._replace(producer_id=new_id(), epoch=0, last_epoch=last)
         elif known is None:
-            fresh = fresh._replace(epoch=t.epoch + 1, last_epoch=NO_EPOCH)
-        elif self.is_new or known[1] == t.epoch:
-            fresh = fresh._replace(epoch=t.epoch + 1, last_epoch=t.epoch)
-        elif known[1] != t.last_epoch:
+            fresh = fresh._replace(epoch=current.epoch + 1, last_epoch=NO_EPOCH)
+        elif self.is_new or known[1] == current.epoch:
+            fresh = fresh._replace(epoch=current.epoch + 1, last_epoch=current.epoch)
+        elif known[1] != current.last_epoch:
             return FENCED
-        # else: the epoch it knows was bumped by an earlier attempt of the same request; no need to do it again.
+        # else: the epoch it knows was bumped by an earlier attempt of the same request; no need to do it
+        # again.
         return self._to(fresh, fresh.producer_id, fresh.epoch)
 
     def _may_go_on(self, known: tuple[int, int]) -> bool:
-        """Whether the producer that knows this id and epoch can be the rightful one; the epoch is judged later."""
+        """Whether the producer that knows this id and epoch can be the rightful one; the epoch is judged
+        later."""
         producer_id, epoch = known
-        t = self.current
+        current = self.current
         return (
-            self.is_new or producer_id == t.producer_id or (producer_id == t.previous_id and exhausted(epoch))
+            self.is_new
+            or producer_id == current.producer_id
+            or (producer_id == current.previous_id and exhausted(epoch))
         )
 
     # ------------------------------------------------------------------ AddPartitionsToTxn, AddOffsetsToTxn
@@ -184,21 +191,21 @@ class TransactionStateMachine:
         now_ms: int,
     ) -> Outcome:
         """These partitions become part of the transaction, which begins with the first of them."""
-        t = self.current
-        if self.pending is not None or t.state in PREPARED:
+        current = self.current
+        if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
-        if producer_id != t.producer_id:
+        if producer_id != current.producer_id:
             return WRONG_ID
-        if epoch != t.epoch:
+        if epoch != current.epoch:
             return FENCED
-        grown = t.partitions.union(partitions)
-        if t.state is State.ONGOING and len(grown) == len(t.partitions):
+        grown = current.partitions.union(partitions)
+        if current.state is State.ONGOING and len(grown) == len(current.partitions):
             return OK
         return self._to(
-            t._replace(
+            current._replace(
                 state=State.ONGOING,
                 partitions=grown,
-                started_ms=t.started_ms if t.state is State.ONGOING else now_ms,
+                started_ms=current.started_ms if current.state is State.ONGOING else now_ms,
                 updated_ms=now_ms,
                 client_version=client_version,
             )
@@ -207,19 +214,20 @@ class TransactionStateMachine:
     def verify(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Which of these are part of the transaction. What is pending does not count either way: it is not committed."""
-        t = self.current
+        """Which of these are part of the transaction. What is pending does not count either way: it is not
+        committed."""
+        current = self.current
         error = None
-        if producer_id != t.producer_id:
+        if producer_id != current.producer_id:
             error = ErrorCode.invalid_producer_id_mapping
-        elif epoch != t.epoch:
+        elif epoch != current.epoch:
             error = ErrorCode.producer_fenced
-        elif t.state in PREPARED or (self.pending is not None and self.pending.state in PREPARED):
+        elif current.state in PREPARED or (self.pending is not None and self.pending.state in PREPARED):
             error = ErrorCode.concurrent_transactions
         if error is not None:
             return dict.fromkeys(partitions, error)
         return {
-            partition: ErrorCode.none if partition in t.partitions else ErrorCode.transaction_abortable
+            partition: ErrorCode.none if partition in current.partitions else ErrorCode.transaction_abortable
             for partition in partitions
         }
 
@@ -240,16 +248,16 @@ class TransactionStateMachine:
 
     def _end_v1(self, producer_id: int, epoch: int, commit: bool, now_ms: int) -> Outcome:
         """The epoch stays, so a repeated end is recognised by its result alone."""
-        t = self.current
-        if producer_id != t.producer_id:
+        current = self.current
+        if producer_id != current.producer_id:
             return WRONG_ID
-        if epoch != t.epoch:
+        if epoch != current.epoch:
             return FENCED
-        if self.pending is not None or t.state in PREPARED:
+        if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
-        if t.state is State.ONGOING:
-            return self._prepare(commit, 0, t.epoch, t.last_epoch, NO_ID, now_ms)
-        if t.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
+        if current.state is State.ONGOING:
+            return self._prepare(commit, 0, current.epoch, current.last_epoch, NO_ID, now_ms)
+        if current.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT):
             return OK
         return WRONG_STATE
 
@@ -262,57 +270,62 @@ class TransactionStateMachine:
         now_ms: int,
         new_id: Callable[[], int],
     ) -> Outcome:
-        """The epoch tells a repeated end (one epoch behind) from the next one. While one is under way nobody is judged:
-        the producer may come with an identity that counts only when all is done."""
-        t = self.current
-        if self.pending is not None or t.state in PREPARED:
+        """The epoch tells a repeated end (one epoch behind) from the next one. While one is under way nobody
+        is judged: the producer may come with an identity that counts only when all is done."""
+        current = self.current
+        if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
-        behind = producer_id == t.producer_id and epoch == t.epoch - 1
-        rotated = (producer_id, epoch, t.epoch) == (t.previous_id, LAST_EPOCH, 0)  # the id has changed since
-        repeated = (behind or rotated) and t.state in _COMPLETED.values()
-        if (producer_id, epoch) != (t.producer_id, t.epoch) and not repeated:
-            return FENCED if producer_id == t.producer_id or rotated else WRONG_ID
-        if t.state is State.ONGOING:
+        behind = producer_id == current.producer_id and epoch == current.epoch - 1
+        rotated = (producer_id, epoch, current.epoch) == (
+            current.previous_id,
+            LAST_EPOCH,
+            0,
+        )  # the id has changed since
+        repeated = (behind or rotated) and current.state in _COMPLETED.values()
+        if (producer_id, epoch) != (current.producer_id, current.epoch) and not repeated:
+            return FENCED if producer_id == current.producer_id or rotated else WRONG_ID
+        if current.state is State.ONGOING:
             return self._prepare_v2(commit, client_version, now_ms, new_id)
         if repeated:
-            same = t.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
-            return Outcome(ErrorCode.none, t.producer_id, t.epoch) if same else WRONG_STATE
+            same = current.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+            return Outcome(ErrorCode.none, current.producer_id, current.epoch) if same else WRONG_STATE
         return WRONG_STATE if commit else self._prepare_v2(False, client_version, now_ms, new_id)
 
     def _prepare_v2(
         self, commit: bool, client_version: int, now_ms: int, new_id: Callable[[], int]
     ) -> Outcome:
-        t = self.current
-        next_id = new_id() if exhausted(t.epoch) else NO_ID
-        return self._prepare(commit, client_version, self._next_epoch(), t.epoch, next_id, now_ms)
+        current = self.current
+        next_id = new_id() if exhausted(current.epoch) else NO_ID
+        return self._prepare(commit, client_version, self._next_epoch(), current.epoch, next_id, now_ms)
 
     def _next_epoch(self) -> int:
-        """No producer should have the last one, which is for fencing. One that has it nevertheless (version 2 tells it
-        who repeats an abort that version 1 fenced) can still be ended."""
+        """No producer should have the last one, which is for fencing. One that has it nevertheless (version 2
+        tells it who repeats an abort that version 1 fenced) can still be ended."""
         return min(self.current.epoch + 1, MAX_EPOCH)
 
     def _prepare(
         self, commit: bool, client_version: int, epoch: int, last_epoch: int, next_id: int, now_ms: int
     ) -> Outcome:
         """The decision. Answered with the identity that the producer has when all is done."""
-        t = self.current
-        prepared = t._replace(
+        current = self.current
+        prepared = current._replace(
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
             epoch=epoch,
             last_epoch=last_epoch,
             next_id=next_id,
-            started_ms=t.started_ms if t.state is State.ONGOING else now_ms,
+            started_ms=current.started_ms if current.state is State.ONGOING else now_ms,
             updated_ms=now_ms,
             client_version=client_version,
         )
         if client_version < 2:
             return self._to(prepared)
-        return self._to(prepared, *((next_id, 0) if next_id != NO_ID else (t.producer_id, epoch)))
+        return self._to(prepared, *((next_id, 0) if next_id != NO_ID else (current.producer_id, epoch)))
 
     # ------------------------------------------------------------------ taken away from the producer
 
     def _take_away(self, now_ms: int, new_id: Callable[[], int], server_version: int) -> Outcome:
-        """Abort an open transaction with a higher epoch than its producer has. Nobody is told that epoch."""
+        """Abort an open transaction with a higher epoch than its producer has. That epoch is given to
+        nobody."""
         if server_version >= 2:
             aborted = self._prepare_v2(False, server_version, now_ms, new_id)
         else:
@@ -321,41 +334,47 @@ class TransactionStateMachine:
 
     def time_out(self, now_ms: int, new_id: Callable[[], int], server_version: int) -> Outcome | None:
         """Abort if the transaction has been open for longer than its producer asked for."""
-        t = self.current
+        current = self.current
         if (
             self.pending is None
-            and t.state is State.ONGOING
-            and t.timeout_ms != NEVER_TIMES_OUT
-            and t.started_ms + t.timeout_ms < now_ms
+            and current.state is State.ONGOING
+            and current.timeout_ms != NEVER_TIMES_OUT
+            and current.started_ms + current.timeout_ms < now_ms
         ):
             return self._take_away(now_ms, new_id, server_version)
         return None
 
     def expire(self, before_ms: int) -> bool:
-        """Whether the id has been idle since `before_ms`; it is then on its way out, and `written` by a tombstone."""
-        t = self.current
-        if self.pending is not None or t.state not in IDLE or t.updated_ms > before_ms:
+        """Whether the id has been idle since `before_ms`; it is then on its way out, and `written` by a
+        tombstone."""
+        current = self.current
+        if self.pending is not None or current.state not in IDLE or current.updated_ms > before_ms:
             return False
-        self.pending = t._replace(state=State.DEAD, partitions=_NOTHING)
+        self.pending = current._replace(state=State.DEAD, partitions=_NOTHING)
         return True
 
     # ------------------------------------------------------------------ markers
 
     def marker(self) -> Marker:
-        t = self.current
-        assert t.state in PREPARED
-        return Marker(t.producer_id, t.epoch, t.state is State.PREPARE_COMMIT, t.client_version)
+        current = self.current
+        assert current.state in PREPARED
+        return Marker(
+            current.producer_id, current.epoch, current.state is State.PREPARE_COMMIT, current.client_version
+        )
 
     def marked(self, partition: TopicPartition) -> None:
         """The marker is committed in that partition (or the partition is gone)."""
         self.unmarked.discard(partition)
 
     def complete(self, now_ms: int) -> Outcome | None:
-        """Once every partition has its marker: what to write. A used up producer id gives way to the next one."""
-        t = self.current
-        if self.unmarked or self.pending is not None or t.state not in PREPARED:
+        """Once every partition has its marker: what to write. A used up producer id gives way to the next
+        one."""
+        current = self.current
+        if self.unmarked or self.pending is not None or current.state not in PREPARED:
             return None
-        done = t._replace(state=_COMPLETED[t.state], partitions=_NOTHING, updated_ms=now_ms, next_id=NO_ID)
-        if t.client_version >= 2 and t.next_id != NO_ID:
-            done = done._replace(producer_id=t.next_id, epoch=0)
+        done = current._replace(
+            state=_COMPLETED[current.state], partitions=_NOTHING, updated_ms=now_ms, next_id=NO_ID
+        )
+        if current.client_version >= 2 and current.next_id != NO_ID:
+            done = done._replace(producer_id=current.next_id, epoch=0)
         return self._to(done)

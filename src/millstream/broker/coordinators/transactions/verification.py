@@ -1,14 +1,15 @@
 """Which transactional batches a produce request may write (KIP-890).
 
-A transactional batch may begin its producer's transaction in a partition only if the coordinator knows that the partition
-is part of it: otherwise nobody would ever end it there, and readers of committed records would wait forever. From Produce
-12 on the request itself makes the partition part of the transaction; before, AddPartitionsToTxn must have done so, and
-it is only verified. Once the producer has an open transaction in the partition, later batches need no question.
+A transactional batch may begin its producer's transaction in a partition only if the coordinator knows that
+the partition is part of it: otherwise nobody would ever end it there, and readers of committed records would
+wait forever. From Produce 12 on the request itself makes the partition part of the transaction; before,
+AddPartitionsToTxn must have done so, and it is only verified. Once the producer has an open transaction in
+the partition, later batches need no question.
 
-The coordinator is asked once per request, for all its partitions. In a cluster of one it is this broker, and the answer
-is there at once unless a write has to wait, or the producer's last transaction is not quite complete; then the request
-waits too and is judged again from the beginning, so that there is never a gap between the verdict and the append in
-which the transaction could end.
+The coordinator is asked once per request, for all its partitions. In a cluster of one it is this broker, and
+the answer is there at once unless a write has to wait, or the producer's last transaction is not quite
+complete; then the request waits too and is judged again from the beginning, so that there is never a gap
+between the verdict and the append in which the transaction could end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 FIRST_THAT_ADDS = 12  # version of Produce
 FIRST_ABORTABLE = 11  # knows TRANSACTION_ABORTABLE
-MOST_REMEMBERED = 10_000  # refused beginnings
+MAX_REMEMBERED = 10_000  # refused beginnings
 
 _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_AT = 43
@@ -45,18 +46,18 @@ Refused = dict["Partition", KafkaError]
 Table = dict[bytes, dict[int, "Partition"]]
 
 
-class TransactionalWrites:
+class TransactionVerifier:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
-        # A first batch that was refused for now must not be overtaken by the one behind it, which an unknown producer
-        # could begin with: (partition, producer id) -> (epoch, lowest sequence refused).
+        # A first batch that was refused for now must not be overtaken by the one behind it, which an unknown
+        # producer could begin with: (partition, producer id) -> (epoch, lowest sequence refused).
         self._refused_first: dict[tuple[Partition, int], tuple[int, int]] = {}
 
-    def judge(
+    def verify(
         self, request: ProduceRequest, table: Table, version: int, verdict: ErrorCode | None = None
     ) -> Refused | asyncio.Future[Outcome] | None:
-        """Which partitions of the request may not be written to, None for all may. A future: ask again when it is
-        done, and with its error as `verdict` if it has one."""
+        """Which partitions of the request may not be written to, None for all may. A future: ask again when
+        it is done, and with its error as `verdict` if it has one."""
         beginning: dict[Partition, tuple[int, int, int]] = {}
         refused: Refused = {}
         identities = set()
@@ -84,14 +85,14 @@ class TransactionalWrites:
             assert request.transactional_id is not None
             if verdict is None:
                 transactional_id = request.transactional_id.decode()
-                verdicts = self._ask(transactional_id, identities.pop(), beginning, version)
+                verdicts = self._ask_coordinator(transactional_id, identities.pop(), beginning, version)
                 if isinstance(verdicts, asyncio.Future):
                     return verdicts
             else:
                 verdicts = {
                     TopicPartition(partition.topic, partition.index): verdict for partition in beginning
                 }
-            self._sort_out(verdicts, beginning, version, refused)
+            self._apply_verdicts(verdicts, beginning, version, refused)
         return refused or None
 
     def _begins(self, partition: Partition, producer: tuple[int, int, int]) -> KafkaError | bool:
@@ -107,7 +108,7 @@ class TransactionalWrites:
             return known.txn_first_offset < 0 or known.epoch != epoch
         return True
 
-    def _ask(
+    def _ask_coordinator(
         self,
         transactional_id: str,
         identity: tuple[int, int],
@@ -115,24 +116,24 @@ class TransactionalWrites:
         version: int,
     ) -> Verdicts | asyncio.Future[Outcome]:
         coordinator = self._coordinator
-        which = [TopicPartition(partition.topic, partition.index) for partition in beginning]
+        partitions = [TopicPartition(partition.topic, partition.index) for partition in beginning]
         if version < FIRST_THAT_ADDS:
             if not coordinator.broker.settings.boolean("transaction.partition.verification.enable"):
                 return {}
-            return coordinator.verify_partitions(transactional_id, *identity, which)
-        answer = coordinator.add_partitions(transactional_id, *identity, which, client_version=2)
+            return coordinator.verify_partitions(transactional_id, *identity, partitions)
+        answer = coordinator.add_partitions(transactional_id, *identity, partitions, client_version=2)
         if not isinstance(answer, Outcome):
             return answer
         if answer.error is ErrorCode.concurrent_transactions:
-            asking = self._ask_again(transactional_id, identity, which)
-            return asyncio.get_running_loop().create_task(asking)
-        return dict.fromkeys(which, answer.error)
+            retry = self._retry(transactional_id, identity, partitions)
+            return asyncio.get_running_loop().create_task(retry)
+        return dict.fromkeys(partitions, answer.error)
 
-    async def _ask_again(
-        self, transactional_id: str, identity: tuple[int, int], which: list[TopicPartition]
+    async def _retry(
+        self, transactional_id: str, identity: tuple[int, int], partitions: list[TopicPartition]
     ) -> Outcome:
-        """The producer's last transaction is being completed, which takes a moment: less than the producer would wait
-        before it sends all this again."""
+        """The producer's last transaction is being completed, which takes a moment: less than the producer
+        would wait before it sends all this again."""
         coordinator = self._coordinator
         settings = coordinator.broker.settings
         pause_ms = settings.integer("add.partitions.to.txn.retry.backoff.ms")
@@ -141,11 +142,11 @@ class TransactionalWrites:
         while outcome.error is ErrorCode.concurrent_transactions and left_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
             left_ms -= pause_ms
-            answer = coordinator.add_partitions(transactional_id, *identity, which, client_version=2)
+            answer = coordinator.add_partitions(transactional_id, *identity, partitions, client_version=2)
             outcome = answer if isinstance(answer, Outcome) else await answer
         return outcome
 
-    def _sort_out(
+    def _apply_verdicts(
         self,
         verdicts: Verdicts,
         beginning: dict[Partition, tuple[int, int, int]],
@@ -166,7 +167,7 @@ class TransactionalWrites:
             before = self._refused_first.pop(first, None)
             lowest = sequence if before is None or before[0] != epoch else min(sequence, before[1])
             self._refused_first[first] = (epoch, lowest)
-            if len(self._refused_first) > MOST_REMEMBERED:
+            if len(self._refused_first) > MAX_REMEMBERED:
                 del self._refused_first[next(iter(self._refused_first))]
 
     def _out_of_order(
@@ -186,13 +187,13 @@ class TransactionalWrites:
 
 
 def _for_producer(code: ErrorCode, version: int) -> KafkaError:
-    """The coordinator's verdict in words that a producer of this version understands."""
+    """The coordinator's verdict as an error that a producer of this version knows."""
     if code is ErrorCode.producer_fenced:
         return KafkaError(ErrorCode.invalid_producer_epoch)
     if code in _NOT_NOW or (code is ErrorCode.concurrent_transactions and version < FIRST_THAT_ADDS):
         return KafkaError(
             ErrorCode.not_enough_replicas,  # makes every client try again, without asking for metadata first
-            f"the partition's part in the transaction cannot be verified now: {code.name.upper()}",
+            f"whether the partition belongs to the transaction cannot be verified now: {code.name.upper()}",
         )
     if code is ErrorCode.invalid_txn_state or (
         code is ErrorCode.transaction_abortable and version < FIRST_ABORTABLE

@@ -35,7 +35,7 @@ def test_one_member_joins_syncs_and_is_stable() -> None:
     assert [save.purpose for save in world.saves] == [Purpose.ASSIGNMENT]
 
 
-# --- joining -------------------------------------------------------------------------------------------------------------
+# --- joining --------------------------------------------------------------------------------------
 
 
 def test_the_first_join_fetches_an_id() -> None:
@@ -214,7 +214,7 @@ def test_a_lowered_limit_sheds_who_joins_last() -> None:
     assert len(world.group.members) == 2
 
 
-# --- syncing -------------------------------------------------------------------------------------------------------------
+# --- syncing --------------------------------------------------------------------------------------
 
 
 def test_followers_wait_for_the_leader() -> None:
@@ -320,7 +320,7 @@ def test_a_write_that_comes_too_late_does_not_matter() -> None:
     assert world.group.members[leader].assignment == b""
 
 
-# --- leaving and dying ---------------------------------------------------------------------------------------------------
+# --- leaving and dying ----------------------------------------------------------------------------
 
 
 def test_the_last_to_leave_empties_the_group() -> None:
@@ -402,7 +402,7 @@ def test_heartbeats_are_checked() -> None:
     assert world.heartbeat(member, instance="x") is ErrorCode.unknown_member_id
 
 
-# --- static members ------------------------------------------------------------------------------------------------------
+# --- static members -------------------------------------------------------------------------------
 
 
 def static_pair() -> tuple[World, str, str]:
@@ -502,7 +502,7 @@ def test_an_administrator_removes_static_members_by_their_instance() -> None:
     assert leader not in world.group.members
 
 
-# --- commits -------------------------------------------------------------------------------------------------------------
+# --- commits --------------------------------------------------------------------------------------
 
 
 def test_who_may_commit() -> None:
@@ -530,7 +530,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
         assert world.commit(member, 1) is NONE
 
 
-# --- restart -------------------------------------------------------------------------------------------------------------
+# --- restart --------------------------------------------------------------------------------------
 
 
 def test_a_group_lives_on_after_a_restart() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from millstream.broker.coordinators.transactions.transaction_state import Outcome
-from millstream.broker.coordinators.transactions.verification import TransactionalWrites
+from millstream.broker.coordinators.transactions.verification import TransactionVerifier
 from millstream.storage.producers import Producer
 from millstream.wire.errors import ErrorCode
 from millstream.wire.produce import ProduceRequest
@@ -51,22 +51,23 @@ class Coordinator:
 class World:
     def __init__(self, **options: bool) -> None:
         self.coordinator = Coordinator(**options)
-        self.writes = TransactionalWrites(self.coordinator)  # type: ignore[arg-type]
+        self.verifier = TransactionVerifier(self.coordinator)  # type: ignore[arg-type]
         self.partitions = {index: Partition(index) for index in range(2)}
 
-    def judge(
+    def verify(
         self,
         version: int,
         *sequences: int,
         epoch: int = 0,
         verdict: ErrorCode | None = None,
     ) -> Any:
-        """Batches with these sequences for partition 0, 1, ...: the codes, or a future if they are not known yet."""
+        """Batches with these sequences for partition 0, 1, ...: the codes, or a future if they are not known
+        yet."""
         identity = ME._replace(epoch=epoch)
         batches = [(at, memoryview(batch(identity, sequence))) for at, sequence in enumerate(sequences)]
         request = ProduceRequest(b"txn", -1, 1000, [(b"t", batches)])
         table: Any = {b"t": self.partitions}
-        refused = self.writes.judge(request, table, version, verdict) or {}
+        refused = self.verifier.verify(request, table, version, verdict) or {}
         if isinstance(refused, asyncio.Future):
             return refused
         codes = {partition.index: error.code for partition, error in refused.items()}
@@ -75,7 +76,7 @@ class World:
 
 def test_one_question_for_all_partitions_of_a_request() -> None:
     world = World()
-    assert world.judge(12, 0, 0) == [ErrorCode.none] * 2
+    assert world.verify(12, 0, 0) == [ErrorCode.none] * 2
     assert world.coordinator.asked == [("add", "txn", 5, 0, [("t", 0), ("t", 1)])]
 
 
@@ -84,42 +85,42 @@ def test_no_question_once_the_transaction_is_open() -> None:
     for partition in world.partitions.values():
         partition.knows(epoch=0, open_at=17)
     for version in (11, 12):
-        assert world.judge(version, 3, 3) == [ErrorCode.none] * 2
+        assert world.verify(version, 3, 3) == [ErrorCode.none] * 2
     assert world.coordinator.asked == []
     world.partitions[1].knows(epoch=0, open_at=-1)
-    world.judge(11, 3, 3)
+    world.verify(11, 3, 3)
     assert world.coordinator.asked == [("verify", "txn", 5, 0, [("t", 1)])]
 
 
 def test_a_higher_epoch_begins_a_new_transaction() -> None:
     world = World()
     world.partitions[0].knows(epoch=0, open_at=17)
-    world.judge(12, 0, epoch=1)
+    world.verify(12, 0, epoch=1)
     assert world.coordinator.asked == [("add", "txn", 5, 1, [("t", 0)])]
     world.partitions[0].knows(epoch=2, open_at=-1)
-    assert world.judge(12, 0, epoch=1) == [ErrorCode.invalid_producer_epoch]
+    assert world.verify(12, 0, epoch=1) == [ErrorCode.invalid_producer_epoch]
 
 
 def test_a_refused_beginning_is_not_overtaken() -> None:
     """Sequence 0 comes too early; 1, which was sent behind it, must not become the first."""
     world = World()
     world.coordinator.answer = ErrorCode.coordinator_load_in_progress
-    assert world.judge(11, 0) == [ErrorCode.not_enough_replicas]
+    assert world.verify(11, 0) == [ErrorCode.not_enough_replicas]
     world.coordinator.answer = ErrorCode.none
-    assert world.judge(11, 1) == [ErrorCode.out_of_order_sequence_number]
-    assert world.judge(11, 1, epoch=1) == [ErrorCode.none], "another epoch is another story"
-    assert world.judge(11, 0) == [ErrorCode.none]
-    assert world.judge(11, 1) == [ErrorCode.none]
+    assert world.verify(11, 1) == [ErrorCode.out_of_order_sequence_number]
+    assert world.verify(11, 1, epoch=1) == [ErrorCode.none], "another epoch is another story"
+    assert world.verify(11, 0) == [ErrorCode.none]
+    assert world.verify(11, 1) == [ErrorCode.none]
 
 
 def test_the_coordinator_judges_before_the_sequence_does() -> None:
     world = World()
     for version in (11, 12):
         world.coordinator.answer = ErrorCode.producer_fenced
-        assert world.judge(version, 0) == [ErrorCode.invalid_producer_epoch]
-        assert world.judge(version, 5) == [ErrorCode.invalid_producer_epoch]
+        assert world.verify(version, 0) == [ErrorCode.invalid_producer_epoch]
+        assert world.verify(version, 5) == [ErrorCode.invalid_producer_epoch]
         world.coordinator.answer = ErrorCode.none
-        assert world.judge(version, 5) == [ErrorCode.out_of_order_sequence_number]
+        assert world.verify(version, 5) == [ErrorCode.out_of_order_sequence_number]
         assert world.coordinator.asked[-1][-1] == [("t", 0)]
 
 
@@ -127,30 +128,30 @@ async def test_a_transaction_that_is_being_completed_is_waited_for() -> None:
     world = World()
     busy = ErrorCode.concurrent_transactions
     world.coordinator.soon = [busy, busy]
-    assert (await world.judge(12, 0)).error is ErrorCode.none
-    assert world.judge(12, 0) == [ErrorCode.none]
+    assert (await world.verify(12, 0)).error is ErrorCode.none
+    assert world.verify(12, 0) == [ErrorCode.none]
     assert len(world.coordinator.asked) == 4
 
 
 async def test_but_not_for_long() -> None:
     world = World()
     world.coordinator.answer = ErrorCode.concurrent_transactions
-    assert (await world.judge(12, 0)).error is ErrorCode.concurrent_transactions
+    assert (await world.verify(12, 0)).error is ErrorCode.concurrent_transactions
     assert len(world.coordinator.asked) == 4, "once, and then every millisecond for three"
 
 
 def test_verification_can_be_switched_off_but_adding_cannot() -> None:
     world = World(verify=False)
     world.coordinator.answer = ErrorCode.transaction_abortable
-    assert world.judge(11, 0) == [ErrorCode.none]
+    assert world.verify(11, 0) == [ErrorCode.none]
     assert world.coordinator.asked == []
-    assert world.judge(12, 0) == [ErrorCode.transaction_abortable]
+    assert world.verify(12, 0) == [ErrorCode.transaction_abortable]
 
 
 def test_words_that_the_version_understands() -> None:
     world = World()
     busy = ErrorCode.concurrent_transactions
-    assert world.judge(12, 0, verdict=busy) == [busy]
+    assert world.verify(12, 0, verdict=busy) == [busy]
     expected = {
         (ErrorCode.transaction_abortable, 10): ErrorCode.invalid_txn_state,
         (ErrorCode.transaction_abortable, 11): ErrorCode.transaction_abortable,
@@ -162,4 +163,4 @@ def test_words_that_the_version_understands() -> None:
     }
     for (answer, version), code in expected.items():
         world.coordinator.answer = answer
-        assert world.judge(version, 0) == [code], (answer, version)
+        assert world.verify(version, 0) == [code], (answer, version)

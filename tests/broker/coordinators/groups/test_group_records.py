@@ -66,7 +66,7 @@ def test_kafka_wrote_every_kind() -> None:
     )
 
 
-# --- offset commits ----------------------------------------------------------------------------------------------------
+# --- offset commits -------------------------------------------------------------------------------
 
 
 def test_old_offset_values() -> None:
@@ -115,7 +115,7 @@ def test_a_retention_of_its_own_is_written_as_version_1() -> None:
     assert offset_records.parse_offset_value(value) == CommittedOffset(4, -1, "n", 1000, 5000)
 
 
-# --- groups ------------------------------------------------------------------------------------------------------------
+# --- groups ---------------------------------------------------------------------------------------
 
 MEMBER = MemberRecord("id-1", "inst", "client", "/10.0.0.1", 60000, 10000, b"sub", b"asg")
 
