@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millstream.storage import append
+from millstream.storage import append_fast_path
 
 
 class Crash(BaseException):
@@ -59,6 +59,6 @@ def crashing(at: int) -> Iterator[Disk]:
         for name in ("rename", "replace", "unlink", "ftruncate", "truncate"):
             patch.setattr(os, name, changes(name))
         patch.setattr(os, "pwrite", pwrite)
-        patch.setattr(append, "_pwrite", pwrite)
+        patch.setattr(append_fast_path, "_pwrite", pwrite)
         patch.setattr(os, "open", create)
         yield disk

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millstream.storage import append
+from millstream.storage import append_fast_path
 from millstream.storage.log import PartitionLog
 from millstream.storage.log_dirs import LogFolders
 from millstream.wire.batch import TRANSACTIONAL
@@ -32,7 +32,7 @@ class FullDisk:
         self.active = True
         self.pwrite, self.ftruncate = os.pwrite, os.ftruncate
         patch.setattr(os, "pwrite", self.write)
-        patch.setattr(append, "_pwrite", self.write)
+        patch.setattr(append_fast_path, "_pwrite", self.write)
         patch.setattr(os, "ftruncate", self.cut)
 
     def write(self, fd: int, data: Any, position: int) -> int:

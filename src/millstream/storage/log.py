@@ -7,7 +7,7 @@
 The log knows offsets and epochs; who leads, and how far replicas are, it is told (`set_high_watermark`). It is used by
 one thread. Only `flush` leaves it, to run fsync elsewhere, and touches nothing but descriptors there.
 
-Appending is in append.py. Reading returns a `Slice`: a range of one segment's file that holds whole batches. Readers
+Appending is in append.py, on state that writable_log.py keeps. Reading returns a `Slice`: a range of one segment's file that holds whole batches. Readers
 mostly continue where they or another reader stopped, so the log remembers such places (`_hints`: offset -> segment,
 position); others are found by index and a short walk over headers.
 """
@@ -23,7 +23,7 @@ from uuid import UUID
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage import lookup, retention, truncation
-from millstream.storage.append import Appended, WritableLog
+from millstream.storage.append import AppendableLog, Appended
 from millstream.storage.checkpoints import write_topic_id
 from millstream.storage.files import FilePool, Reaper, remove_quietly, storage_error
 from millstream.storage.flush import Flush
@@ -56,7 +56,7 @@ NOTHING = Slice(None, 0, 0, -1)
 _slice = tuple.__new__
 
 
-class PartitionLog(WritableLog):
+class PartitionLog(AppendableLog):
     __slots__ = ()
 
     @classmethod
@@ -387,7 +387,7 @@ class PartitionLog(WritableLog):
         if self.closed:
             return
         self.closed = True
-        self._max_bytes = -1  # a late append is refused
+        self._max_bytes = self._fast_max_bytes = -1  # a late append is refused
         try:
             if clean and not self._nothing_to_save():
                 self.active.seal(self.active.end_offset)

@@ -139,12 +139,10 @@ class ProducerTable:
         self.name = name
         self.expiration_ms = expiration_ms
         self.by_id: dict[int, Producer] = {}
-        self.open_transactions: dict[
-            int, int
-        ] = {}  # producer id -> first offset, in the order of these offsets
-        self.unreplicated: list[
-            tuple[int, int]
-        ] = []  # ended transactions (first, marker) not below the HW yet
+        # Producer id -> first offset, in the order of these offsets.
+        self.open_transactions: dict[int, int] = {}
+        # Ended transactions (first offset, marker) that the high watermark has not passed yet.
+        self.unreplicated: list[tuple[int, int]] = []
 
     # -- transactions and the last stable offset ------------------------------------------------------------------
 
@@ -207,7 +205,9 @@ class ProducerTable:
                 return sent
             if len(headers) > 1:
                 twin = known.copy() if known is not None else Producer(producer_id, header.producer_epoch)
-                note_batch(twin, header, 0, -1)
+                if header.producer_epoch != twin.epoch:
+                    twin.new_epoch(header.producer_epoch)
+                note_batch(twin, header, 0)
                 ahead[producer_id] = twin
         return None
 
@@ -237,16 +237,26 @@ class ProducerTable:
 
     # -- learning ---------------------------------------------------------------------------------------------
 
-    def record(self, header: BatchHeader, base_offset: int, now_ms: int = -1) -> None:
-        """A data batch of a producer now stands in the log at `base_offset`."""
-        producer_id = header.producer_id
-        producer = self.by_id.get(producer_id)
+    def writer_of(self, header: BatchHeader) -> Producer:
+        """The producer of a data batch, in the batch's epoch; a new one if it was not known."""
+        producer = self.by_id.get(header.producer_id)
         if producer is None:
-            producer = self.by_id[producer_id] = Producer(producer_id, header.producer_epoch)
-        note_batch(producer, header, base_offset, now_ms)
+            producer = self.by_id[header.producer_id] = Producer(header.producer_id, header.producer_epoch)
+        elif header.producer_epoch != producer.epoch:
+            producer.new_epoch(header.producer_epoch)
+        return producer
+
+    def begin_transaction(self, producer: Producer, header: BatchHeader, base_offset: int) -> None:
+        """A batch of this producer stands at `base_offset`: if it is the first of a transaction, that is open now."""
         if header.attributes & TRANSACTIONAL and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
-            self.open_transactions[producer_id] = base_offset
+            self.open_transactions[producer.id] = base_offset
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """A data batch of a producer that was found in the log (an append does the same in `_end_append`)."""
+        producer = self.writer_of(header)
+        note_batch(producer, header, base_offset)
+        self.begin_transaction(producer, header, base_offset)
 
     def end_transaction(
         self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, offset: int, timestamp: int
@@ -343,10 +353,8 @@ class ProducerTable:
             self.open_transactions[producer_id] = first
 
 
-def note_batch(producer: Producer, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-    """Add a batch to what is remembered of its producer."""
-    if header.producer_epoch != producer.epoch:
-        producer.new_epoch(header.producer_epoch)
+def note_batch(producer: Producer, header: BatchHeader, base_offset: int) -> None:
+    """Add a batch of the producer's epoch to what is remembered of it."""
     delta, timestamp = header.last_offset_delta, header.max_timestamp
     first = header.base_sequence
     last = (first + delta) & MAX_SEQUENCE if first >= 0 else first
@@ -355,8 +363,6 @@ def note_batch(producer: Producer, header: BatchHeader, base_offset: int, now_ms
         del producer.recent[0]
     producer.next_sequence = (last + 1) & MAX_SEQUENCE
     producer.timestamp = timestamp
-    if now_ms > producer.seen_ms:
-        producer.seen_ms = now_ms
 
 
 def decode_snapshot(data: bytes) -> Iterator[Producer]:

@@ -266,10 +266,10 @@ class Segment:
             if index is not None:
                 index.sync()
 
-    # -- writing (the hot path in log.py does the same inline) -------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp: int, interval: int) -> None:
-        """A batch of `size` bytes now stands at `position`: keep size, newest timestamp and indexes right."""
+        """A batch of `size` bytes was found at `position` (an append does the same in `WritableLog._end_append`)."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset

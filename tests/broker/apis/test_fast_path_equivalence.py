@@ -57,7 +57,7 @@ class LogWithoutFastAppend(PartitionLog):
 
     __slots__ = ()
 
-    def append_plain(self, batch: memoryview, header: tuple[int, ...], epoch: int, now_ms: int) -> int:
+    def append_fast(self, batch: memoryview, header: tuple[int, ...], epoch: int, now_ms: int) -> int:
         return -1
 
 

@@ -2,7 +2,7 @@
 
 A producer's requests differ in correlation id and records only. Each connection keeps templates of the
 requests it has sent lately. A frame that begins like one of them is taken apart by one unpack, which includes
-the header of its batch, appended by `append_plain`, and answered by one pack. A frame that differs in
+the header of its batch, appended by `append_fast`, and answered by one pack. A frame that differs in
 anything else, and a batch that needs more than its header checked, is left to `ProduceHandler` before
 anything was changed.
 
@@ -91,7 +91,7 @@ class ProduceFastPath:
         now_ms = _time_ns() // 1_000_000
         log = partition.log
         try:
-            base_offset = log.append_plain(
+            base_offset = log.append_fast(
                 view[stop - size : stop], fields[4:], partition.leader_epoch, now_ms
             )
         except KafkaError as error:
