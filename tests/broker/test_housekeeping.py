@@ -11,7 +11,7 @@ import pytest
 from millstream.broker.housekeeping import Housekeeping
 from millstream.storage import flush
 from millstream.storage.log import PartitionLog
-from millstream.storage.log_dirs import LogFolders
+from millstream.storage.log_dirs import LogDirs
 from millstream.storage.segment import Segment
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -21,13 +21,13 @@ from ..storage.batches import NOW, fill, small
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[list[PartitionLog]]:
     """Three logs of three segments whose records are old."""
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    logs = [folders.create(topic, 0, None, small(retention_ms=1000)) for topic in "abc"]
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    logs = [log_dirs.create(topic, 0, None, small(retention_ms=1000)) for topic in "abc"]
     for log in logs:
         fill(log, 25, timestamp=NOW)
     yield logs
-    folders.close(clean=False)
+    log_dirs.close(clean=False)
 
 
 def keeper(logs: list[PartitionLog]) -> Housekeeping:

@@ -13,10 +13,10 @@ import pytest
 
 from millstream.broker.log_cleaner import LogCleaner
 from millstream.settings.resolve import BrokerSettings
-from millstream.storage.cleaning import child, planning, swap
+from millstream.storage.cleaning import cleaner_process, planning, swap
 from millstream.storage.cleaning.cleaned_segment import Replacement
 from millstream.storage.log import PartitionLog
-from millstream.storage.log_dirs import LogFolders
+from millstream.storage.log_dirs import LogDirs
 from tests.support.waiting import wait_until_async
 
 from ..storage.batches import NOW
@@ -29,15 +29,15 @@ class World:
     """What the schedule sees of a broker."""
 
     def __init__(self, path: Path) -> None:
-        self.folders = LogFolders([path])
-        self.folders.open(1)
+        self.log_dirs = LogDirs([path])
+        self.log_dirs.open(1)
         self.settings = BrokerSettings({"log.cleaner.backoff.ms": "10"})
         self.partitions: list[Any] = []
         self.log_cleaner = LogCleaner(self)  # type: ignore[arg-type]
 
     def log(self, topic: str, rounds: int = 2, clean_rounds: int = 0, **changes: Any) -> PartitionLog:
         """A log with so many closed segments of the same key, some of which count as clean."""
-        log = self.folders.create(topic, 0, None, replace(CONFIG, **changes))
+        log = self.log_dirs.create(topic, 0, None, replace(CONFIG, **changes))
         for number in range(rounds):
             if number == clean_rounds:
                 log.cleaned_to = log.end_offset
@@ -52,7 +52,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
     yield world
     await world.log_cleaner.stop()
-    world.folders.close(clean=False)
+    world.log_dirs.close(clean=False)
 
 
 async def test_the_dirtiest_first_and_each_once(world: World) -> None:
@@ -72,7 +72,7 @@ async def test_logs_are_cleaned_until_nothing_is_due(world: World) -> None:
     world.log_cleaner.start()
     await wait_until_async(lambda: world.log_cleaner.cleanings == 3)
     assert all(log.cleaned_to == 3 and len(rows(log)) == 1 for log in logs)
-    await wait_until_async(lambda: (Path(world.folders.paths[0]) / "cleaner-offset-checkpoint").exists())
+    await wait_until_async(lambda: (Path(world.log_dirs.paths[0]) / "cleaner-offset-checkpoint").exists())
     assert world.log_cleaner.failures == 0
 
 
@@ -80,7 +80,7 @@ async def test_a_child_that_cannot_run_is_no_fault_of_the_log(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = world.log("t")
-    monkeypatch.setattr(child, "COMMAND", ("/bin/false",))
+    monkeypatch.setattr(cleaner_process, "COMMAND", ("/bin/false",))
     world.log_cleaner.start()
     await wait_until_async(lambda: world.log_cleaner.failures == 1)
     assert not world.log_cleaner.uncleanable
@@ -120,7 +120,7 @@ async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pyt
 
 async def test_a_log_that_is_truncated_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     log = world.log("t", rounds=4)
-    original = child.Child.clean
+    original = cleaner_process.CleanerProcess.clean
 
     async def clean(self: Any, job: Any, put_in_place: Any) -> Any:
         async def later(replacement: Replacement) -> None:
@@ -130,7 +130,7 @@ async def test_a_log_that_is_truncated_meanwhile(world: World, monkeypatch: pyte
 
         return await original(self, job, later)
 
-    monkeypatch.setattr(child.Child, "clean", clean)
+    monkeypatch.setattr(cleaner_process.CleanerProcess, "clean", clean)
     cleaner = world.log_cleaner
     assert await cleaner._next() is log
     assert await cleaner._clean(0, None, log) is None

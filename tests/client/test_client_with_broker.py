@@ -24,7 +24,7 @@ from millstream.client.admin import BROKER, DELETE, SET, TOPIC
 from millstream.client.fetch import next_offset
 from millstream.testing import Broker
 from millstream.wire.batch import read_header
-from millstream.wire.client_messages import Fetched
+from millstream.wire.client_produce_fetch import Fetched
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, encode_marker, iter_records
 

@@ -1,7 +1,7 @@
 """A metadata log shared by several processes, in memory: what ZooKeeper will be, for tests of the driver.
 
-A `Hub` is the service; each `MemoryStore` is one process's session with it. Tests may end a session, make an append fail
-as a lost connection would (before or after it took effect), and choose who should lead.
+A `Hub` is the service; each `MemoryStore` is one process's session with it. Tests may end a session, make an
+append fail as a lost connection would (before or after it took effect), and choose who should lead.
 """
 
 from __future__ import annotations

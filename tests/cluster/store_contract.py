@@ -1,7 +1,8 @@
-"""What every metadata store promises, as tests. A store's own test module subclasses these and says how to open it.
+"""What every metadata store promises, as tests. A store's own test module subclasses these and says how to
+open it.
 
-`StoreContract` is for all stores. `SharedStoreContract` adds what holds between processes, for stores that have more
-than one.
+`StoreContract` is for all stores. `SharedStoreContract` adds what holds between processes, for stores that
+have more than one.
 """
 
 from __future__ import annotations

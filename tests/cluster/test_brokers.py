@@ -137,7 +137,7 @@ def test_a_broker_that_returns_while_draining_leads_nothing_until_it_stops_that(
     assert shape(world.partition("a")) == (1, (1,), ())
 
 
-# --- claim ------------------------------------------------------------------------------------------------------------
+# --- claim --------------------------------------------------------------------------------------------------
 
 
 def test_a_claim_takes_the_next_epoch_and_begins_the_log_with_features() -> None:
@@ -149,7 +149,7 @@ def test_a_claim_takes_the_next_epoch_and_begins_the_log_with_features() -> None
     assert world.log[-1] == [Controller(5, 2)]
 
 
-# --- producer ids -----------------------------------------------------------------------------------------------------
+# --- producer ids -------------------------------------------------------------------------------------------
 
 
 def test_blocks_of_producer_ids_never_overlap() -> None:
@@ -180,7 +180,7 @@ def test_producer_ids_end() -> None:
     assert raised.value.code is ErrorCode.unknown_server_error
 
 
-# --- features ---------------------------------------------------------------------------------------------------------
+# --- features -----------------------------------------------------------------------------------------------
 
 SUPPORTED = {"metadata.version": (7, 25), "transaction.version": (0, 2)}
 

@@ -191,7 +191,7 @@ def test_requests_that_make_no_sense(world: World) -> None:
     assert world.do(SetConfigs([(TOPIC, {"x": None})])) == {TOPIC: null}
 
 
-# --- consequences -----------------------------------------------------------------------------------------------------
+# --- consequences -------------------------------------------------------------------------------------------
 
 
 def test_a_smaller_min_isr_clears_the_elr_in_the_same_entry() -> None:

@@ -93,7 +93,7 @@ async def code_of(future: asyncio.Future[Any]) -> ErrorCode:
     return raised.value.code
 
 
-# --- a cluster of one ---------------------------------------------------------------------------------------------------
+# --- a cluster of one ---------------------------------------------------------------------------------------
 
 
 async def test_the_first_start(start: Start) -> None:
@@ -157,7 +157,7 @@ async def test_what_a_reply_promises_is_on_disk(start: Start) -> None:
     assert after.image.topics_by_name == controller.image.topics_by_name
 
 
-# --- listeners ----------------------------------------------------------------------------------------------------------
+# --- listeners ----------------------------------------------------------------------------------------------
 
 
 async def test_a_listener_hears_everything_first_and_then_each_change_before_the_reply(start: Start) -> None:
@@ -198,7 +198,7 @@ async def test_a_listener_that_fails_stops_nothing(start: Start, caplog: pytest.
     assert len(heard) == 2 and "broken listener" in caplog.text
 
 
-# --- group commit -------------------------------------------------------------------------------------------------------
+# --- group commit -------------------------------------------------------------------------------------------
 
 
 async def test_commands_that_arrive_during_an_append_share_the_next_entry(start: Start) -> None:
@@ -283,7 +283,7 @@ async def test_a_bug_in_a_decision_fails_that_command_only(
     assert "a bug" in caplog.text
 
 
-# --- when the store fails -------------------------------------------------------------------------------------------------
+# --- when the store fails -----------------------------------------------------------------------------------
 
 
 async def test_a_full_disk_fails_commands_until_there_is_room(
@@ -383,7 +383,7 @@ async def test_closing_answers_what_is_pending(start: Start) -> None:
     assert await code_of(controller.submit(new_topic("d"))) is ErrorCode.not_controller
 
 
-# --- several processes ----------------------------------------------------------------------------------------------------
+# --- several processes --------------------------------------------------------------------------------------
 
 
 async def test_others_follow_and_do_not_decide(start: Start) -> None:
@@ -432,7 +432,8 @@ async def test_an_old_controller_cannot_write(start: Start) -> None:
 async def test_a_connection_lost_during_an_append(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str
 ) -> None:
-    """Whether the entry is there is unknown: whoever asked is told to ask again, and the log says what happened."""
+    """Whether the entry is there is unknown: whoever asked is told to ask again, and the log says what
+    happened."""
     monkeypatch.setattr(driver, "RETRY_SECONDS", 0.01)
     controller, store = await start.shared(1)
     store.fail_next = when
@@ -453,7 +454,7 @@ async def test_a_broker_drains(start: Start) -> None:
     assert [p.leader for p in controller.image.all_partitions()] == [2, 2]
 
 
-# --- compaction -------------------------------------------------------------------------------------------------------------
+# --- compaction ---------------------------------------------------------------------------------------------
 
 
 async def test_the_log_is_compacted(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -537,7 +538,7 @@ async def test_one_who_fell_behind_a_snapshot_catches_up(start: Start) -> None:
     assert told == set(leader.image.topics_by_id)
 
 
-# --- registration -------------------------------------------------------------------------------------------------------------
+# --- registration -------------------------------------------------------------------------------------------
 
 
 def test_what_a_broker_says_of_itself() -> None:

@@ -1,9 +1,10 @@
 """Any sequence of commands, in any order: what must hold after each of them.
 
-Beside the image runs a model of who holds which records. Whenever a partition has a leader and an ISR of at least
-`min.insync.replicas`, a record is committed: from then on only the members of that ISR hold everything. A replica that
-joins an ISR has caught up. One that lost its page cache holds nothing for certain. The image must never call a replica
-in sync or eligible that does not hold everything, unless an unclean election was allowed.
+Beside the image runs a model of who holds which records. Whenever a partition has a leader and an ISR of at
+least `min.insync.replicas`, a record is committed: from then on only the members of that ISR hold everything.
+A replica that joins an ISR has caught up. One that lost its page cache holds nothing for certain. The image
+must never call a replica in sync or eligible that does not hold everything, unless an unclean election was
+allowed.
 """
 
 from __future__ import annotations

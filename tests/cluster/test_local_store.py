@@ -62,7 +62,8 @@ def payloads(file: LogFile) -> list[bytes]:
 
 
 def written(folder: Path) -> bytes:
-    """A folder with a snapshot at 3, a kept entry, four later ones, and two broker epochs; returns the file's bytes."""
+    """A folder with a snapshot at 3, a kept entry, four later ones, and two broker epochs; returns the file's
+    bytes."""
     file = LogFile(folder, WRITER)
     for version in range(1, 5):
         file.append(version, f"entry {version}".encode())
@@ -77,7 +78,8 @@ def written(folder: Path) -> bytes:
 
 
 def test_a_crash_at_every_byte(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever part of the file reached the disk: a prefix of the entries is there, and the log goes on from it."""
+    """Whatever part of the file reached the disk: a prefix of the entries is there, and the log goes on from
+    it."""
     folder = tmp_path / "metadata"
     whole = written(folder)
     path = folder / FILE_NAME

@@ -44,7 +44,7 @@ def epochs(p: Partition) -> tuple[int, int]:
     return p.leader_epoch, p.partition_epoch
 
 
-# --- elect ------------------------------------------------------------------------------------------------------------
+# --- elect --------------------------------------------------------------------------------------------------
 
 ELECTIONS = [
     # isr, elr, live, draining, unclean, current leader -> election
@@ -77,7 +77,7 @@ def test_elect(
     )
 
 
-# --- ISR, ELR and epochs ----------------------------------------------------------------------------------------------
+# --- ISR, ELR and epochs ------------------------------------------------------------------------------------
 
 BOOKKEEPING = [
     # min ISR, old ISR, old ELR, new ISR -> new ELR
@@ -124,7 +124,7 @@ def test_epochs() -> None:
     assert epochs(settle(old, rules(), isr=(1, 2, 3), leader=1, recovering=True)) == (5, 10)
 
 
-# --- brokers come and go ----------------------------------------------------------------------------------------------
+# --- brokers come and go ------------------------------------------------------------------------------------
 
 
 def test_a_follower_dies() -> None:
@@ -162,7 +162,8 @@ def up(old: Partition, broker_id: int, others: set[int], lost: bool = False, **m
 
 
 def test_the_only_replica_restarts() -> None:
-    """Every partition of a cluster of one, at each start: same leader, new leader epoch, because its process is new."""
+    """Every partition of a cluster of one, at each start: same leader, new leader epoch, because its process
+    is new."""
     old = partition((1,), replicas=(1,))
     new = up(old, 1, set())
     assert new == replace(old, leader_epoch=6, partition_epoch=10)
@@ -231,7 +232,7 @@ def test_reelect_does_nothing_where_nothing_is_wrong() -> None:
         assert reelect(old, rules({1}, min_isr=2)) is old
 
 
-# --- reassignment -----------------------------------------------------------------------------------------------------
+# --- reassignment -------------------------------------------------------------------------------------------
 
 FIVE = frozenset({1, 2, 3, 4, 5})
 
@@ -284,7 +285,7 @@ def test_a_move_that_cannot_be_called_off_cleanly() -> None:
     assert back is not None and shape(back) == (1, (1,), ()) and back.recovering
 
 
-# --- a leader's proposal ----------------------------------------------------------------------------------------------
+# --- a leader's proposal ------------------------------------------------------------------------------------
 
 
 def test_isr_changes() -> None:

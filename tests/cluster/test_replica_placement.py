@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cluster.replica_placement import alternate_racks, place
+from millstream.cluster.replica_placement import alternate_racks, assign_replicas
 
 
 def test_brokers_alternate_between_racks() -> None:
@@ -17,11 +17,11 @@ def test_brokers_alternate_between_racks() -> None:
 
 
 def test_one_broker() -> None:
-    assert list(place({7: None}, 3, 1, start=5)) == [(7,)] * 3
+    assert list(assign_replicas({7: None}, 3, 1, start=5)) == [(7,)] * 3
 
 
 def test_round_robin_with_shifting_followers() -> None:
-    assert list(place(dict.fromkeys((1, 2, 3)), 6, 2, start=1)) == [
+    assert list(assign_replicas(dict.fromkeys((1, 2, 3)), 6, 2, start=1)) == [
         (2, 3),
         (3, 1),
         (1, 2),
@@ -37,7 +37,7 @@ racks = st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "c"
 @given(racks, st.integers(1, 40), st.data())
 def test_what_holds_always(racks: dict[int, str | None], partitions: int, data: st.DataObject) -> None:
     replicas = data.draw(st.integers(1, len(racks)))
-    placed = list(place(racks, partitions, replicas, data.draw(st.integers(0, 100))))
+    placed = list(assign_replicas(racks, partitions, replicas, data.draw(st.integers(0, 100))))
     assert len(placed) == partitions
     for chosen in placed:
         assert len(chosen) == len(set(chosen)) == replicas

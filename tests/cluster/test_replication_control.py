@@ -34,7 +34,7 @@ def rejoin(world: World, name: str, isr: list[int], index: int = 0) -> Result:
     return world.do(command)[p.topic_id, index]
 
 
-# --- elections --------------------------------------------------------------------------------------------------------
+# --- elections ----------------------------------------------------------------------------------------------
 
 
 def test_an_election_on_one_broker_is_never_needed() -> None:
@@ -100,7 +100,7 @@ def test_an_unclean_election() -> None:
     assert shape(world.partition("a")) == (2, (2,), ()) and world.partition("a").recovering
 
 
-# --- reassignments ----------------------------------------------------------------------------------------------------
+# --- reassignments ------------------------------------------------------------------------------------------
 
 
 def move(
@@ -198,7 +198,7 @@ def test_a_partition_twice_in_one_request_is_refused() -> None:
     assert not world.partition("a").reassigning
 
 
-# --- proposals of leaders ---------------------------------------------------------------------------------------------
+# --- proposals of leaders -----------------------------------------------------------------------------------
 
 
 @pytest.fixture

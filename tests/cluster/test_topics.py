@@ -44,7 +44,7 @@ def refused(world: World, topic: NewTopic) -> tuple[ErrorCode, str | None]:
     return reply.error, reply.message
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "...", "-", "__consumer_offsets"])
@@ -111,7 +111,7 @@ def test_the_metadata_topic_is_not_for_users() -> None:
     assert refused(World(1), NewTopic("__cluster_metadata", 1, 1))[0] is ErrorCode.invalid_request
 
 
-# --- create -----------------------------------------------------------------------------------------------------------
+# --- create -------------------------------------------------------------------------------------------------
 
 
 def test_a_topic_with_settings() -> None:
@@ -184,7 +184,8 @@ def test_too_few_brokers() -> None:
     world = World(1)
     assert refused(world, NewTopic("a", 1, 3)) == (
         ErrorCode.invalid_replication_factor,
-        "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+        "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be "
+        "reached because "
         "only 1 broker(s) are registered.",
     )
     world.down(1)
@@ -219,7 +220,7 @@ def test_topic_ids_are_random_and_easy_to_type() -> None:
     assert all(t.int >> 122 != 0b111110 for t in made)
 
 
-# --- assignments by hand ----------------------------------------------------------------------------------------------
+# --- assignments by hand ------------------------------------------------------------------------------------
 
 
 def test_an_assignment_by_hand() -> None:
@@ -267,7 +268,8 @@ def test_an_assignment_by_hand() -> None:
         (
             NewTopic("a", assignments=[(0, [1]), (1, [1, 2])]),
             ErrorCode.invalid_replica_assignment,
-            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent "
+            "The manual partition assignment includes a partition with 2 replica(s), but this is "
+            "not consistent "
             "with previous partitions, which have 1 replica(s).",
         ),
         (
@@ -278,7 +280,8 @@ def test_an_assignment_by_hand() -> None:
         (
             NewTopic("a", assignments=[(0, [3])]),
             ErrorCode.invalid_replica_assignment,
-            "All brokers specified in the manual partition assignment for partition 0 are fenced or in controlled "
+            "All brokers specified in the manual partition assignment for partition 0 are fenced "
+            "or in controlled "
             "shutdown.",
         ),
     ],
@@ -289,7 +292,7 @@ def test_assignments_that_cannot_be(topic: NewTopic, code: ErrorCode, message: s
     assert refused(world, topic) == (code, message)
 
 
-# --- more partitions --------------------------------------------------------------------------------------------------
+# --- more partitions ----------------------------------------------------------------------------------------
 
 
 def more(world: World, count: int, assignments: list[list[int]] | None = None, name: str = "a") -> Result:
@@ -334,7 +337,8 @@ def test_more_partitions_to_validate_only() -> None:
             3,
             [[1]],
             ErrorCode.invalid_replica_assignment,
-            "The manual partition assignment includes a partition with 1 replica(s), but this is not consistent "
+            "The manual partition assignment includes a partition with 1 replica(s), but this is "
+            "not consistent "
             "with previous partitions, which have 2 replica(s).",
         ),
         (
@@ -379,7 +383,7 @@ def test_more_partitions_than_sensible() -> None:
         more(world, 2**31 - 1)
 
 
-# --- delete -----------------------------------------------------------------------------------------------------------
+# --- delete -------------------------------------------------------------------------------------------------
 
 
 def test_delete_by_name_and_by_id() -> None:

@@ -1,4 +1,5 @@
-"""Helpers of these tests: a cluster that exists only as an image, and commands decided and applied at once."""
+"""Helpers of these tests: a cluster that exists only as an image, and commands decided and applied at
+once."""
 
 from __future__ import annotations
 

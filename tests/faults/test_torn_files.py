@@ -1,4 +1,5 @@
-"""What a crash, a bad disk or a hand leaves in the files: the log is cut at the first bad batch, says so, and goes on."""
+"""What a crash, a bad disk or a hand leaves in the files: the log is cut at the first bad batch, says so, and
+goes on."""
 
 import os
 from collections.abc import Callable

@@ -27,10 +27,10 @@ def batch(
     attributes: int = 0,
     fill: bytes = b"x",
 ) -> memoryview:
-    """A batch with a sound header whose records are filler: enough for everything that does not open batches."""
-    room = (
-        7 * records if not attributes & 7 else 0
-    )  # for that many records, unless they claim to be compressed
+    """A batch with a sound header whose records are filler: enough for everything that does not open
+    batches."""
+    # For that many records, unless they claim to be compressed.
+    room = 7 * records if not attributes & 7 else 0
     data = bytearray(61) + fill * max(size - 61, room)
     producer_epoch = epoch if producer >= 0 else -1
     HEADER.pack_into(

@@ -1,9 +1,10 @@
 """The fast path of an append against the full one, on twin logs: random and hostile batches, the same end.
 
-One log takes what `append_leader` takes (the fast path wherever it says yes), its twin the full path always. After each
-step both have given the same answer or the same error and know the same: offsets, segments, both indexes, producers,
-epochs, open transactions, what a reader sees. At the end both folders hold the same files, byte for byte. (What a produced
-batch sets off beyond the log, counters and waiters, is compared in tests/broker/apis/test_fast_path_equivalence.py.)
+One log takes what `append_leader` takes (the fast path wherever it says yes), its twin the full path always.
+After each step both have given the same answer or the same error and know the same: offsets, segments, both
+indexes, producers, epochs, open transactions, what a reader sees. At the end both folders hold the same
+files, byte for byte. (What a produced batch sets off beyond the log, counters and waiters, is compared in
+tests/broker/apis/test_fast_path_equivalence.py.)
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Twins:
         return self.fast, self.full
 
     def append(self, data: bytes, readonly: bool = False) -> None:
-        """Send the same bytes both ways; either both are refused, for the same reason, or both answer the same."""
+        """Send the same bytes both ways; either both are refused, for the same reason, or both answer the
+        same."""
         answers = []
         for append in (self.fast.append_leader, self.full._append_full):
             buffer = memoryview(data if readonly else bytearray(data))
@@ -110,7 +112,7 @@ def state(log: PartitionLog) -> dict[str, Any]:
     }
 
 
-# --- steps ---------------------------------------------------------------------------------------------------------------
+# --- steps --------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -174,8 +176,8 @@ FIELDS = (
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> Callable[[bytes], bytes]:
-    """What may happen to a batch on its way from a hostile client: a header field changed, mostly by a little and mostly
-    with the right checksum; else bytes changed, missing or too many."""
+    """What may happen to a batch on its way from a hostile client: a header field changed, mostly by a little
+    and mostly with the right checksum; else bytes changed, missing or too many."""
     how = draw(st.sampled_from(["field"] * 7 + ["byte", "cut", "extended"]))
     reseal = draw(st.integers(0, 4)) > 0
     at, layout = draw(st.sampled_from(FIELDS))

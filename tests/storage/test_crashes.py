@@ -1,4 +1,5 @@
-"""A crash between any two changes to the disk leaves a log that opens, with everything that was acknowledged."""
+"""A crash between any two changes to the disk leaves a log that opens, with everything that was
+acknowledged."""
 
 from __future__ import annotations
 

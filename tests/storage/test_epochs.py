@@ -133,7 +133,8 @@ def test_retention_moves_the_first_epoch(open_log: OpenLog) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_epochs_before_the_start_are_forgotten_by_a_start(open_log: OpenLog, clean: bool) -> None:
-    """The start is written down at once, the epochs with the next flush: a kill in between leaves them too old."""
+    """The start is written down at once, the epochs with the next flush: a kill in between leaves them too
+    old."""
     log = open_log(small())
     for number in range(60):
         log.append_leader(batch(), number // 20, NOW)

@@ -1,4 +1,5 @@
-"""A disk that is full, read-only or broken: the write fails with a clear error, and the log stays what it was."""
+"""A disk that is full, read-only or broken: the write fails with a clear error, and the log stays what it
+was."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 
 from millstream.storage import append_fast_path
 from millstream.storage.log import PartitionLog
-from millstream.storage.log_dirs import LogFolders
+from millstream.storage.log_dirs import LogDirs
 from millstream.wire.batch import TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -263,29 +264,29 @@ def test_truncation_that_fails_can_be_repeated(open_log: OpenLog, monkeypatch: p
 
 
 def test_creating_a_partition_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = LogFolders([tmp_path])
-    folders.open(1)
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
     with monkeypatch.context() as patch:
 
         def full(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         patch.setattr(os, "mkdir", full)
-        refused(lambda: folders.create("t", 0, None, small()))
-    folders.create("t", 0, None, small()).append_leader(real([b"a"]), 0, NOW)
-    folders.close()
+        refused(lambda: log_dirs.create("t", 0, None, small()))
+    log_dirs.create("t", 0, None, small()).append_leader(real([b"a"]), 0, NOW)
+    log_dirs.close()
 
 
 def test_a_stop_on_a_full_disk_is_not_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    fill(folders.create("t", 0, None, small()), 3)
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    fill(log_dirs.create("t", 0, None, small()), 3)
     with monkeypatch.context() as patch:
         FullDisk(patch)
-        folders.close()
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    assert folders.clean == {str(tmp_path): False}
-    folders.load()
-    assert len(headers(folders.logs["t", 0])) == 3
-    folders.close()
+        log_dirs.close()
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    assert log_dirs.clean == {str(tmp_path): False}
+    log_dirs.load()
+    assert len(headers(log_dirs.logs["t", 0])) == 3
+    log_dirs.close()

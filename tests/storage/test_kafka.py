@@ -1,8 +1,10 @@
-"""Kafka's files are ours: folders that Apache Kafka 4.2 wrote are opened, and Kafka's own tool reads what we write.
+"""Kafka's files are ours: folders that Apache Kafka 4.2 wrote are opened, and Kafka's own tool reads what we
+write.
 
-The archives hold data folders of a Kafka 4.2.0 broker (small `segment.index.bytes`, so that segments roll): one after a
-clean stop, one after kill -9, with preallocated indexes and no checkpoints. Topic `clean` has 200 records of idempotent
-producers in every codec, `append-time` the same under LogAppendTime, `tx` committed, aborted and open transactions.
+The archives hold data folders of a Kafka 4.2.0 broker (small `segment.index.bytes`, so that segments roll):
+one after a clean stop, one after kill -9, with preallocated indexes and no checkpoints. Topic `clean` has 200
+records of idempotent producers in every codec, `append-time` the same under LogAppendTime, `tx` committed,
+aborted and open transactions.
 
 The tests with Kafka's tool run where Java and the jars in the local Maven repository are found.
 """
@@ -19,7 +21,7 @@ import pytest
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage.dump import dump
-from millstream.storage.log_dirs import LogFolders
+from millstream.storage.log_dirs import LogDirs
 from millstream.wire.batch import LOG_APPEND_TIME
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import iter_records
@@ -31,25 +33,25 @@ KAFKA = "4.2.0"
 
 
 @pytest.fixture(params=["clean", "killed"])
-def folders(request: pytest.FixtureRequest, tmp_path: Path) -> LogFolders:
+def log_dirs(request: pytest.FixtureRequest, tmp_path: Path) -> LogDirs:
     with tarfile.open(ARCHIVES / f"kafka-{KAFKA}-{request.param}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    assert folders.clean[str(tmp_path)] == (request.param == "clean")
-    folders.load(lambda topic: LogConfig(segment_index_bytes=160, index_interval_bytes=200))
-    return folders
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    assert log_dirs.clean[str(tmp_path)] == (request.param == "clean")
+    log_dirs.load(lambda topic: LogConfig(segment_index_bytes=160, index_interval_bytes=200))
+    return log_dirs
 
 
-def test_partitions_and_ids(folders: LogFolders) -> None:
-    assert sorted(folders.logs) == [("append-time", 0), ("clean", 0), ("tx", 0)]
-    assert all(log.topic_id is not None for log in folders.logs.values())
-    assert len(folders.cluster_id) == 22
-    folders.close()
+def test_partitions_and_ids(log_dirs: LogDirs) -> None:
+    assert sorted(log_dirs.logs) == [("append-time", 0), ("clean", 0), ("tx", 0)]
+    assert all(log.topic_id is not None for log in log_dirs.logs.values())
+    assert len(log_dirs.cluster_id) == 22
+    log_dirs.close()
 
 
-def test_records(folders: LogFolders) -> None:
-    log = folders.logs["clean", 0]
+def test_records(log_dirs: LogDirs) -> None:
+    log = log_dirs.logs["clean", 0]
     assert (log.start_offset, log.end_offset) == (0, 200)
     codecs = set()
     records = []
@@ -66,18 +68,18 @@ def test_records(folders: LogFolders) -> None:
         assert record.timestamp == NOW + item * 1000
     assert log.offset_for_timestamp(NOW + 20_000) == (NOW + 20_000, 20, 0)
     assert log.max_timestamp() == (NOW + 39_000, 39, 0)
-    folders.close()
+    log_dirs.close()
 
 
-def test_log_append_time(folders: LogFolders) -> None:
-    log = folders.logs["append-time", 0]
+def test_log_append_time(log_dirs: LogDirs) -> None:
+    log = log_dirs.logs["append-time", 0]
     assert [segment.base_offset for segment in log.segments] == [0, 130]
     assert all(header.attributes & LOG_APPEND_TIME for header in headers(log))
-    folders.close()
+    log_dirs.close()
 
 
-def test_transactions(folders: LogFolders) -> None:
-    log = folders.logs["tx", 0]
+def test_transactions(log_dirs: LogDirs) -> None:
+    log = log_dirs.logs["tx", 0]
     log.set_high_watermark(log.end_offset)
     assert (log.end_offset, log.last_stable_offset) == (73, 72)
     aborted = log.aborted_transactions(0, 73)
@@ -89,11 +91,11 @@ def test_transactions(folders: LogFolders) -> None:
     log.append_marker(opened.producer_id, opened.producer_epoch, False, 5, 9, NOW)
     log.set_high_watermark(74)
     assert log.last_stable_offset == 74
-    folders.close()
+    log_dirs.close()
 
 
-def test_producers_go_on_where_they_were(folders: LogFolders) -> None:
-    log = folders.logs["clean", 0]
+def test_producers_go_on_where_they_were(log_dirs: LogDirs) -> None:
+    log = log_dirs.logs["clean", 0]
     producers = log.describe_producers()
     assert [(producer.producer_id, producer.last_sequence) for producer in producers] == [
         (n, 39) for n in range(5)
@@ -108,29 +110,41 @@ def test_producers_go_on_where_they_were(folders: LogFolders) -> None:
     assert raised.value.code is ErrorCode.out_of_order_sequence_number
     assert not send(40)
     assert send(40)
-    folders.close()
+    log_dirs.close()
 
 
-def test_written_on_and_closed_by_us(folders: LogFolders, tmp_path: Path) -> None:
-    for log in folders.logs.values():
+def test_written_on_and_closed_by_us(log_dirs: LogDirs, tmp_path: Path) -> None:
+    for log in log_dirs.logs.values():
         for number in range(30):
             log.append_leader(real([b"ours"] * 2, codec=number % 5), 3, NOW)
-    before = {key: list(contents(log)) for key, log in folders.logs.items()}
-    folders.close()
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    folders.load()
-    assert {key: list(contents(log)) for key, log in folders.logs.items()} == before
-    folders.close()
+    before = {key: list(contents(log)) for key, log in log_dirs.logs.items()}
+    log_dirs.close()
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    log_dirs.load()
+    assert {key: list(contents(log)) for key, log in log_dirs.logs.items()} == before
+    log_dirs.close()
 
 
-# -- Kafka's own tool -------------------------------------------------------------------------------------------------
+# -- Kafka's own tool ----------------------------------------------------------------------------------------
 
 JARS = {
-    "org/apache/kafka": ("kafka_2.13", "kafka-clients", "kafka-storage", "kafka-server", "kafka-server-common",
-                         "kafka-metadata", "kafka-raft", "kafka-group-coordinator", "kafka-group-coordinator-api",
-                         "kafka-coordinator-common", "kafka-share-coordinator", "kafka-transaction-coordinator",
-                         "kafka-tools-api", "kafka-storage-api"),
+    "org/apache/kafka": (
+        "kafka_2.13",
+        "kafka-clients",
+        "kafka-storage",
+        "kafka-server",
+        "kafka-server-common",
+        "kafka-metadata",
+        "kafka-raft",
+        "kafka-group-coordinator",
+        "kafka-group-coordinator-api",
+        "kafka-coordinator-common",
+        "kafka-share-coordinator",
+        "kafka-transaction-coordinator",
+        "kafka-tools-api",
+        "kafka-storage-api",
+    ),
     "org/scala-lang": ("scala-library", "scala-reflect"),
     "net/sf/jopt-simple": ("jopt-simple",),
     "org/slf4j": ("slf4j-api",),
@@ -143,7 +157,7 @@ JARS = {
     "at/yawk/lz4": ("lz4-java",),
     "org/xerial/snappy": ("snappy-java",),
     "com/typesafe/scala-logging": ("scala-logging_2.13",),
-}  # fmt: skip
+}
 
 
 def class_path() -> str | None:
@@ -171,7 +185,15 @@ def kafka_classes() -> str:
 
 def kafkas_dump(classes: str, folder: Path, *arguments: str) -> tuple[list[str], list[str]]:
     done = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes, "kafka.tools.DumpLogSegments", *arguments],
+        [
+            "java",
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            classes,
+            "kafka.tools.DumpLogSegments",
+            *arguments,
+        ],
         cwd=folder, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     noise = ("SLF4J", "WARNING:", "Picked up")
@@ -194,9 +216,9 @@ def our_dump(folder: Path, files: list[str], **options: bool) -> tuple[list[str]
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A partition with everything in it."""
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    log = folders.create("ours", 0, None, small(segment_bytes=6000, index_interval_bytes=300))
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    log = log_dirs.create("ours", 0, None, small(segment_bytes=6000, index_interval_bytes=300))
     for number in range(120):
         fields = (
             {"producer_id": number % 3, "producer_epoch": 0, "base_sequence": number // 3 * 4}
@@ -226,7 +248,7 @@ def written(tmp_path: Path) -> Path:
         )
         if producer != 9:
             log.append_marker(producer, 1, commit, 6, 4, NOW + 500)
-    folders.close()
+    log_dirs.close()
     return tmp_path / "ours-0"
 
 

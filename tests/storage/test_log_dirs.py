@@ -1,4 +1,5 @@
-"""The data folders of a broker: identity, lock, checkpoints, clean and unclean stops, partitions coming and going."""
+"""The data folders of a broker: identity, lock, checkpoints, clean and unclean stops, partitions coming and
+going."""
 
 from __future__ import annotations
 
@@ -10,27 +11,27 @@ import pytest
 from millstream.settings.log_config import LogConfig
 from millstream.storage import checkpoints
 from millstream.storage.checkpoints import FormatError, MetaProperties
-from millstream.storage.log_dirs import FolderError, LogFolders, default_file_limit, parse_folder_name
+from millstream.storage.log_dirs import LogDirError, LogDirs, default_file_limit, parse_folder_name
 from millstream.wire.errors import ErrorCode, KafkaError
 
 from .batches import NOW, batch, files, fill, headers, small
 
 
-def start(*paths: Path, node_id: int = 1, cluster_id: str | None = None) -> LogFolders:
-    folders = LogFolders(paths)
-    folders.open(node_id, cluster_id)
-    folders.load(lambda topic: small())
-    return folders
+def start(*paths: Path, node_id: int = 1, cluster_id: str | None = None) -> LogDirs:
+    log_dirs = LogDirs(paths)
+    log_dirs.open(node_id, cluster_id)
+    log_dirs.load(lambda topic: small())
+    return log_dirs
 
 
 def test_a_fresh_folder_gets_an_identity(tmp_path: Path) -> None:
-    folders = start(tmp_path / "a", tmp_path / "b")
-    assert len(folders.cluster_id) == 22
-    ids = {meta.directory_id for meta in folders.meta.values()}
+    log_dirs = start(tmp_path / "a", tmp_path / "b")
+    assert len(log_dirs.cluster_id) == 22
+    ids = {meta.directory_id for meta in log_dirs.meta.values()}
     assert len(ids) == 2
-    folders.close()
+    log_dirs.close()
     again = start(tmp_path / "a", tmp_path / "b")
-    assert again.cluster_id == folders.cluster_id
+    assert again.cluster_id == log_dirs.cluster_id
     assert {meta.directory_id for meta in again.meta.values()} == ids
     again.close()
     lines = (tmp_path / "a" / "meta.properties").read_text().splitlines()
@@ -39,29 +40,29 @@ def test_a_fresh_folder_gets_an_identity(tmp_path: Path) -> None:
 
 
 def test_only_one_broker_at_a_time(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    with pytest.raises(FolderError, match="in use by another broker"):
-        LogFolders([tmp_path]).open(1)
-    folders.close()
+    log_dirs = start(tmp_path)
+    with pytest.raises(LogDirError, match="in use by another broker"):
+        LogDirs([tmp_path]).open(1)
+    log_dirs.close()
     start(tmp_path).close()
 
 
 def test_wrong_owners_are_refused(tmp_path: Path) -> None:
     start(tmp_path / "a").close()
     start(tmp_path / "b").close()
-    with pytest.raises(FolderError, match="belongs to node 1"):
+    with pytest.raises(LogDirError, match="belongs to node 1"):
         start(tmp_path / "a", node_id=2)
-    with pytest.raises(FolderError, match="different clusters"):
+    with pytest.raises(LogDirError, match="different clusters"):
         start(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(FolderError, match="different clusters"):
+    with pytest.raises(LogDirError, match="different clusters"):
         start(tmp_path / "a", cluster_id="another")
-    with pytest.raises(FolderError, match="twice"):
-        LogFolders([tmp_path / "a", tmp_path / "a"])
-    with pytest.raises(FolderError):
-        LogFolders([])
+    with pytest.raises(LogDirError, match="twice"):
+        LogDirs([tmp_path / "a", tmp_path / "a"])
+    with pytest.raises(LogDirError):
+        LogDirs([])
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "meta.properties").write_bytes((tmp_path / "a" / "meta.properties").read_bytes())
-    with pytest.raises(FolderError, match="copy"):
+    with pytest.raises(LogDirError, match="copy"):
         start(tmp_path / "a", tmp_path / "c")
     start(tmp_path / "a").close()  # every refusal has given the locks back
 
@@ -79,222 +80,222 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
 
 def test_the_meta_file_of_older_kafka(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("#\n#Fri\nversion=0\nbroker.id=7\ncluster.id=abc\n")
-    folders = start(tmp_path, node_id=7)
-    assert folders.cluster_id == "abc"
-    folders.close()
+    log_dirs = start(tmp_path, node_id=7)
+    assert log_dirs.cluster_id == "abc"
+    log_dirs.close()
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("not a folder")
-    with pytest.raises(FolderError, match="cannot use"):
+    with pytest.raises(LogDirError, match="cannot use"):
         start(tmp_path / "a")
 
 
 def test_create_close_load(tmp_path: Path) -> None:
-    folders = start(tmp_path)
+    log_dirs = start(tmp_path)
     topic_id = uuid4()
-    log = folders.create("my-topic.v1", 3, topic_id, LogConfig())
+    log = log_dirs.create("my-topic.v1", 3, topic_id, LogConfig())
     assert (log.topic, log.partition, log.topic_id, log.name) == ("my-topic.v1", 3, topic_id, "my-topic.v1-3")
     fill(log, 5)
     with pytest.raises(KafkaError) as raised:
-        folders.create("my-topic.v1", 3, topic_id, LogConfig())
+        log_dirs.create("my-topic.v1", 3, topic_id, LogConfig())
     assert raised.value.code is ErrorCode.topic_already_exists
     log.flush_now()
-    folders.close()
+    log_dirs.close()
     assert {".kafka_cleanshutdown", "my-topic.v1-3", "recovery-point-offset-checkpoint"} <= files(tmp_path)
-    folders = start(tmp_path)
-    assert folders.clean == {str(tmp_path): True}
+    log_dirs = start(tmp_path)
+    assert log_dirs.clean == {str(tmp_path): True}
     assert ".kafka_cleanshutdown" not in files(tmp_path), "a crash from now on is seen as one"
-    log = folders.logs["my-topic.v1", 3]
+    log = log_dirs.logs["my-topic.v1", 3]
     assert (log.topic_id, log.end_offset, log.high_watermark, log.recovery_point) == (topic_id, 5, 5, 5)
-    folders.close()
+    log_dirs.close()
 
 
 def test_partitions_spread_over_folders(tmp_path: Path) -> None:
-    folders = start(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    log_dirs = start(tmp_path / "a", tmp_path / "b", tmp_path / "c")
     for partition in range(9):
-        folders.create("t", partition, uuid4(), LogConfig())
+        log_dirs.create("t", partition, uuid4(), LogConfig())
     counts = [
-        sum(1 for log in folders.logs.values() if folders.folder_of(log) == path) for path in folders.paths
+        sum(1 for log in log_dirs.logs.values() if log_dirs.folder_of(log) == path) for path in log_dirs.paths
     ]
     assert counts == [3, 3, 3]
-    folders.delete(folders.logs["t", 0], NOW)
-    assert folders.folder_of(folders.create("t", 9, uuid4(), LogConfig())) == folders.paths[0]
-    folders.close()
+    log_dirs.delete(log_dirs.logs["t", 0], NOW)
+    assert log_dirs.folder_of(log_dirs.create("t", 9, uuid4(), LogConfig())) == log_dirs.paths[0]
+    log_dirs.close()
     assert len(start(tmp_path / "a", tmp_path / "b", tmp_path / "c").logs) == 9
 
 
 def test_the_same_partition_in_two_folders(tmp_path: Path) -> None:
-    folders = start(tmp_path / "a", tmp_path / "b")
-    folders.create("t", 0, uuid4(), LogConfig())
-    folders.close()
+    log_dirs = start(tmp_path / "a", tmp_path / "b")
+    log_dirs.create("t", 0, uuid4(), LogConfig())
+    log_dirs.close()
     (tmp_path / "b" / "t-0").mkdir()
-    with pytest.raises(FolderError, match="two data folders"):
+    with pytest.raises(LogDirError, match="two data folders"):
         start(tmp_path / "a", tmp_path / "b")
 
 
 def test_after_a_kill(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    log = folders.create("t", 0, uuid4(), small())
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), small())
     fill(log, 25)
     log.flush_now()
-    folders.checkpoint_recovery_points()
-    folders.checkpoint_high_watermarks()
+    log_dirs.checkpoint_recovery_points()
+    log_dirs.checkpoint_high_watermarks()
     fill(log, 10)
-    folders._unlock()  # what the death of the process does
-    folders = start(tmp_path)
-    assert folders.clean == {str(tmp_path): False}
-    assert not folders.page_cache_lost, "same boot: whatever was written is still there"
-    log = folders.logs["t", 0]
+    log_dirs._unlock()  # what the death of the process does
+    log_dirs = start(tmp_path)
+    assert log_dirs.clean == {str(tmp_path): False}
+    assert not log_dirs.page_cache_lost, "same boot: whatever was written is still there"
+    log = log_dirs.logs["t", 0]
     assert (log.end_offset, log.recovery_point, log.high_watermark) == (35, 25, 25)
-    folders.close()
+    log_dirs.close()
 
 
 def test_a_power_cut_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = start(tmp_path)
-    assert not folders.page_cache_lost
-    folders._unlock()
+    log_dirs = start(tmp_path)
+    assert not log_dirs.page_cache_lost
+    log_dirs._unlock()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "current_boot_id", lambda: "another boot")
-        folders = start(tmp_path)
-        assert folders.page_cache_lost
-        folders.close()
-    folders = start(tmp_path)
-    assert not folders.page_cache_lost, "the stop was clean"
-    folders.close()
+        log_dirs = start(tmp_path)
+        assert log_dirs.page_cache_lost
+        log_dirs.close()
+    log_dirs = start(tmp_path)
+    assert not log_dirs.page_cache_lost, "the stop was clean"
+    log_dirs.close()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "current_boot_id", lambda: "")
         start(tmp_path)._unlock()
-        folders = start(tmp_path)
-        assert folders.page_cache_lost, "where there is no boot id, nobody can tell"
-        folders.close()
+        log_dirs = start(tmp_path)
+        assert log_dirs.page_cache_lost, "where there is no boot id, nobody can tell"
+        log_dirs.close()
 
 
 def test_delete(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    log = folders.create("t", 0, uuid4(), LogConfig(file_delete_delay_ms=1000))
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), LogConfig(file_delete_delay_ms=1000))
     fill(log, 3)
     held = log.read(0, 1000)
     assert held.segment is not None
     held.segment.acquire()
-    folders.delete(log, NOW)
-    assert folders.logs == {}
+    log_dirs.delete(log, NOW)
+    assert log_dirs.logs == {}
     (name,) = [path.name for path in tmp_path.iterdir() if path.is_dir()]
     assert name.startswith("t-0.")
     assert name.endswith("-delete")
     assert len(held.read()) == 300, "a fetch in flight is served to its end"
     held.segment.release()
-    assert folders.reap(NOW + 999) == 0
-    assert folders.reap(NOW + 1000) == 1
+    assert log_dirs.reap(NOW + 999) == 0
+    assert log_dirs.reap(NOW + 1000) == 1
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
-    folders.close()
+    log_dirs.close()
 
 
 def test_a_deleted_folder_is_removed_by_the_next_start(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    folders.delete(folders.create("t", 0, uuid4(), LogConfig()), NOW)
-    folders._unlock()
-    folders = start(tmp_path)
-    assert folders.logs == {}
-    assert folders.reap() == 1
-    folders.close()
+    log_dirs = start(tmp_path)
+    log_dirs.delete(log_dirs.create("t", 0, uuid4(), LogConfig()), NOW)
+    log_dirs._unlock()
+    log_dirs = start(tmp_path)
+    assert log_dirs.logs == {}
+    assert log_dirs.reap() == 1
+    log_dirs.close()
 
 
 def test_a_new_partition_inherits_nothing_from_its_namesake(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    log = folders.create("t", 0, uuid4(), small(file_delete_delay_ms=0))
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), small(file_delete_delay_ms=0))
     fill(log, 25)
     log.advance_start(12)
-    folders.close()
-    folders = start(tmp_path)
-    folders.delete(folders.logs["t", 0], NOW)
-    log = folders.create("t", 0, uuid4(), small())
+    log_dirs.close()
+    log_dirs = start(tmp_path)
+    log_dirs.delete(log_dirs.logs["t", 0], NOW)
+    log = log_dirs.create("t", 0, uuid4(), small())
     assert (log.start_offset, log.end_offset) == (0, 0)
     fill(log, 5)
-    folders._unlock()
-    folders = start(tmp_path)
-    log = folders.logs["t", 0]
+    log_dirs._unlock()
+    log_dirs = start(tmp_path)
+    log = log_dirs.logs["t", 0]
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 5, 0)
-    folders.close()
+    log_dirs.close()
 
 
 def test_strays_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folders = start(tmp_path)
-    log = folders.create("t", 0, uuid4(), LogConfig())
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), LogConfig())
     fill(log, 3)
-    renamed = folders.set_aside_stray(log)
+    renamed = log_dirs.set_aside_stray(log)
     assert renamed.endswith("-stray")
     assert "t-0" in caplog.text
     assert (Path(renamed) / "00000000000000000000.log").stat().st_size == 300
-    folders.close()
-    folders = start(tmp_path)
-    assert folders.logs == {}
+    log_dirs.close()
+    log_dirs = start(tmp_path)
+    assert log_dirs.logs == {}
     assert Path(renamed).exists()
-    folders.close()
+    log_dirs.close()
 
 
 def test_long_topic_names_can_be_deleted(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    log = folders.create("x" * 249, 12345, uuid4(), LogConfig())
-    folders.delete(log, NOW)
-    folders.close()
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("x" * 249, 12345, uuid4(), LogConfig())
+    log_dirs.delete(log, NOW)
+    log_dirs.close()
 
 
 def test_start_offsets_survive(tmp_path: Path) -> None:
-    folders = start(tmp_path)
+    log_dirs = start(tmp_path)
     for partition in range(3):
-        fill(folders.create("t", partition, uuid4(), small()), 25)
-    folders.logs["t", 1].advance_start(13)
-    folders.close()
+        fill(log_dirs.create("t", partition, uuid4(), small()), 25)
+    log_dirs.logs["t", 1].advance_start(13)
+    log_dirs.close()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 1 13\n"
-    folders = start(tmp_path)
-    assert [folders.logs["t", partition].start_offset for partition in range(3)] == [0, 13, 0]
-    folders.close()
+    log_dirs = start(tmp_path)
+    assert [log_dirs.logs["t", partition].start_offset for partition in range(3)] == [0, 13, 0]
+    log_dirs.close()
 
 
 @pytest.mark.parametrize("content", ["", "0\n", "7\n1\nt 0 5\n", "0\n2\nt 0 5\n", "0\n1\nt zero 5\n", "\xff"])
 def test_damaged_checkpoints_cost_only_time(tmp_path: Path, content: str) -> None:
-    folders = start(tmp_path)
-    fill(folders.create("t", 0, uuid4(), small()), 25)
-    folders._unlock()
+    log_dirs = start(tmp_path)
+    fill(log_dirs.create("t", 0, uuid4(), small()), 25)
+    log_dirs._unlock()
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.START_OFFSETS, checkpoints.HIGH_WATERMARKS):
         (tmp_path / name).write_text(content, encoding="latin-1")
-    folders = start(tmp_path)
-    assert len(headers(folders.logs["t", 0])) == 25
-    folders.close()
+    log_dirs = start(tmp_path)
+    assert len(headers(log_dirs.logs["t", 0])) == 25
+    log_dirs.close()
 
 
 def test_a_torn_topic_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folders = start(tmp_path)
-    fill(folders.create("t", 0, uuid4(), small()), 3)
-    folders.close()
+    log_dirs = start(tmp_path)
+    fill(log_dirs.create("t", 0, uuid4(), small()), 3)
+    log_dirs.close()
     (tmp_path / "t-0" / "partition.metadata").write_text("version: 0\ntopic_")
-    folders = start(tmp_path)
-    assert folders.logs["t", 0].topic_id is None
+    log_dirs = start(tmp_path)
+    assert log_dirs.logs["t", 0].topic_id is None
     assert "partition.metadata" in caplog.text
-    folders.close()
+    log_dirs.close()
 
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     for name in ("lost+found", "millstream-metadata", "__cluster_metadata-0", "no-number", "-5", "t-x"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "keep").write_text("me")
-    folders = start(tmp_path)
-    assert folders.logs == {}
-    folders.close()
+    log_dirs = start(tmp_path)
+    assert log_dirs.logs == {}
+    log_dirs.close()
     assert all((tmp_path / name / "keep").exists() for name in ("lost+found", "__cluster_metadata-0", "t-x"))
 
 
 def test_a_file_with_many_partitions_uses_one_sync(tmp_path: Path) -> None:
-    folders = start(tmp_path)
+    log_dirs = start(tmp_path)
     for partition in range(40):
-        fill(folders.create("t", partition, uuid4(), small()), 3)
-    folders.close()
-    folders = start(tmp_path)
-    assert folders.clean[str(tmp_path)]
-    assert {log.end_offset for log in folders.logs.values()} == {3}
-    assert len(folders.pool) == 0, "no descriptor per idle partition"
-    folders.close()
+        fill(log_dirs.create("t", partition, uuid4(), small()), 3)
+    log_dirs.close()
+    log_dirs = start(tmp_path)
+    assert log_dirs.clean[str(tmp_path)]
+    assert {log.end_offset for log in log_dirs.logs.values()} == {3}
+    assert len(log_dirs.pool) == 0, "no descriptor per idle partition"
+    log_dirs.close()
 
 
 def test_names() -> None:
@@ -336,38 +337,39 @@ def test_meta_round_trip(tmp_path: Path) -> None:
 
 
 def test_a_late_append_to_a_deleted_partition(tmp_path: Path) -> None:
-    folders = start(tmp_path)
-    log = folders.create("t", 0, uuid4(), LogConfig())
-    folders.delete(log, NOW)
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), LogConfig())
+    log_dirs.delete(log, NOW)
     with pytest.raises(KafkaError) as raised:
         log.append_leader(batch(), 0, NOW)
     assert raised.value.code is ErrorCode.kafka_storage_error
-    folders.close()
+    log_dirs.close()
 
 
 def test_how_long_producers_are_remembered_can_change(tmp_path: Path) -> None:
-    folders = LogFolders([tmp_path])
-    folders.open(1)
-    first = folders.create("t", 0, uuid4(), LogConfig())
-    folders.producers_expire_after(5000)
-    second = folders.create("t", 1, uuid4(), LogConfig())
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    first = log_dirs.create("t", 0, uuid4(), LogConfig())
+    log_dirs.producers_expire_after(5000)
+    second = log_dirs.create("t", 1, uuid4(), LogConfig())
     assert (first.producers.expiration_ms, second.producers.expiration_ms) == (5000, 5000)
-    folders.close()
+    log_dirs.close()
 
 
 def test_a_folder_that_lost_its_topic_id_is_given_it_back(tmp_path: Path) -> None:
-    """`partition.metadata` is durable with the first flush; a power failure before that may leave it empty."""
-    folders = start(tmp_path)
-    folders.create("orders", 0, uuid4(), LogConfig())
-    folders.close(clean=False)
+    """`partition.metadata` is durable with the first flush; a power failure before that may leave it
+    empty."""
+    log_dirs = start(tmp_path)
+    log_dirs.create("orders", 0, uuid4(), LogConfig())
+    log_dirs.close(clean=False)
     (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"")
-    folders = start(tmp_path)
-    log = folders.logs["orders", 0]
+    log_dirs = start(tmp_path)
+    log = log_dirs.logs["orders", 0]
     assert log.topic_id is None
     topic_id = uuid4()
     log.adopt(topic_id)
     log.flush_now()
-    folders.close(clean=False)
-    folders = start(tmp_path)
-    assert folders.logs["orders", 0].topic_id == topic_id
-    folders.close()
+    log_dirs.close(clean=False)
+    log_dirs = start(tmp_path)
+    assert log_dirs.logs["orders", 0].topic_id == topic_id
+    log_dirs.close()

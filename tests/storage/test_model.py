@@ -1,7 +1,8 @@
 """Random lives of a log, compared step by step with a plain list of batches.
 
-The machine appends, rolls, reads, truncates, deletes, flushes, restarts and crashes, also with torn or damaged tails, in
-any order that hypothesis can think of. After each step everything that can be seen of the log must equal the model.
+The machine appends, rolls, reads, truncates, deletes, flushes, restarts and crashes, also with torn or
+damaged tails, in any order that hypothesis can think of. After each step everything that can be seen of the
+log must equal the model.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class LogMachine(RuleBasedStateMachine):
     def begin(self, epoch: int) -> None:
         self.epoch = epoch
 
-    # -- growing ------------------------------------------------------------------------------------------------
+    # -- growing ---------------------------------------------------------------------------------------------
 
     def next_sequence(self, producer: int) -> int:
         for stored in reversed(self.history):
@@ -153,7 +154,7 @@ class LogMachine(RuleBasedStateMachine):
             self.high = ends[min(int(share * len(ends)), len(ends) - 1)]
             self.log.set_high_watermark(self.high)
 
-    # -- shrinking ----------------------------------------------------------------------------------------------
+    # -- shrinking -------------------------------------------------------------------------------------------
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
@@ -193,7 +194,7 @@ class LogMachine(RuleBasedStateMachine):
         self.batches = [stored for stored in self.batches if stored.last >= self.log.segments[0].base_offset]
         self.log.reaper.run(1 << 62)
 
-    # -- lives --------------------------------------------------------------------------------------------------
+    # -- lives -----------------------------------------------------------------------------------------------
 
     @rule()
     def flush(self) -> None:
@@ -252,7 +253,7 @@ class LogMachine(RuleBasedStateMachine):
         self.reopen(clean=False)
         self.cut(victim.base)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- looking ---------------------------------------------------------------------------------------------
 
     @rule(share=st.floats(0, 1), max_bytes=st.integers(1, 3000), upto=st.sampled_from(["hw", "end", "lso"]))
     def read(self, share: float, max_bytes: int, upto: str) -> None:

@@ -21,7 +21,7 @@ def bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-# -- rolling ----------------------------------------------------------------------------------------------------------
+# -- rolling -------------------------------------------------------------------------------------------------
 
 
 def test_roll_by_size(open_log: OpenLog, folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_closed_segments_are_complete_files(open_log: OpenLog, folder: Path) -> 
     assert log.segments[0].time_index.last_timestamp == NOW
 
 
-# -- retention --------------------------------------------------------------------------------------------------------
+# -- retention -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_retention_after_a_restart(hourly: PartitionLog, open_log: OpenLog) -> N
     assert len(list(contents(log))) == 30
 
 
-# -- questions by time ------------------------------------------------------------------------------------------------
+# -- questions by time ---------------------------------------------------------------------------------------
 
 
 def test_offset_for_timestamp_is_exact(open_log: OpenLog) -> None:

@@ -14,7 +14,8 @@ from .conftest import OpenLog
 
 
 def write(log: PartitionLog, count: int, start: int = 0) -> list[object]:
-    """Batches of two records from three producers, epochs changing, with transactions; the state after each one."""
+    """Batches of two records from three producers, epochs changing, with transactions; the state after each
+    one."""
     states = [state(log)]
     for number in range(start, start + count):
         producer = number % 3

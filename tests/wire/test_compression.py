@@ -1,4 +1,5 @@
-"""Codecs: what others write we read, what we write others read, and no input gets past KafkaError or the limit."""
+"""Codecs: what others write we read, what we write others read, and no input gets past KafkaError or the
+limit."""
 
 import gzip
 import struct

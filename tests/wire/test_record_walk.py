@@ -1,8 +1,8 @@
 """Every walk over records against `iter_records`, which builds them and is the strictest.
 
-On a batch that it accepts, all find the same; on one that it refuses, `check_records` and the compiled reader refuse too,
-and those that look at less either refuse or give something that lies inside the batch. None of them ever raises anything
-but its own exception, whatever the bytes.
+On a batch that it accepts, all find the same; on one that it refuses, `check_records` and the compiled reader
+refuse too, and those that look at less either refuse or give something that lies inside the batch. None of
+them ever raises anything but its own exception, whatever the bytes.
 """
 
 from collections.abc import Callable

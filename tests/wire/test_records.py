@@ -1,4 +1,5 @@
-"""Records: against aiokafka's and kafka-python's builders and parsers, round trips, and damage of every kind."""
+"""Records: against aiokafka's and kafka-python's builders and parsers, round trips, and damage of every
+kind."""
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
@@ -68,7 +69,7 @@ def plain_batch(payload, count, last_delta=None, codec=0):
     return resealed(batch + payload)
 
 
-# --- against other implementations -----------------------------------------------------------------------------------
+# --- against other implementations --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_uncompressed_bytes_are_those_of_aiokafka():
     assert ours == theirs
 
 
-# --- round trips -----------------------------------------------------------------------------------------------------
+# --- round trips --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -222,7 +223,7 @@ def test_iter_batches_leaves_out_a_cut_tail():
         list(iter_batches(b"\0" * 100))
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 def body(*, offset=0, key=b"\x01", value=b"\x01", headers=b"\0", timestamp=b"\0", tail=b""):
@@ -349,7 +350,7 @@ def test_junk_records_raise_only_kafka_error_and_the_check_is_no_laxer_than_the_
         assert not passed
 
 
-# --- partitioner -----------------------------------------------------------------------------------------------------
+# --- partitioner --------------------------------------------------------------------------------------------
 
 
 def test_murmur2_known_values():

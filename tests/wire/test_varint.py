@@ -1,8 +1,9 @@
 """Every reader of varints in the package gives the same number for the same bytes, or refuses them.
 
-The readers: the toolbox (`wire.varint`), the compiled one (`wire.arrow.varint_loops`), those that are written out in
-line because a benchmark says so (record walks, the console's search, the columns of Avro), and those who call the toolbox
-with an exception of their own. `expected` is the definition of a varint, written down a second time.
+The readers: the toolbox (`wire.varint`), the compiled one (`wire.arrow.varint_loops`), those that are written
+out in line because a benchmark says so (record walks, the console's search, the columns of Avro), and those
+who call the toolbox with an exception of their own. `expected` is the definition of a varint, written down a
+second time.
 """
 
 import json
@@ -49,7 +50,7 @@ def expected(data: bytes, bits: int) -> Number | None:
     return None
 
 
-# --- the readers, each as bytes -> number --------------------------------------------------------------------------------
+# --- the readers, each as bytes -> number -------------------------------------------------------------------
 
 
 @compiled.compiled()
@@ -210,8 +211,8 @@ def test_every_reader_gives_the_same_number_or_refuses(data: bytes) -> None:
         for name, read in readers.items():
             assert accepted(read, data) == answer, (name, bits)
 
-    # Loops that read the numbers of records themselves: offset deltas, key sizes, record sizes. What is cut off, the next
-    # field would complete.
+    # Loops that read the numbers of records themselves: offset deltas, key sizes, record sizes. What is cut
+    # off, the next field would complete.
     number = expected(data, 32)
     if number[1] == len(data) if number is not None else len(data) >= 5:
         delta = number[0] if number is not None and number[0] >= 0 else None

@@ -81,8 +81,8 @@ class Housekeeping:
 
     async def reap(self) -> None:
         """Unlink what was deleted long enough ago."""
-        if self.broker.folders.reaper:
-            await self._in_thread(self.broker.folders.reap)
+        if self.broker.log_dirs.reaper:
+            await self._in_thread(self.broker.log_dirs.reap)
 
     async def checkpoints(self) -> None:
         """High watermarks and log starts."""
@@ -91,7 +91,7 @@ class Housekeeping:
 
     async def write_start_offsets(self) -> None:
         """Log starts inside a segment, so that deleted records do not come back after a crash."""
-        await self._write(checkpoints.START_OFFSETS, self.broker.folders.start_to_remember)
+        await self._write(checkpoints.START_OFFSETS, self.broker.log_dirs.start_to_remember)
 
     async def recovery_points(self) -> None:
         await self._write(checkpoints.RECOVERY_POINTS, lambda log: log.recovery_point)
@@ -99,10 +99,10 @@ class Housekeeping:
     async def _write(self, name: str, value: Callable[[PartitionLog], int | None]) -> None:
         """Read the offsets now, write the files in a thread, and only where something changed."""
         state = {
-            TopicPartition(log.topic, log.partition): value(log) for log in self.broker.folders.logs.values()
+            TopicPartition(log.topic, log.partition): value(log) for log in self.broker.log_dirs.logs.values()
         }
         if self._written.get(name) != state:
-            for job in self.broker.folders.checkpoint_jobs(name, value):
+            for job in self.broker.log_dirs.checkpoint_jobs(name, value):
                 await self._in_thread(job)
             self._written[name] = state
 

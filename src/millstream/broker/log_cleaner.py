@@ -30,8 +30,8 @@ from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
-    from millstream.storage.cleaning.child import Child
     from millstream.storage.cleaning.cleaned_segment import Replacement
+    from millstream.storage.cleaning.cleaner_process import CleanerProcess
     from millstream.storage.cleaning.worker_protocol import Job, Summary
     from millstream.storage.log import PartitionLog
 
@@ -99,7 +99,7 @@ class LogCleaner:
             await asyncio.sleep(THREADS_CHECK)
 
     async def _work(self, number: int) -> None:
-        child: Child | None = None
+        child: CleanerProcess | None = None
         try:
             while number < self.threads:
                 if number == 0:
@@ -188,9 +188,11 @@ class LogCleaner:
 
     # ------------------------------------------------------------------ cleaning one log
 
-    async def _clean(self, number: int, child: Child | None, log: PartitionLog) -> Child | None:
+    async def _clean(
+        self, number: int, child: CleanerProcess | None, log: PartitionLog
+    ) -> CleanerProcess | None:
         """Clean a log that is marked busy. Returns the child, if it can be used again."""
-        from millstream.storage.cleaning.child import Child, ChildFailed
+        from millstream.storage.cleaning.cleaner_process import CleanerFailed, CleanerProcess
 
         generation = log.generation
         finished = False
@@ -205,7 +207,7 @@ class LogCleaner:
                 raise swap.LogChanged(f"{log.name} was truncated or closed")
             job = await self._job(log, dirt)
             if child is None:
-                child = await Child.start()
+                child = await CleanerProcess.start()
 
             async def swap_in(replacement: Replacement) -> None:
                 if log.generation != generation or not log.config.compact:
@@ -219,7 +221,7 @@ class LogCleaner:
                 await self._record(number, log, dirt, summary)
         except swap.LogChanged as change:
             logger.info("%s: cleaning given up: %s", log.name, change)
-        except ChildFailed as failure:
+        except CleanerFailed as failure:
             finished = failure.damaged
             if not log.closed and log.generation == generation:
                 self._failed(log, str(failure), for_good=failure.damaged)
@@ -284,8 +286,8 @@ class LogCleaner:
         self.bytes_written += summary.bytes_written
         self.last[number] = summary
         async with self._checkpoint_lock:
-            for job in self.broker.folders.checkpoint_jobs(
-                checkpoints.CLEANED_OFFSETS, self.broker.folders.cleaned_to_remember
+            for job in self.broker.log_dirs.checkpoint_jobs(
+                checkpoints.CLEANED_OFFSETS, self.broker.log_dirs.cleaned_to_remember
             ):
                 await self._in_thread(job)
         map_full = (

@@ -181,9 +181,9 @@ def _log_cleaner(page: Page, broker: Broker) -> None:
     cleaner = broker.log_cleaner
     last = cleaner.last.values()
     before = sum(summary.bytes_before for summary in last)
-    stuck: dict[str, list[int]] = {path: [] for path in broker.folders.paths}
+    stuck: dict[str, list[int]] = {path: [] for path in broker.log_dirs.paths}
     for log in cleaner.uncleanable:
-        stuck[broker.folders.folder_of(log)].append(log.size)
+        stuck[broker.log_dirs.folder_of(log)].append(log.size)
     for name, help, value in (
         (
             "logcleaner_max_buffer_utilization_percent",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.cluster.metadata_records import Partition as PartitionRecord
     from millstream.settings.log_config import LogConfig
     from millstream.storage.log import PartitionLog
-    from millstream.storage.log_dirs import LogFolders
+    from millstream.storage.log_dirs import LogDirs
 
 logger = logging.getLogger("millstream.partitions")
 
@@ -176,9 +176,9 @@ class Yielder:
 class Partitions:
     """Every partition hosted here, found by the bytes that requests use; changed only by image deltas."""
 
-    def __init__(self, node_id: int, folders: LogFolders, config_of: Callable[[UUID], LogConfig]) -> None:
+    def __init__(self, node_id: int, log_dirs: LogDirs, config_of: Callable[[UUID], LogConfig]) -> None:
         self.node_id = node_id
-        self.folders = folders
+        self.log_dirs = log_dirs
         self.config_of = config_of  # the current settings of a topic
         self.by_name: dict[bytes, dict[int, Partition]] = {}
         self.by_id: dict[bytes, dict[int, Partition]] = {}
@@ -256,20 +256,20 @@ class Partitions:
     def _log(self, name: str, index: int, topic_id: UUID) -> PartitionLog:
         """The log found on disk at the start, or a new one. That of an earlier topic of this name is set
         aside."""
-        log = self.folders.logs.get(TopicPartition(name, index))
+        log = self.log_dirs.logs.get(TopicPartition(name, index))
         if log is not None:
             if log.topic_id is None:
                 log.adopt(topic_id)
             if log.topic_id == topic_id:
                 return log
-            self.folders.set_aside_stray(log)
-        return self.folders.create(name, index, topic_id, self.config_of(topic_id))
+            self.log_dirs.set_aside_stray(log)
+        return self.log_dirs.create(name, index, topic_id, self.config_of(topic_id))
 
     def set_aside_strays(self) -> None:
         """After the start: a log on disk that is in no topic of the image is kept, but not served."""
-        for (name, index), log in list(self.folders.logs.items()):
+        for (name, index), log in list(self.log_dirs.logs.items()):
             if self.find(name, index) is None:
-                self.folders.set_aside_stray(log)
+                self.log_dirs.set_aside_stray(log)
 
     def _delete(self, topic_id: UUID, index: int) -> None:
         hosted = self.by_id.get(topic_id.bytes)
@@ -281,4 +281,4 @@ class Partitions:
             if self.by_name.get(partition.topic.encode()) is hosted:
                 del self.by_name[partition.topic.encode()]
         self._resign(partition)
-        self.folders.delete(partition.log, time.time_ns() // 1_000_000)
+        self.log_dirs.delete(partition.log, time.time_ns() // 1_000_000)

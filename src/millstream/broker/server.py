@@ -56,7 +56,7 @@ from millstream.settings.resolve import BrokerSettings
 from millstream.settings.validate import validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, host_limits
 from millstream.storage.checkpoints import FormatError
-from millstream.storage.log_dirs import FolderError, LogFolders
+from millstream.storage.log_dirs import LogDirError, LogDirs
 from millstream.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("millstream.broker")
@@ -92,7 +92,7 @@ class Broker:
 
     @property
     def cluster_id(self) -> str:
-        return self.folders.cluster_id
+        return self.log_dirs.cluster_id
 
     # ------------------------------------------------------------------ start
 
@@ -103,18 +103,18 @@ class Broker:
             loop.set_debug(True)
             loop.slow_callback_duration = slow_ms / 1000
         try:
-            self.folders = LogFolders(
+            self.log_dirs = LogDirs(
                 self.settings.log_dirs,
                 file_limit=self.settings.integer("millstream.max.open.files") or None,
                 expiration_ms=self.settings.integer("producer.id.expiration.ms"),
             )
-            self.folders.open(self.node_id)
+            self.log_dirs.open(self.node_id)
             self._bind(loop)
-            store = await LocalStore.open(Path(self.folders.paths[0], METADATA_FOLDER))
-        except (FolderError, FormatError, StoreError, OSError) as error:
+            store = await LocalStore.open(Path(self.log_dirs.paths[0], METADATA_FOLDER))
+        except (LogDirError, FormatError, StoreError, OSError) as error:
             raise CannotStart(str(error)) from error
         self.controller = Controller(store, self.node_id, self._decision_context())
-        self.partitions = Partitions(self.node_id, self.folders, self._config_of)
+        self.partitions = Partitions(self.node_id, self.log_dirs, self._config_of)
         self.produce = ProduceHandler(self.partitions, loop)
         self.fetch = FetchHandler(
             self.partitions,
@@ -132,12 +132,12 @@ class Broker:
         try:
             self.epoch = await self.controller.start(self._registration())
         except (StoreError, UnknownMetadata, KafkaError) as error:
-            raise CannotStart(f"the metadata in {self.folders.paths[0]} cannot be used: {error}") from error
+            raise CannotStart(f"the metadata in {self.log_dirs.paths[0]} cannot be used: {error}") from error
         image = self.controller.image
         self._follow_settings(image)  # before the logs are opened with them
         try:
-            self.folders.load(lambda topic: self._config_named(image, topic))
-        except (FolderError, FormatError, OSError) as error:
+            self.log_dirs.load(lambda topic: self._config_named(image, topic))
+        except (LogDirError, FormatError, OSError) as error:
             await self.controller.close()
             raise CannotStart(str(error)) from error
         await self.controller.listen(self._metadata_changed)
@@ -241,7 +241,7 @@ class Broker:
             ),
             rack=self.settings.string("broker.rack") or None,
             features=SUPPORTED_FEATURES,
-            lost_data=self.folders.page_cache_lost,
+            lost_data=self.log_dirs.page_cache_lost,
         )
 
     async def _start_http(self) -> None:
@@ -337,7 +337,7 @@ class Broker:
         self.groups.settings_changed()
         self._set_admission()
         self.controller.context = self._decision_context()
-        self.folders.producers_expire_after(settings.integer("producer.id.expiration.ms"))
+        self.log_dirs.producers_expire_after(settings.integer("producer.id.expiration.ms"))
         self.partitions.reconfigure_all()
 
     def _set_admission(self) -> None:
@@ -370,7 +370,7 @@ class Broker:
         if self._http is not None:
             self._http.close()
         await self.controller.close()
-        await asyncio.get_running_loop().run_in_executor(None, self.folders.close, True, self.epoch)
+        await asyncio.get_running_loop().run_in_executor(None, self.log_dirs.close, True, self.epoch)
         logger.info("stopped")
 
 

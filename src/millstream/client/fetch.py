@@ -13,7 +13,7 @@ from millstream.client.connection import Connection
 from millstream.client.errors import describe
 from millstream.client.messages import NO_ID
 from millstream.wire.batch import BatchHeader
-from millstream.wire.client_messages import (
+from millstream.wire.client_produce_fetch import (
     FETCH,
     FETCH_FLEXIBLE,
     FETCH_NEWEST,
@@ -22,7 +22,7 @@ from millstream.wire.client_messages import (
     pack_fetch,
     read_fetch,
 )
-from millstream.wire.client_messages import Fetched as Fetched
+from millstream.wire.client_produce_fetch import Fetched as Fetched
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import ABORT_MARKER, control_type, iter_batches, iter_records
 from millstream.wire.topic_partition import TopicPartition

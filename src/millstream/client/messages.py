@@ -24,8 +24,8 @@ from millstream.wire._kio import (
     schema_name_map,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.message_check import message_checker
 from millstream.wire.primitives import skip_tags
-from millstream.wire.request_check import skimmer
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 API_VERSIONS = API_KEYS["api_versions"]
@@ -39,7 +39,17 @@ _HEADER = struct.Struct(">hhih")  # api, version, correlation id, length of the 
 class Exchange:
     """How to write one version of a request, and to read its answer."""
 
-    __slots__ = ("_read", "_skim", "_write", "flexible", "key", "name", "request", "response_tags", "version")
+    __slots__ = (
+        "_check",
+        "_read",
+        "_write",
+        "flexible",
+        "key",
+        "name",
+        "request",
+        "response_tags",
+        "version",
+    )
 
     def __init__(self, name: str, version: int) -> None:
         self.name = name
@@ -53,7 +63,7 @@ class Exchange:
         self.response_tags = bool(response.__flexible__) and self.key != API_VERSIONS
         self._write = entity_writer(self.request)
         self._read = entity_reader(response)
-        self._skim = skimmer(response)
+        self._check = message_checker(response)
 
     def encode(self, fields: Mapping[str, Any]) -> bytes:
         out = io.BytesIO()
@@ -65,11 +75,11 @@ class Exchange:
         try:
             data = bytes(body[skip_tags(body, 0) :] if self.response_tags else body)
             if len(data) <= WALKED_FIRST:
-                data = self._skim(data)
+                data = self._check(data)
             try:
                 return self._read(data, 0)[0]
             except KeyError:  # a tagged field newer than kio, in an answer too long to have been walked
-                return self._read(self._skim(data), 0)[0]
+                return self._read(self._check(data), 0)[0]
         except (
             BaseException
         ) as error:  # kio has no common base for what bad bytes can raise, a Rust panic among it

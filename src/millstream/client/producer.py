@@ -20,7 +20,7 @@ from millstream.client.connection import Connection
 from millstream.client.errors import check, describe
 from millstream.client.messages import NO_ID, exchange
 from millstream.wire.batch import CRC_START, crc_of, next_sequence, read_header
-from millstream.wire.client_messages import (
+from millstream.wire.client_produce_fetch import (
     PRODUCE,
     PRODUCE_FLEXIBLE,
     PRODUCE_NEWEST,

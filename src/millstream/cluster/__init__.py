@@ -1,1 +1,2 @@
-"""Who leads what: the metadata log, its image in memory, its store, and the controller that alone writes it."""
+"""Who leads what: the metadata log, its image in memory, its store, and the controller that alone writes
+it."""

@@ -40,7 +40,7 @@ def claim_controller(image: Image, command: ClaimController, context: Context) -
     return Decision(records, epoch)
 
 
-# --- registration -----------------------------------------------------------------------------------------------------
+# --- registration -------------------------------------------------------------------------------------------
 
 
 def register_broker(image: Image, command: RegisterBroker, context: Context) -> Decision:
@@ -124,7 +124,7 @@ def broker_lost(image: Image, command: BrokerLost, context: Context) -> Decision
     return Decision(records)
 
 
-# --- producer ids -----------------------------------------------------------------------------------------------------
+# --- producer ids -------------------------------------------------------------------------------------------
 
 
 def check_broker_epoch(image: Image, broker_id: int, epoch: int) -> None:
@@ -149,7 +149,7 @@ def allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decisio
     return Decision([ProducerIds(first + PRODUCER_ID_BLOCK)], ProducerIdBlock(first, PRODUCER_ID_BLOCK))
 
 
-# --- features ---------------------------------------------------------------------------------------------------------
+# --- features -----------------------------------------------------------------------------------------------
 
 
 def update_features(image: Image, command: UpdateFeatures, context: Context) -> Decision:
@@ -181,7 +181,8 @@ def _feature_problem(image: Image, update: FeatureUpdate, context: Context) -> s
     if update.level < current:
         if update.upgrade_type == UpgradeType.UPGRADE:
             return (
-                "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                "Can't downgrade the version of this feature without setting the upgrade type to "
+                "either safe or "
                 "unsafe downgrade."
             )
         if update.name == METADATA_VERSION:

@@ -1,8 +1,8 @@
 """What can be asked of the controller, and what it answers.
 
-Commands and replies are plain data, near to the requests of Kafka's protocol but free of its versions. A command that
-names several things (topics, partitions, resources) is answered thing by thing, each with its own error code; only a
-command that fails as a whole is answered with a `KafkaError`.
+Commands and replies are plain data, near to the requests of Kafka's protocol but free of its versions. A
+command that names several things (topics, partitions, resources) is answered thing by thing, each with its
+own error code; only a command that fails as a whole is answered with a `KafkaError`.
 """
 
 import enum
@@ -42,7 +42,7 @@ class Result(NamedTuple):
 OK = Result()
 
 
-# --- brokers and the controller ---------------------------------------------------------------------------------------
+# --- brokers and the controller -----------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -74,16 +74,15 @@ class BrokerLost(Command[None]):
     epoch: int
 
 
-# --- topics -----------------------------------------------------------------------------------------------------------
+# --- topics -------------------------------------------------------------------------------------------------
 
 
 class NewTopic(NamedTuple):
     name: str
     num_partitions: int = -1  # -1: the default
     replication_factor: int = -1
-    assignments: Sequence[
-        tuple[int, Sequence[int]]
-    ] = ()  # (partition, broker ids); then the two above stay -1
+    # (partition, broker ids); then the two above stay -1.
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
     configs: Mapping[str, str | None] = {}
 
 
@@ -135,7 +134,7 @@ class CreatePartitions(Command[dict[str, Result]]):
     validate_only: bool = False
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------
 
 
 class ConfigOp(enum.IntEnum):
@@ -148,7 +147,8 @@ class ConfigOp(enum.IntEnum):
 
 
 class Resource(NamedTuple):
-    """What settings belong to: ("topic", name), ("broker", "1"), ("broker", "") for all brokers, ("group", id)."""
+    """What settings belong to: ("topic", name), ("broker", "1"), ("broker", "") for all brokers, ("group",
+    id)."""
 
     scope: str
     name: str
@@ -176,12 +176,13 @@ class SetConfigs(Command[dict[Resource, Result]]):
     validate_only: bool = False
 
 
-# --- partitions -------------------------------------------------------------------------------------------------------
+# --- partitions ---------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class ElectLeaders(Command[dict[TopicPartition, Result]]):
-    """Reply: dict[(topic name, partition), Result]; with partitions=None those that need no election are left out."""
+    """Reply: dict[(topic name, partition), Result]; with partitions=None those that need no election are left
+    out."""
 
     partitions: Sequence[TopicPartition] | None
     unclean: bool = False
@@ -214,7 +215,7 @@ class AlterPartition(Command[dict[tuple[UUID, int], Result]]):
     proposals: Sequence[IsrProposal]
 
 
-# --- the rest -----------------------------------------------------------------------------------------------------------
+# --- the rest -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

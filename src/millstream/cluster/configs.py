@@ -1,8 +1,9 @@
-"""Dynamic settings: changes of some (IncrementalAlterConfigs) and of all (AlterConfigs) settings of a resource.
+"""Dynamic settings: changes of some (IncrementalAlterConfigs) and of all (AlterConfigs) settings of a
+resource.
 
-What a setting may be is the settings room's knowledge, given in as `context.validate`. Here is what the controller
-adds: does the resource exist, what do append and subtract come to, and which partitions must be looked at again when
-`min.insync.replicas` or `unclean.leader.election.enable` changes.
+What a setting may be is the settings room's knowledge, given in as `context.validate`. Here is what the
+controller adds: does the resource exist, what do append and subtract come to, and which partitions must be
+looked at again when `min.insync.replicas` or `unclean.leader.election.enable` changes.
 """
 
 from collections import Counter
@@ -47,7 +48,8 @@ def check_settings(context: Context, scope: str, name: str, values: Mapping[str,
 
 
 def rules_for(image: Image, context: Context, topic_id: UUID, live: set[int], active: set[int]) -> Rules:
-    """What holds for a topic: its own settings first, then the default of all brokers, then the cluster's defaults.
+    """What holds for a topic: its own settings first, then the default of all brokers, then the cluster's
+    defaults.
 
     Never a single broker's own settings: the answer must not depend on which broker is the controller.
     """
@@ -63,7 +65,7 @@ def rules_for(image: Image, context: Context, topic_id: UUID, live: set[int], ac
     )
 
 
-# --- the two commands -------------------------------------------------------------------------------------------------
+# --- the two commands ---------------------------------------------------------------------------------------
 
 
 def alter_configs(image: Image, command: AlterConfigs, context: Context) -> Decision:
@@ -140,7 +142,8 @@ def _check_name(resource: Resource) -> None:
 
 
 def _key(image: Image, resource: Resource) -> str | None:
-    """The key under which the image keeps the settings of a resource; None if there is no such topic or broker."""
+    """The key under which the image keeps the settings of a resource; None if there is no such topic or
+    broker."""
     scope, name = resource
     if scope == SCOPE_TOPIC:
         topic = image.topics_by_name.get(name)
@@ -151,7 +154,8 @@ def _key(image: Image, resource: Resource) -> str | None:
 
 
 def _not_there(resource: Resource) -> KafkaError:
-    """Told only about settings that would be fine: a wrong value is the first thing to say, as Kafka has it."""
+    """Told only about settings that would be fine: a wrong value is the first thing to say, as Kafka has
+    it."""
     scope, name = resource
     if scope == SCOPE_TOPIC:
         return KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")

@@ -1,6 +1,7 @@
 """What decisions depend on besides the image: this cluster's defaults, the rules of settings, and chance.
 
-Chance (topic ids, where placement begins) is injected, so that a test or a simulation can repeat a run exactly.
+Chance (topic ids, where placement begins) is injected, so that a test or a simulation can repeat a run
+exactly.
 """
 
 import random
@@ -33,10 +34,11 @@ def _no_lists(scope: str, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`validate(scope, resource name, all its settings)` raises `InvalidSetting` (or KafkaError) for what is wrong.
+    """`validate(scope, resource name, all its settings)` raises `InvalidSetting` (or KafkaError) for what is
+    wrong.
 
-    `list_default(scope, setting)` is the default of a setting that is a list, which can be appended to, and None for any
-    other setting.
+    `list_default(scope, setting)` is the default of a setting that is a list, which can be appended to, and
+    None for any other setting.
     """
 
     default_partitions: int = 1

@@ -1,8 +1,10 @@
-"""The controller's mind: `decide`, a pure and total function from the image and a command to records and a reply.
+"""The controller's mind: `decide`, a pure and total function from the image and a command to records and a
+reply.
 
-Nothing here waits, reads a clock or keeps state. A command that does not (or no longer) apply makes no records and is
-answered with Kafka's error code. `driver.py` is the body: it puts the records into the log, and gives the reply once they
-are there. `topics`, `configs`, `brokers`, `moves` and `partitions` hold the rules.
+Nothing here waits, reads a clock or keeps state. A command that does not (or no longer) apply makes no
+records and is answered with Kafka's error code. `driver.py` is the body: it puts the records into the log,
+and gives the reply once they are there. `topics`, `configs`, `brokers`, `moves` and `partitions` hold the
+rules.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,15 @@
 """The controller's body: keeps the image in step with the log and, while this process leads, writes the log.
 
-Three tasks share the work. The *applier* tails the log and alone changes the image; after each entry it tells the
-listeners, then wakes those who wait for that version. The *leader* campaigns, claims the log, and then turns commands into
-entries: one append in flight, and all commands that arrive meanwhile go into the next entry together (group commit). A
-command is decided on the image as it will be after the commands before it, and its reply is given only when its entry is in
-the log and in this process's image. The *watcher* tells the leader of brokers that come and go.
+Three tasks share the work. The *applier* tails the log and alone changes the image; after each entry it tells
+the listeners, then wakes those who wait for that version. The *leader* campaigns, claims the log, and then
+turns commands into entries: one append in flight, and all commands that arrive meanwhile go into the next
+entry together (group commit). A command is decided on the image as it will be after the commands before it,
+and its reply is given only when its entry is in the log and in this process's image. The *watcher* tells the
+leader of brokers that come and go.
 
 Losing the contest for a position (`Conflict`) means that another process leads: pending commands are answered
-NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends everything:
+NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends
+everything:
 `failed()` returns, and the broker must stop.
 """
 
@@ -51,9 +53,8 @@ R = TypeVar("R")
 Listener = Callable[[Image, Delta], Awaitable[None] | None]
 
 SNAPSHOT_ENTRIES = 1000  # entries after which the log is compacted,
-SNAPSHOT_RECORDS = (
-    5000  # or records, if these are more than the snapshot's: what a start has to read stays bounded
-)
+# Or records, if these are more than the snapshot's: what a start has to read stays bounded.
+SNAPSHOT_RECORDS = 5000
 KEEP_ENTRIES = 100  # that stay readable behind a snapshot
 RETRY_SECONDS = 1.0
 
@@ -72,7 +73,8 @@ class _Flight(NamedTuple):
 
 
 class Controller:
-    """One per broker process. `start` it, `submit` commands to it, read its `image`, `listen` to its changes."""
+    """One per broker process. `start` it, `submit` commands to it, read its `image`, `listen` to its
+    changes."""
 
     def __init__(
         self,
@@ -103,13 +105,13 @@ class Controller:
         self._compaction: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
-    # --- for the broker -----------------------------------------------------------------------------------------------
+    # --- for the broker -------------------------------------------------------------------------------------
 
     async def start(self, registration: Registration) -> int:
         """Loads the image, registers this broker, and returns its epoch once the image shows it.
 
-        Registration comes before the campaign, so that a controller which is alone sees itself alive from the first
-        moment, and its return is one entry of the log.
+        Registration comes before the campaign, so that a controller which is alone sees itself alive from the
+        first moment, and its return is one entry of the log.
         """
         await self._load()
         self._told = self.image.version
@@ -133,10 +135,11 @@ class Controller:
         return future
 
     async def listen(self, listener: Listener) -> None:
-        """Calls it now with everything there is, then after each change, before the reply of whoever asked for it.
+        """Calls it now with everything there is, then after each change, before the reply of whoever asked
+        for it.
 
-        What a listener returns is awaited, if it can be; it must not wait for the reply to a command, which comes only
-        after it. One that fails is logged and does not stop the log.
+        What a listener returns is awaited, if it can be; it must not wait for the reply to a command, which
+        comes only after it. One that fails is logged and does not stop the log.
         """
         async with self._telling:
             self._listeners.append(listener)
@@ -166,7 +169,7 @@ class Controller:
             await self._compaction
         await self._store.close()
 
-    # --- the applier ----------------------------------------------------------------------------------------------------
+    # --- the applier ----------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
         # Loading makes very many objects and no garbage: collecting meanwhile would double its time.
@@ -259,7 +262,7 @@ class Controller:
         broker = self.image.brokers.get(self.broker_id)
         return broker is not None and broker.epoch == self.broker_epoch
 
-    # --- the leader -----------------------------------------------------------------------------------------------------
+    # --- the leader -----------------------------------------------------------------------------------------
 
     async def _lead_forever(self) -> None:
         while True:
@@ -366,7 +369,7 @@ class Controller:
         _answer(pending, [_not_controller(why) for _ in pending])
         self._work.set()
 
-    # --- the watcher ----------------------------------------------------------------------------------------------------
+    # --- the watcher ----------------------------------------------------------------------------------------
 
     async def _watch_members(self) -> None:
         """Turns the difference between the store's members and the image's brokers into commands."""
@@ -395,7 +398,7 @@ class Controller:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
 
-    # --- compaction -----------------------------------------------------------------------------------------------------
+    # --- compaction -----------------------------------------------------------------------------------------
 
     def _count(self, records: Sequence[Record]) -> None:
         self._since_snapshot[0] += 1
@@ -427,7 +430,7 @@ class Controller:
                 "metadata not compacted at version %d, will try again later: %s", image.version, problem
             )
 
-    # --- the end --------------------------------------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------------------
 
     async def _guard(self, work: Awaitable[None]) -> None:
         """Runs one of the tasks; what it cannot handle itself is the end of this controller."""

@@ -1,11 +1,11 @@
 """The image: what the metadata log says, in memory, for everybody who answers requests.
 
-One task (the applier of `driver.py`) changes the image, by `apply`; everyone else only reads. Brokers whose images have
-the same version have equal images. `apply` also returns a `Delta`, which names what changed, so that the broker can make
-logs, change roles, refresh settings and delete without looking at everything else.
+One task (the applier of `driver.py`) changes the image, by `apply`; everyone else only reads. Brokers whose
+images have the same version have equal images. `apply` also returns a `Delta`, which names what changed, so
+that the broker can make logs, change roles, refresh settings and delete without looking at everything else.
 
-A topic's partitions are a list that is replaced, never changed, when one of them changes: a reader that keeps the list
-across an `await` has a consistent view, and a copy of the image is a handful of flat dict copies.
+A topic's partitions are a list that is replaced, never changed, when one of them changes: a reader that keeps
+the list across an `await` has a consistent view, and a copy of the image is a handful of flat dict copies.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +60,8 @@ class RoleChanges:
 
 @dataclass(slots=True)
 class Delta:
-    """What one entry (or one snapshot, or one restart) changed; things that came and went again are not in it."""
+    """What one entry (or one snapshot, or one restart) changed; things that came and went again are not in
+    it."""
 
     version: int
     topics_created: dict[UUID, Topic] = field(default_factory=dict)
@@ -149,7 +150,7 @@ class Image:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
         return self.topics_by_name.get(name)
@@ -202,7 +203,8 @@ class Image:
         return records
 
     def copy(self) -> "Image":
-        """A separate image, to try records on. Records and partition lists are shared, being never changed."""
+        """A separate image, to try records on. Records and partition lists are shared, being never
+        changed."""
         other = Image.__new__(Image)
         for name in Image.__slots__:
             value = getattr(self, name)
@@ -221,7 +223,7 @@ class Image:
 
     __hash__ = None  # type: ignore[assignment]
 
-    # --- changing ---------------------------------------------------------------------------------------------------
+    # --- changing -------------------------------------------------------------------------------------------
 
     def apply(self, records: Iterable[Record], version: int) -> Delta:
         """Takes in one entry (or chunk) of the log; afterwards the image is at `version`."""
@@ -236,7 +238,8 @@ class Image:
         return delta
 
     def load(self, records: Iterable[Record], version: int) -> None:
-        """As `apply`, but faster: for an image that nobody has read yet, and with nobody to tell what changed."""
+        """As `apply`, but faster: for an image that nobody has read yet, and with nobody to tell what
+        changed."""
         delta = Delta(version)
         topic_id: UUID | None = None
         partitions: list[Partition] = []  # of that topic

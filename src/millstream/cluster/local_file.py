@@ -1,13 +1,15 @@
-"""The metadata log in one file: bytes, checksums, and what survives a crash. Synchronous; `local_store` gives it a thread.
+"""The metadata log in one file: bytes, checksums, and what survives a crash. Synchronous; `local_store` gives
+it a thread.
 
-    header    "MILLMETA", format u32, snapshot chunks u32, snapshot version u64, last broker epoch u64, crc32c u32
-    frame     length u32, crc32c u32, then `length` bytes: kind u8, version u64, writer (uuid) 16 bytes, payload
+    header  "MILLMETA", format u32, snapshot chunks u32, snapshot version u64, last broker epoch u64, crc u32
+    frame   length u32, crc u32, then `length` bytes: kind u8, version u64, writer (uuid) 16 bytes, payload
 
-Kinds: 1 a chunk of the snapshot, 2 an entry of the log, 3 a broker epoch handed out (no payload, the epoch stands in
-the version's place). The header and the snapshot are written to a new file that is synced and renamed into place, so
-they are never torn: damage there is damage. Afterwards the file only grows, by one synced frame at a time. So after a crash
-only the last frame can be torn, and it was never acknowledged: it is cut off. A bad frame with intact later entries
-behind it is no torn tail but a damaged disk, and refused: cutting there would forget topics that still have data.
+Kinds: 1 a chunk of the snapshot, 2 an entry of the log, 3 a broker epoch handed out (no payload, the epoch
+stands for the version). The header and the snapshot are written to a new file that is synced and renamed into
+place, so they are never torn: damage there is damage. Afterwards the file only grows, by one synced frame at
+a time. So after a crash only the last frame can be torn, and it was never acknowledged: it is cut off. A bad
+frame with intact later entries behind it is no torn tail but a damaged disk, and refused: cutting there would
+forget topics that still have data.
 """
 
 import errno
@@ -51,7 +53,7 @@ class FolderLocked(StoreError):
     """Another process uses this folder."""
 
 
-class _Place(NamedTuple):
+class _FramePosition(NamedTuple):
     """Where in the file an entry's (or chunk's) frame begins, and how long its payload is."""
 
     position: int
@@ -105,8 +107,8 @@ class LogFile:
         self._writer = uuid.UUID(writer).bytes
         self._fd = -1
         self._end = 0
-        self._chunks: list[_Place] = []
-        self._entries: list[_Place] = []  # of versions first_version ...
+        self._chunks: list[_FramePosition] = []
+        self._entries: list[_FramePosition] = []  # of versions first_version ...
         self._failure: str | None = None
         self.snapshot_version = 0
         self.first_version = 1
@@ -125,7 +127,7 @@ class LogFile:
     def version(self) -> int:
         return self.first_version + len(self._entries) - 1
 
-    # --- opening ----------------------------------------------------------------------------------------------------
+    # --- opening --------------------------------------------------------------------------------------------
 
     def _lock(self) -> int:
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -149,8 +151,8 @@ class LogFile:
         with open(self._fd, "rb", closefd=False) as file:
             data = memoryview(file.read())
         self._load(data)
-        # What was read counts from now on, and so must survive a power failure: a process that died may not have synced
-        # its last frame, nor the name of its last snapshot.
+        # What was read counts from now on, and so must survive a power failure: a process that died may not
+        # have synced its last frame, nor the name of its last snapshot.
         os.fsync(self._fd)
         _sync_folder(self._folder)
 
@@ -162,7 +164,8 @@ class LogFile:
             position = frame.end
         if len(self._chunks) < chunks:
             raise MetadataDamaged(
-                f"{self.path}: chunk {len(self._chunks) + 1} of {chunks} of the snapshot is damaged, at byte {position}"
+                f"{self.path}: chunk {len(self._chunks) + 1} of {chunks} of the snapshot is "
+                f"damaged, at byte {position}"
             )
         if not self._entries:
             self.first_version = self.snapshot_version + 1
@@ -183,7 +186,8 @@ class LogFile:
         if format_ > FORMAT:
             raise MetadataDamaged(
                 f"{self.path} has format {format_}, which a newer version of Millstream wrote; "
-                f"this version reads formats up to {FORMAT}. Upgrade Millstream, or restore the folder of the older version."
+                f"this version reads formats up to {FORMAT}. Upgrade Millstream, or restore the "
+                "folder of the older version."
             )
         (crc,) = _CRC.unpack_from(data, _HEADER.size)
         if format_ < 1 or crc32c(data[: _HEADER.size]) != crc:
@@ -191,9 +195,9 @@ class LogFile:
         return int(chunks)
 
     def _take(self, frame: _Frame) -> None:
-        place = _Place(frame.position, frame.end - frame.position - FRAME_OVERHEAD)
+        frame_position = _FramePosition(frame.position, frame.end - frame.position - FRAME_OVERHEAD)
         if frame.kind == _SNAPSHOT:
-            self._chunks.append(place)
+            self._chunks.append(frame_position)
         elif frame.kind == _EPOCH:
             self.epoch = max(self.epoch, frame.version)
         elif frame.kind != _ENTRY:
@@ -206,22 +210,24 @@ class LogFile:
                     f"{self.path}: entry {frame.version} follows snapshot {self.snapshot_version}"
                 )
             self.first_version = frame.version
-            self._entries.append(place)
+            self._entries.append(frame_position)
         else:
             if frame.version != self.version + 1:
                 raise MetadataDamaged(f"{self.path}: entry {frame.version} follows entry {self.version}")
-            self._entries.append(place)
+            self._entries.append(frame_position)
 
     def _cut_tail(self, data: memoryview, position: int) -> None:
         torn = self.version + 1
         for later in _frames_anywhere(data, position + 1):
             if later.kind == _ENTRY and later.version > torn:
                 raise MetadataDamaged(
-                    f"{self.path}: entry {torn} is damaged at byte {position}, but entry {later.version} behind it is "
-                    "whole. This is not a write cut short by a crash but a damaged file; restore it from a copy."
+                    f"{self.path}: entry {torn} is damaged at byte {position}, but entry "
+                    f"{later.version} behind it is "
+                    "whole. This is not a write cut short by a crash but a damaged file; restore "
+                    "it from a copy."
                 )
         log.warning(
-            "%s: cut %d bytes behind entry %d: a write that a crash interrupted and nobody was told of",
+            "%s: cut %d bytes behind entry %d: a write that a crash interrupted before it was acknowledged",
             self.path,
             len(data) - position,
             self.version,
@@ -229,37 +235,41 @@ class LogFile:
         os.ftruncate(self._fd, position)
         os.fsync(self._fd)
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
-    def _payload(self, place: _Place) -> bytes:
-        frame = os.pread(self._fd, place.size + FRAME_OVERHEAD, place.position)
+    def _payload(self, frame_position: _FramePosition) -> bytes:
+        frame = os.pread(self._fd, frame_position.size + FRAME_OVERHEAD, frame_position.position)
         length, crc = _FRAME.unpack_from(frame)
         body = frame[_FRAME.size :]
         if len(body) != length or crc32c(body) != crc:
-            raise MetadataDamaged(f"{self.path}: the frame at byte {place.position} has been damaged")
+            raise MetadataDamaged(
+                f"{self.path}: the frame at byte {frame_position.position} has been damaged"
+            )
         return frame
 
     def snapshot(self) -> tuple[int, list[bytes]]:
-        return self.snapshot_version, [self._payload(place)[FRAME_OVERHEAD:] for place in self._chunks]
+        return self.snapshot_version, [
+            self._payload(frame_position)[FRAME_OVERHEAD:] for frame_position in self._chunks
+        ]
 
     def read(self, after: int, limit: int) -> list[Entry]:
         if after + 1 < self.first_version:
             raise Compacted(f"entry {after + 1} is gone; the oldest is {self.first_version}")
         first = after + 1 - self.first_version
         entries = []
-        for number, place in enumerate(self._entries[first : first + limit], after + 1):
-            frame = self._payload(place)
+        for number, frame_position in enumerate(self._entries[first : first + limit], after + 1):
+            frame = self._payload(frame_position)
             _, _, writer = _BODY.unpack_from(frame, _FRAME.size)
             entries.append(Entry(number, str(uuid.UUID(bytes=writer)), frame[FRAME_OVERHEAD:]))
         return entries
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- writing --------------------------------------------------------------------------------------------
 
     def append(self, at: int, payload: bytes) -> None:
         if at != self.version + 1:
             raise Conflict(f"entry {at} cannot follow entry {self.version}")
         self._grow(_frame(_ENTRY, at, self._writer, payload))
-        self._entries.append(_Place(self._end - len(payload) - FRAME_OVERHEAD, len(payload)))
+        self._entries.append(_FramePosition(self._end - len(payload) - FRAME_OVERHEAD, len(payload)))
 
     def next_epoch(self) -> int:
         self._grow(_frame(_EPOCH, self.epoch + 1, self._writer, b""))
@@ -267,7 +277,8 @@ class LogFile:
         return self.epoch
 
     def _grow(self, frame: bytes) -> None:
-        """Adds a frame and syncs it. A write that fails is undone; a sync that fails leaves nothing to trust."""
+        """Adds a frame and syncs it. A write that fails is undone; a sync that fails leaves nothing to
+        trust."""
         if self._failure is not None:
             raise StoreBroken(self._failure)
         try:
@@ -301,7 +312,7 @@ class LogFile:
         kept = self._entries[first - self.first_version :]
         frames = [_frame(_SNAPSHOT, at, _NO_WRITER, chunk) for chunk in chunks]
         # Copied only after the checksum was checked again: a compaction must not make damage look sound.
-        frames += (self._payload(place) for place in kept)
+        frames += (self._payload(frame_position) for frame_position in kept)
         try:
             self._replace(_header(len(chunks), at, self.epoch) + b"".join(frames))
         except OSError as problem:
@@ -311,18 +322,19 @@ class LogFile:
         try:
             _sync_folder(self._folder)
         except OSError as problem:
-            # The new file is installed, but after a power failure the old one may be back, without what is appended now.
+            # The new file is installed, but after a power failure the old one may be back, without what is
+            # appended now.
             self._failure = f"{self.path}: cannot sync its folder: {problem.strerror}; restart the broker"
             raise StoreBroken(self._failure) from problem
 
     def _take_over(self, chunks: Sequence[bytes], frames: list[bytes], at: int, first: int) -> None:
         """From here on positions are those of the new file."""
-        places = []
+        positions = []
         position = HEADER_SIZE
         for frame in frames:
-            places.append(_Place(position, len(frame) - FRAME_OVERHEAD))
+            positions.append(_FramePosition(position, len(frame) - FRAME_OVERHEAD))
             position += len(frame)
-        self._chunks, self._entries = places[: len(chunks)], places[len(chunks) :]
+        self._chunks, self._entries = positions[: len(chunks)], positions[len(chunks) :]
         self.snapshot_version, self.first_version = at, first
         self._end = position
 

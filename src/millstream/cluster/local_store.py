@@ -1,7 +1,8 @@
 """The metadata log of a cluster of one: a file, and a thread that writes and syncs it (see `local_file`).
 
-The loop never waits for the disk. All work on the file is done by one helper thread in the order it was asked for, so the
-file needs no locks. There is one process, hence no contest: this process is always the controller, its lease never ends.
+The loop never waits for the disk. All work on the file is done by one helper thread in the order it was asked
+for, so the file needs no locks. There is one process, hence no contest: this process is always the
+controller, its lease never ends.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class LocalStore:
         # Shielded: a caller that gives up must not take work that the thread has begun out of the books.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
-    # --- the log ----------------------------------------------------------------------------------------------------
+    # --- the log --------------------------------------------------------------------------------------------
 
     async def snapshot(self) -> tuple[Version, list[bytes]]:
         return await self._in_thread(self._file.snapshot)
@@ -66,7 +67,8 @@ class LocalStore:
     async def append(self, at: Version, payload: bytes) -> None:
         self._check_open()
         written = asyncio.get_running_loop().run_in_executor(self._thread, self._file.append, at, payload)
-        # By callback, not after the await: those who tail the log must hear of it even if the caller has given up.
+        # By callback, not after the await: those who tail the log must hear of it even if the caller has
+        # given up.
         written.add_done_callback(lambda done: self._appended(done, at, payload))
         await asyncio.shield(written)
 
@@ -88,7 +90,7 @@ class LocalStore:
     async def compact(self, at: Version, chunks: Sequence[bytes], keep: int) -> None:
         await self._in_thread(lambda: self._file.compact(at, chunks, keep))
 
-    # --- liveness ---------------------------------------------------------------------------------------------------
+    # --- liveness -------------------------------------------------------------------------------------------
 
     async def register(self, broker_id: int, data: bytes) -> int:
         epoch = await self._in_thread(self._file.next_epoch)

@@ -1,15 +1,17 @@
 """The records of the metadata log, and their bytes.
 
-Metadata is one ordered log. Each entry of the log is a list of records; each record is the *full* new value of one thing
-(a broker, a topic, a partition, the settings of one resource), so that the last record about a thing is all there is to
-know about it. A snapshot is therefore nothing but the same records again, one per thing.
+Metadata is one ordered log. Each entry of the log is a list of records; each record is the *full* new value
+of one thing (a broker, a topic, a partition, the settings of one resource), so that the last record about a
+thing is all there is to know about it. A snapshot is therefore nothing but the same records again, one per
+thing.
 
-An entry is JSON, `{"v": 1, "c": controller epoch, "r": [[type, field, ...], ...]}`, deflated when it is long. JSON
-because people must be able to read it in an emergency, arrays because a broker may hold a hundred thousand partitions.
-A record type, or a field, that this version does not know stops the broker: to skip it would fork the image.
+An entry is JSON, `{"v": 1, "c": controller epoch, "r": [[type, field, ...], ...]}`, deflated when it is long.
+JSON because people must be able to read it in an emergency, arrays because a broker may hold a hundred
+thousand partitions. A record type, or a field, that this version does not know stops the broker: to skip it
+would fork the image.
 
-Records are named tuples, which are made (and defined, at each start) several times faster than frozen dataclasses. Mind
-that tuples of different types can be equal: ask for the type first.
+Records are named tuples, which are made (and defined, at each start) several times faster than frozen
+dataclasses. Mind that tuples of different types can be equal: ask for the type first.
 """
 
 import json
@@ -33,7 +35,8 @@ SCOPE_CLIENT_METRICS = "client-metrics"
 
 
 class UnknownMetadata(Exception):
-    """The log holds something that this version cannot read; a newer version wrote it, or the bytes are damaged."""
+    """The log holds something that this version cannot read; a newer version wrote it, or the bytes are
+    damaged."""
 
 
 class Endpoint(NamedTuple):
@@ -92,9 +95,9 @@ class TopicGone(NamedTuple):
 class Partition:
     """One partition: where its replicas are, who leads, who is in sync.
 
-    `elr` (eligible leader replicas) are those that left the ISR while it was too small, and still hold every committed
-    record. `adding` and `removing` are parts of `replicas` while a reassignment is under way. `recovering` is set
-    by an unclean election, until the new leader has put the log in order.
+    `elr` (eligible leader replicas) are those that left the ISR while it was too small, and still hold every
+    committed record. `adding` and `removing` are parts of `replicas` while a reassignment is under way.
+    `recovering` is set by an unclean election, until the new leader has put the log in order.
     """
 
     topic_id: UUID
@@ -141,7 +144,7 @@ class Feature(NamedTuple):
 Record = Controller | BrokerUp | BrokerDown | Topic | TopicGone | Partition | Config | ProducerIds | Feature
 
 
-# --- to JSON values -------------------------------------------------------------------------------------------------
+# --- to JSON values -----------------------------------------------------------------------------------------
 
 
 def _plain_broker_up(r: BrokerUp) -> list[Any]:
@@ -194,13 +197,14 @@ def encode_chunks(records: Sequence[Record]) -> Iterable[bytes]:
         yield encode(records[start : start + MAX_ENTRY_RECORDS])
 
 
-# --- and back -------------------------------------------------------------------------------------------------------
+# --- and back -----------------------------------------------------------------------------------------------
 
 
 class Decoder:
     """Builds records from bytes. Ids and replica lists repeat a lot, so equal ones share one object.
 
-    Whoever reads a whole log uses one decoder for all of it: making a UUID costs more than all the rest of a record.
+    Whoever reads a whole log uses one decoder for all of it: making a UUID costs more than all the rest of a
+    record.
     """
 
     __slots__ = ("_ids", "_lists", "_table")
@@ -221,7 +225,8 @@ class Decoder:
         }
 
     def decode(self, payload: bytes) -> tuple[int, list[Record]]:
-        """The controller epoch and the records of an entry; raises `UnknownMetadata` for anything it does not know."""
+        """The controller epoch and the records of an entry; raises `UnknownMetadata` for anything it does not
+        know."""
         try:
             text = payload if payload[:1] == b"{" else _inflate(payload)
             entry = json.loads(text)

@@ -1,12 +1,13 @@
 """One partition's life: who may lead it, and what its next record is. Pure functions of the old record.
 
-Three sets matter. The ISR holds every committed record and is alive. The ELR (eligible leader replicas) left the ISR while
-it was below `min.insync.replicas`, when nothing more could be committed, so it too holds every committed record. The
-other replicas may lack some. A clean election takes a leader from the ISR or the ELR; any other is unclean and may lose
-records. The ISR may become empty: its last members are then in the ELR, and the first of them to return leads.
+Three sets matter. The ISR holds every committed record and is alive. The ELR (eligible leader replicas) left
+the ISR while it was below `min.insync.replicas`, when nothing more could be committed, so it too holds every
+committed record. The other replicas may lack some. A clean election takes a leader from the ISR or the ELR;
+any other is unclean and may lose records. The ISR may become empty: its last members are then in the ELR, and
+the first of them to return leads.
 
-The leader epoch grows when the leader changes, when the leader's process is a new one, and when a replica is taken away
-(so that its late fetches are refused). The partition epoch grows with every record.
+The leader epoch grows when the leader changes, when the leader's process is a new one, and when a replica is
+taken away (so that its late fetches are refused). The partition epoch grows with every record.
 """
 
 from collections.abc import Collection, Sequence
@@ -152,7 +153,8 @@ def reelect(old: Partition, rules: Rules) -> Partition:
 
 def _taken_out(old: Partition, broker_id: int, rules: Rules, lost_data: bool) -> Partition:
     """The partition without that broker in its ISR (and, if its data cannot be counted on, in its ELR)."""
-    # Where there is one replica, nobody else has the data: it leads with what it has, as it would after any crash.
+    # Where there is one replica, nobody else has the data: it leads with what it has, as it would after any
+    # crash.
     gone = (broker_id,) if lost_data and len(old.replicas) > 1 else ()
     if broker_id not in old.isr and not (gone and broker_id in old.elr):
         return old
@@ -176,7 +178,8 @@ def broker_down(old: Partition, broker_id: int, rules: Rules) -> Partition:
 
 
 def broker_up(old: Partition, broker_id: int, down: Rules, up: Rules, lost_data: bool) -> Partition:
-    """The broker is back with a new epoch: its old life ends (`down`), a new one begins (`up`); in one record.
+    """The broker is back with a new epoch: its old life ends (`down`), a new one begins (`up`); in one
+    record.
 
     It is not put back into any ISR of others: it has to catch up first. What nobody leads it may lead.
     """
@@ -190,7 +193,8 @@ def broker_up(old: Partition, broker_id: int, down: Rules, up: Rules, lost_data:
 
 
 def drain(old: Partition, broker_id: int, rules: Rules) -> Partition:
-    """The broker is about to stop: it hands over what it leads and leaves every ISR that has other members."""
+    """The broker is about to stop: it hands over what it leads and leaves every ISR that has other
+    members."""
     if broker_id not in old.isr:
         return old
     isr = tuple(r for r in old.isr if r != broker_id)
@@ -200,11 +204,12 @@ def drain(old: Partition, broker_id: int, rules: Rules) -> Partition:
     return settle(old, rules, isr=isr, leader=chosen.leader)
 
 
-# --- reassignment -----------------------------------------------------------------------------------------------------
+# --- reassignment -------------------------------------------------------------------------------------------
 
 
 def reassign(old: Partition, target: Sequence[int], rules: Rules) -> Partition:
-    """Begins to move the replicas to `target` (in place of any move under way), and ends it at once if it can."""
+    """Begins to move the replicas to `target` (in place of any move under way), and ends it at once if it
+    can."""
     original = [r for r in old.replicas if r not in old.adding]
     rest = tuple(r for r in old.replicas if r not in target)
     begun = settle(

@@ -12,7 +12,8 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """`incarnation` is new for each start of the process; `features` are the levels it supports, (lowest, highest)."""
+    """`incarnation` is new for each start of the process; `features` are the levels it supports, (lowest,
+    highest)."""
 
     incarnation: str
     endpoints: tuple[Endpoint, ...]

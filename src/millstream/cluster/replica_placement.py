@@ -1,8 +1,10 @@
-"""Where the replicas of new partitions go: round robin over brokers, replicas of one partition on different racks.
+"""Where the replicas of new partitions go: round robin over brokers, replicas of one partition on different
+racks.
 
-The brokers are put in an order that alternates between racks. Partition after partition takes the next broker of
-that order as its leader; its followers are the brokers after it, racks not yet used first. Each time the leaders have gone
-once around, the followers shift by one, so that a dead broker's load spreads over all others.
+The brokers are put in an order that alternates between racks. Partition after partition takes the next broker
+of that order as its leader; its followers are the brokers after it, racks not yet used first. Each time the
+leaders have gone once around, the followers shift by one, so that a dead broker's load spreads over all
+others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +20,11 @@ def alternate_racks(racks: Mapping[int, str | None]) -> list[int]:
     return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
 
 
-def place(
+def assign_replicas(
     racks: Mapping[int, str | None], partitions: int, replicas: int, start: int
 ) -> Iterable[tuple[int, ...]]:
-    """The replicas of each partition, leader first. Needs at least `replicas` brokers; `start` is any number."""
+    """The replicas of each partition, leader first. Needs at least `replicas` brokers; `start` is any
+    number."""
     order = alternate_racks(racks)
     count = len(order)
     made: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -1,4 +1,5 @@
-"""Leadership and replicas on request: ElectLeaders, AlterPartitionReassignments, and the leaders' AlterPartition."""
+"""Leadership and replicas on request: ElectLeaders, AlterPartitionReassignments, and the leaders'
+AlterPartition."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -45,7 +46,7 @@ class _Rules:
         return found
 
 
-# --- elections --------------------------------------------------------------------------------------------------------
+# --- elections ----------------------------------------------------------------------------------------------
 
 
 def elect_leaders(image: Image, command: ElectLeaders, context: Context) -> Decision:
@@ -103,7 +104,7 @@ def _elected(old: Partition, rules: Rules, unclean: bool) -> Partition:
     return settle(old, rules, isr=old.isr, leader=preferred)
 
 
-# --- reassignments ----------------------------------------------------------------------------------------------------
+# --- reassignments ------------------------------------------------------------------------------------------
 
 
 def alter_reassignments(image: Image, command: AlterReassignments, context: Context) -> Decision:
@@ -158,13 +159,14 @@ def _cancelled(old: Partition, name: str, rules: Rules) -> Partition:
     if new is None:
         raise KafkaError(
             ErrorCode.invalid_replica_assignment,
-            f"Unable to revert partition assignment for {name}:{old.index} because it would require an unclean "
+            f"Unable to revert partition assignment for {name}:{old.index} because it would "
+            "require an unclean "
             "leader election.",
         )
     return new
 
 
-# --- proposals of leaders ---------------------------------------------------------------------------------------------
+# --- proposals of leaders -----------------------------------------------------------------------------------
 
 
 def alter_partition(image: Image, command: AlterPartition, context: Context) -> Decision:

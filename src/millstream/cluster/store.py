@@ -1,8 +1,10 @@
 """Where the metadata log is kept: what every store promises.
 
-All safety rests on one promise of `append`: an entry goes to exactly the position it names, once, or the caller
-hears `Conflict`. Order, fencing of old controllers and compare-and-set all follow from it. `LocalStore` keeps the log in
-a file for a cluster of one; a store over ZooKeeper keeps it in znodes. Both pass the same contract tests.
+All safety rests on one promise of `append`: an entry goes to exactly the position it names, once, or the
+caller hears `Conflict`. Order, fencing of old controllers and compare-and-set all follow from it.
+`LocalStore` keeps the log in a file for a cluster of one: the only store there is so far. A store for several
+brokers (over ZooKeeper, or over a quorum of its own) has to pass the contract tests that `LocalStore` passes,
+tests/cluster/store_contract.py.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -51,7 +53,8 @@ class NotWritten(Unavailable):
 
 
 class StoreBroken(StoreError):
-    """The store has failed for good, whether the last entry is there is unknown; the process has to start again."""
+    """The store has failed for good, whether the last entry is there is unknown; the process has to start
+    again."""
 
 
 class StoreClosed(StoreError):

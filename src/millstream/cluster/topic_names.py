@@ -11,10 +11,14 @@ def name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > MAX_NAME_LENGTH:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_NAME_LENGTH}"
+        )
     if not _LEGAL.issuperset(name):
         return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII "
+            "alphanumerics, "
             "'.', '_' and '-'"
         )
     return None

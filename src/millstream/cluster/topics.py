@@ -1,4 +1,5 @@
-"""CreateTopics, CreatePartitions, DeleteTopics: what they come to. Codes and wording are those users of Kafka know."""
+"""CreateTopics, CreatePartitions, DeleteTopics: what they come to. Codes and wording are those users of Kafka
+know."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from millstream.cluster.configs import check_settings
 from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import SCOPE_TOPIC, Config, Partition, Record, Topic, TopicGone
-from millstream.cluster.replica_placement import place
+from millstream.cluster.replica_placement import assign_replicas
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -28,7 +29,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 METADATA_TOPIC = "__cluster_metadata"
 
 
-# --- create -----------------------------------------------------------------------------------------------------------
+# --- create -------------------------------------------------------------------------------------------------
 
 
 def create_topics(image: Image, command: CreateTopics, context: Context) -> Decision:
@@ -211,7 +212,8 @@ def _check_somebody_active(image: Image, index: int, replicas: Sequence[int]) ->
     if image.active_brokers().isdisjoint(replicas):
         raise KafkaError(
             ErrorCode.invalid_replica_assignment,
-            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+            f"All brokers specified in the manual partition assignment for partition {index} are "
+            "fenced or in "
             "controlled shutdown.",
         )
 
@@ -223,7 +225,8 @@ def _placed(image: Image, partitions: int, replicas: int, context: Context) -> l
         problem = "All brokers are currently fenced."
     elif replicas > len(active):
         problem = (
-            f"The target replication factor of {replicas} cannot be reached because only {len(active)} broker(s) "
+            f"The target replication factor of {replicas} cannot be reached because only "
+            f"{len(active)} broker(s) "
             "are registered."
         )
     if problem is not None:
@@ -232,7 +235,7 @@ def _placed(image: Image, partitions: int, replicas: int, context: Context) -> l
             f"Unable to replicate the partition {replicas} time(s): {problem}",
         )
     racks = {broker_id: image.brokers[broker_id].rack for broker_id in active}
-    return list(place(racks, partitions, replicas, context.below(len(active))))
+    return list(assign_replicas(racks, partitions, replicas, context.below(len(active))))
 
 
 def _new_partitions(
@@ -247,7 +250,7 @@ def _new_partitions(
         yield Partition(topic_id, index, replicas, isr, isr[0])
 
 
-# --- more partitions --------------------------------------------------------------------------------------------------
+# --- more partitions ----------------------------------------------------------------------------------------
 
 
 def create_partitions(image: Image, command: CreatePartitions, context: Context) -> Decision:
@@ -289,7 +292,8 @@ def _more_partitions(image: Image, more: MorePartitions, context: Context) -> It
     if more.count < count:
         raise KafkaError(
             ErrorCode.invalid_partitions,
-            f"The topic {more.name} currently has {count} partition(s); {more.count} would not be an increase.",
+            f"The topic {more.name} currently has {count} partition(s); {more.count} would not be "
+            "an increase.",
         )
     additional = more.count - count
     first = existing[0]
@@ -309,7 +313,7 @@ def _more_partitions(image: Image, more: MorePartitions, context: Context) -> It
     return _new_partitions(image, topic.topic_id, count, assignment)
 
 
-# --- delete -----------------------------------------------------------------------------------------------------------
+# --- delete -------------------------------------------------------------------------------------------------
 
 
 def delete_topics(image: Image, command: DeleteTopics) -> Decision:

@@ -1,1 +1,2 @@
-"""One partition's log on disk: segments, indexes, producers, epochs, recovery. Knows nothing of networks or roles."""
+"""One partition's log on disk: segments, indexes, producers, epochs, recovery. Knows nothing of networks or
+roles."""

@@ -1,8 +1,10 @@
-"""Appending to a partition's log: what a client produced, what a leader sent, what the broker itself has to say.
+"""Appending to a partition's log: what a client produced, what a leader sent, what the broker itself has to
+say.
 
-`append_leader` tries the fast path (append_fast_path.py) and takes the full one for whatever that does not: several
-batches, recompression, compacted topics, new producers, retries, and everything that is wrong. The full path judges all
-batches first (validate.py, producers.py), then writes all of them at once, so nothing is written when it raises.
+`append_leader` tries the fast path (append_fast_path.py) and takes the full one for whatever that does not:
+several batches, recompression, compacted topics, new producers, retries, and everything that is wrong. The
+full path judges all batches first (validate.py, producers.py), then writes all of them at once, so nothing is
+written when it raises.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class AppendableLog(FastAppendLog):
     __slots__ = ()
 
     def append_leader(self, batches: memoryview, epoch: int, now_ms: int) -> Appended:
-        """Assign offsets to what a client produced, stamp the leader's epoch, write. The buffer is changed in place.
+        """Assign offsets to what a client produced, stamp the leader's epoch, write. The buffer is changed in
+        place.
 
         Nothing is written when this raises KafkaError.
         """
@@ -43,7 +46,8 @@ class AppendableLog(FastAppendLog):
         return self._append_full(batches, epoch, now_ms)
 
     def _append_full(self, batches: memoryview, epoch: int, now_ms: int) -> Appended:
-        """The same, for whatever is not one plain batch of a known producer: judge all batches, then write all."""
+        """The same, for whatever is not one plain batch of a known producer: judge all batches, then write
+        all."""
         if self.closed:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
         config = self._config
@@ -77,8 +81,8 @@ class AppendableLog(FastAppendLog):
         return Appended(first, last, now_ms if self.stamps_time else -1, total, False)
 
     def append_trusted(self, batch: memoryview, epoch: int, now_ms: int) -> Appended:
-        """Write one batch that the broker itself made. If it is part of a producer's transaction it has an epoch, which
-        is checked, but no sequence."""
+        """Write one batch that the broker itself made. If it is part of a producer's transaction it has an
+        epoch, which is checked, but no sequence."""
         header = read_header(batch)
         if len(batch) > self._max_bytes:
             raise validate.too_large(len(batch), self._config)
@@ -91,7 +95,8 @@ class AppendableLog(FastAppendLog):
         return Appended(first, last, -1, len(batch), False)
 
     def append_follower(self, batches: memoryview) -> int:
-        """Store batches as the leader sent them; they must not begin before the end. Returns the new end offset.
+        """Store batches as the leader sent them; they must not begin before the end. Returns the new end
+        offset.
 
         A batch that is cut off at the end is ignored, as a fetch answer may end with one.
         """
@@ -128,8 +133,9 @@ class AppendableLog(FastAppendLog):
     def _remember_all(
         self, headers: list[BatchHeader], now_ms: int, parts: list[memoryview] | None = None
     ) -> None:
-        """Batches were written at the end of the active segment: each goes the way that the fast path's goes, and what
-        that leaves out: new producers, and transactions that begin or (with the batches in `parts`) end."""
+        """Batches were written at the end of the active segment: each goes the way that the fast path's goes,
+        and what that leaves out: new producers, and transactions that begin or (with the batches in `parts`)
+        end."""
         active, producers = self.active, self.producers
         for number, header in enumerate(headers):
             is_data = header.producer_id >= 0 and not header.is_control

@@ -1,8 +1,9 @@
 """The fast path of an append: one batch that needs no change, from a producer that is known or has no id.
 
-A produced record set is nearly always just that. It is judged by one unpack, one checksum and one chain of comparisons;
-offset and epoch are stamped into its first 16 bytes, and one pwrite puts it at the end of the log. Everything else, right
-or wrong, is left to the full path (append.py), which gives the same answer to every batch that this one takes:
+A produced record set is nearly always just that. It is judged by one unpack, one checksum and one chain of
+comparisons; offset and epoch are stamped into its first 16 bytes, and one pwrite puts it at the end of the
+log. Everything else, right or wrong, is left to the full path (append.py), which gives the same answer to
+every batch that this one takes:
 tests/storage/test_append_fast_path.py sends random and hostile batches both ways. Worth its code by
 benchmarks/broker_produce.py.
 """
@@ -36,10 +37,11 @@ class FastAppendLog(WritableLog):
     __slots__ = ()
 
     def append_fast(self, batch: memoryview, header: tuple[int, ...], epoch: int, now_ms: int) -> int:
-        """Append one batch that needs no change, from a producer that is known here; returns its first offset.
+        """Append one batch that needs no change, from a producer that is known here; returns its first
+        offset.
 
-        `header` is what `wire.batch.HEADER` finds in it. -1 says that nothing was done, because the batch is not plain or
-        not right: `append_leader` knows which.
+        `header` is what `wire.batch.HEADER` finds in it. -1 says that nothing was done, because the batch is
+        not plain or not right: `append_leader` knows which.
         """
         (
             zero,

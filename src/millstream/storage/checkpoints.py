@@ -3,10 +3,11 @@
     <name>-offset-checkpoint     version 0, count, then `topic partition offset` a line
     partition.metadata           version: 0 / topic_id: <id>
     meta.properties              version=1, cluster.id, node.id, directory.id
-    .kafka_cleanshutdown         {"version":0,"brokerEpoch":n}: the last act of a clean stop, removed by the next start
+    .kafka_cleanshutdown         {"version":0,"brokerEpoch":n}: end of a clean stop, removed by the next start
     .boot-id                     the kernel's boot id at the last start (ours; Kafka ignores it)
 
-All are replaced by writing beside and renaming. Ids are UUIDs in Kafka's spelling: url-safe base64, 22 characters.
+All are replaced by writing beside and renaming. Ids are UUIDs in Kafka's spelling: url-safe base64, 22
+characters.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class FormatError(Exception):
     """A file in a data folder is of an unknown version, or not what its name promises."""
 
 
-# -- ids --------------------------------------------------------------------------------------------------------------
+# -- ids -----------------------------------------------------------------------------------------------------
 
 
 def spell_id(value: UUID) -> str:
@@ -59,7 +60,7 @@ def random_id() -> UUID:
             return value
 
 
-# -- offsets ----------------------------------------------------------------------------------------------------------
+# -- offsets -------------------------------------------------------------------------------------------------
 
 
 def write_offsets(folder: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -92,7 +93,7 @@ def read_offsets(folder: str, name: str) -> Offsets:
     return offsets
 
 
-# -- partition.metadata -----------------------------------------------------------------------------------------------
+# -- partition.metadata --------------------------------------------------------------------------------------
 
 
 def write_topic_id(folder: str, topic_id: UUID, sync: bool = True) -> None:
@@ -114,7 +115,7 @@ def read_topic_id(folder: str) -> UUID | None:
         raise FormatError(f"{path} is damaged: {error}") from error
 
 
-# -- meta.properties --------------------------------------------------------------------------------------------------
+# -- meta.properties -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def read_meta(folder: str) -> MetaProperties | None:
         raise FormatError(f"{path} is damaged: {error}") from error
 
 
-# -- how the last run ended ---------------------------------------------------------------------------------------------
+# -- how the last run ended ----------------------------------------------------------------------------------
 
 
 def write_clean_marker(folder: str, broker_epoch: int = -1) -> None:
@@ -165,7 +166,8 @@ def write_clean_marker(folder: str, broker_epoch: int = -1) -> None:
 
 
 def take_clean_marker(folder: str) -> bool:
-    """Was the last stop a clean one? The marker is gone afterwards, so that a crash from now on is seen as one."""
+    """Was the last stop a clean one? The marker is gone afterwards, so that a crash from now on is seen as
+    one."""
     try:
         os.unlink(os.path.join(folder, CLEAN_SHUTDOWN))
     except FileNotFoundError:

@@ -1,10 +1,11 @@
 """Looking into the files of a log without a broker: what is behind `millstream dump-log`.
 
-Each kind of file has a reader that yields structured entries, and `dump` turns them into the lines that Kafka's
-DumpLogSegments prints, in its order. Damage is reported, never raised: this is the tool for damaged files.
+Each kind of file has a reader that yields structured entries, and `dump` turns them into the lines that
+Kafka's DumpLogSegments prints, in its order. Damage is reported, never raised: this is the tool for damaged
+files.
 
-Left out: decoders of internal topics (offsets, transactions, cluster metadata), and message formats before v2, which
-show up as invalid bytes.
+Left out: decoders of internal topics (offsets, transactions, cluster metadata), and message formats before
+v2, which show up as invalid bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class TimeIndexEntry(NamedTuple):
     offset: int
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def base_offset_of(path: str) -> int:
@@ -136,7 +137,7 @@ def read_txn_index(path: str) -> Iterator[AbortedTransaction]:
         return parse(file.read())
 
 
-# -- printing ---------------------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------------------------------------------------------
 
 
 def dump(
@@ -369,7 +370,8 @@ def _dump_time_index(
 
 
 def _newest_in_batch(log_path: str, position: int, offset: int) -> tuple[int, int]:
-    """(newest timestamp, last offset) of the first batch from `position` on that reaches `offset`; -1s if none does."""
+    """(newest timestamp, last offset) of the first batch from `position` on that reaches `offset`; -1s if
+    none does."""
     if os.path.exists(log_path):
         for entry in read_log(log_path, position):
             if entry.header.last_offset >= offset:

@@ -5,8 +5,8 @@
     0 0                epoch, start offset
     3 1470
 
-Every batch carries its leader's epoch, so this is derived data: rebuilt from headers where it is missing, trusted only
-up to the log's end. It is kept in memory and written at a flush, a truncation and a clean stop.
+Every batch carries its leader's epoch, so this is derived data: rebuilt from headers where it is missing,
+trusted only up to the log's end. It is kept in memory and written at a flush, a truncation and a clean stop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class EpochCache:
         self.dirty = False
 
     def assign(self, epoch: int, start: int) -> None:
-        """`epoch` writes from `start` on. Entries that this proves wrong (later start, same or larger epoch) go."""
+        """`epoch` writes from `start` on. Entries that this proves wrong (later start, same or larger epoch)
+        go."""
         if epoch <= self.latest and self.starts and start >= self.starts[-1]:
             return
         while self.epochs and (self.epochs[-1] >= epoch or self.starts[-1] >= start):

@@ -2,10 +2,11 @@
 
 Three small helpers that every other module here leans on:
 
-* `FilePool` bounds the number of open segments. A segment opens its files on first use; when too many are open, the
-  pool closes one that nobody used lately (second chance, so that use costs one attribute store and no list surgery).
-* `replace_file` writes a small file so that a crash leaves either the old or the new content, never a mixture.
-* `Reaper` remembers renamed files until their delay is over, so that unlinking happens later and off the loop.
+* `FilePool` bounds the number of open segments. A segment opens its files on first use; beyond that, the
+  pool closes one that nobody used lately (second chance, so that use costs one attribute store and no list
+  surgery).
+* `replace_file` writes a small file so that a crash leaves the old or the new content, never a mixture.
+* `Reaper` remembers renamed files until their delay is over: unlinking happens later and off the loop.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Closable(Protocol):
 
 
 class FilePool:
-    """Counts open segments and closes idle ones beyond `limit`. A segment in flight (`refs > 0`) is never closed."""
+    """Counts open segments and closes idle ones beyond `limit`. A segment in flight (`refs > 0`) is never
+    closed."""
 
     __slots__ = ("_open", "limit")
 
@@ -142,8 +144,8 @@ def remove_quietly(path: str) -> None:
 
 
 class Reaper:
-    """Files and folders that are already renamed away, waiting for their time to be unlinked. The log's thread adds,
-    any thread may remove."""
+    """Files and folders that are already renamed away, waiting for their time to be unlinked. The log's
+    thread adds, any thread may remove."""
 
     __slots__ = ("_lock", "_waiting")
 

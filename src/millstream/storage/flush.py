@@ -1,11 +1,11 @@
 """Making written bytes durable, away from the log's own thread.
 
-The log prepares a `Flush` (which files, up to which offset); `run` may then be called in any thread: it uses only
-descriptors that are held open for it and paths that it opens itself. When it is back, the log moves its recovery point.
-The order is log, indexes, topic id, epochs, names: the recovery point may only move when all that recovery relies on is
-safe. A flush vouches for what was there when it was planned. What is appended, rolled or renamed while it runs belongs to
-the next one, so nothing is struck off the list of what is not yet durable before `_end_flush`, and then only what this
-flush has seen complete.
+The log prepares a `Flush` (which files, up to which offset); `run` may then be called in any thread: it uses
+only descriptors that are held open for it and paths that it opens itself. When it is back, the log moves its
+recovery point. The order is log, indexes, topic id, epochs, names: the recovery point may only move when all
+that recovery relies on is safe. A flush vouches for what was there when it was planned. What is appended,
+rolled or renamed while it runs belongs to the next one, so nothing is struck off the list of what is not yet
+durable before `_end_flush`, and then only what this flush has seen complete.
 """
 
 from __future__ import annotations

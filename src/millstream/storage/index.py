@@ -1,14 +1,16 @@
 """The two sparse indexes of a segment, in Kafka's bytes.
 
-    .index      i32 offset - base, i32 position      the batch that *ends* with that offset starts at that position
+    .index      i32 offset - base, i32 position      the batch that *ends* with that offset starts there
     .timeindex  i64 timestamp, i32 offset - base     up to that offset, no record is newer than that timestamp
 
-An entry is added about every `index.interval.bytes`. New entries stay in memory (`tail`) and go to the file in blocks
-of 512, at a roll, at a flush and at a clean stop: a lost tail costs nothing, because recovery rebuilds what lies behind
-the recovery point anyway, and a flush saves the index before the recovery point moves.
+An entry is added about every `index.interval.bytes`. New entries stay in memory (`tail`) and go to the file
+in blocks of 512, at a roll, at a flush and at a clean stop: a lost tail costs nothing, because recovery
+rebuilds what lies behind the recovery point anyway, and a flush saves the index before the recovery point
+moves.
 
-Lookups read the file with pread, never through mmap: a bad disk then raises an error instead of a SIGBUS, and nothing
-stays mapped. A block of 512 entries is kept decoded, so that a reader moving forward asks the disk once per block.
+Lookups read the file with pread, never through mmap: a bad disk then raises an error instead of a SIGBUS, and
+nothing stays mapped. A block of 512 entries is kept decoded, so that a reader moving forward asks the disk
+once per block.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ class _IndexFile:
             self.close_file()
 
     def _cut(self, entries: int) -> None:
-        """Keep the first `entries` saved ones. The file is cut even when it only holds rubbish behind them."""
+        """Keep the first `entries` saved ones. The file is cut even when it only holds rubbish behind
+        them."""
         self.saved = entries
         if self.fd >= 0 or os.path.exists(self.path):
             os.ftruncate(self._file(), entries * self.entry_size)
@@ -190,7 +193,8 @@ class OffsetIndex(_IndexFile):
             self._cut(low)
 
     def problem(self, log_size: int) -> str | None:
-        """Why this index cannot belong to a log file of `log_size` bytes; None if it can. Looks at the last entry only:
+        """Why this index cannot belong to a log file of `log_size` bytes; None if it can. Looks at the last
+        entry only:
         an index that was preallocated and never trimmed ends in zeros, a file cut short lies before it."""
         try:
             if self.saved and os.stat(self.path).st_size % self.entry_size:
@@ -278,7 +282,8 @@ class TimeIndex(_IndexFile):
                 self.save_if_possible()
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry not newer than `timestamp`, as (timestamp, offset); the segment's base when there is none."""
+        """The last entry not newer than `timestamp`, as (timestamp, offset); the segment's base when there is
+        none."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2

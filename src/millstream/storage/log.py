@@ -4,12 +4,14 @@
     offsets      start_offset <= last_stable_offset <= high_watermark <= end_offset
     beside it    producers (producers.py), leader epochs (epochs.py), aborted transactions (transactions.py)
 
-The log knows offsets and epochs; who leads, and how far replicas are, it is told (`set_high_watermark`). It is used by
-one thread. Only `flush` leaves it, to run fsync elsewhere, and touches nothing but descriptors there.
+The log knows offsets and epochs; who leads, and how far replicas are, it is told (`set_high_watermark`). It
+is used by one thread. Only `flush` leaves it, to run fsync elsewhere, and touches nothing but descriptors
+there.
 
-Appending is in append.py, on state that writable_log.py keeps. Reading returns a `Slice`: a range of one segment's file that holds whole batches. Readers
-mostly continue where they or another reader stopped, so the log remembers such places (`_hints`: offset -> segment,
-position); others are found by index and a short walk over headers.
+Appending is in append.py, on state that writable_log.py keeps. Reading returns a `Slice`: a range of one
+segment's file that holds whole batches. Readers mostly continue where they or another reader stopped, so the
+log remembers such places (`_hints`: offset -> segment, position); others are found by index and a short walk
+over headers.
 """
 
 from __future__ import annotations
@@ -74,8 +76,8 @@ class PartitionLog(AppendableLog):
         reaper: Reaper | None = None,
         expiration_ms: int = 24 * 60 * 60 * 1000,
     ) -> PartitionLog:
-        """Open a partition's folder, making it if it does not exist. Unless it was closed `clean`ly, everything from
-        `recovery_point` on is read and checked (recovery.py)."""
+        """Open a partition's folder, making it if it does not exist. Unless it was closed `clean`ly,
+        everything from `recovery_point` on is read and checked (recovery.py)."""
         from millstream.storage import recovery
 
         pool = pool if pool is not None else FilePool()
@@ -106,13 +108,13 @@ class PartitionLog(AppendableLog):
             folder_synced=clean and not loaded.created,
         )
 
-    # -- reading ------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upto: Upto = "hw", min_one: bool = True) -> Slice:
         """Whole batches from the one that holds `offset`, at most `max_bytes` of one segment.
 
-        With `min_one` the first batch comes even if it is larger. The caller acquires `Slice.segment` before anything
-        else happens to the log, and releases it when the bytes are sent.
+        With `min_one` the first batch comes even if it is larger. The caller acquires `Slice.segment` before
+        anything else happens to the log, and releases it when the bytes are sent.
         """
         if upto == "hw":
             limit = self.high_watermark
@@ -155,7 +157,8 @@ class PartitionLog(AppendableLog):
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.offset_out_of_range,
-                f"offset {offset} is not in {self.name}, which holds {self.start_offset} to {self.end_offset}",
+                f"offset {offset} is not in {self.name}, which holds {self.start_offset} to "
+                f"{self.end_offset}",
             )
         if offset == self.end_offset and offset not in self._hints:
             self._remember(offset, self.active, self.active.size)
@@ -196,7 +199,7 @@ class PartitionLog(AppendableLog):
             self._remember(limit, segment, position)
         return position
 
-    # -- other questions ------------------------------------------------------------------------------------------
+    # -- other questions -------------------------------------------------------------------------------------
 
     def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
         """The first record that is not older than `timestamp`; None if all are."""
@@ -213,7 +216,8 @@ class PartitionLog(AppendableLog):
             raise storage_error(f"search {self.name}", error) from error
 
     def aborted_transactions(self, start: int, stop: int | Slice) -> list[AbortedTransaction]:
-        """Those that a read_committed reader of offsets from `start` up to `stop`, or of a slice, must know."""
+        """Those that a read_committed reader of offsets from `start` up to `stop`, or of a slice, must
+        know."""
         bound = stop.next_offset if isinstance(stop, Slice) else stop
         try:
             return lookup.aborted_transactions(self, start, bound)
@@ -223,7 +227,7 @@ class PartitionLog(AppendableLog):
     def describe_producers(self) -> list[ProducerState]:
         return lookup.describe_producers(self)
 
-    # -- becoming shorter -------------------------------------------------------------------------------------------
+    # -- becoming shorter ------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
         truncation.truncate_to(self, offset)
@@ -284,11 +288,12 @@ class PartitionLog(AppendableLog):
     def expire_producers(self, now_ms: int) -> int:
         return self.producers.expire(now_ms)
 
-    # -- durability -------------------------------------------------------------------------------------------------
+    # -- durability ------------------------------------------------------------------------------------------
 
     async def flush(self, closed_segments_only: bool = False) -> int:
-        """Everything written before this call (or before the last roll) is durable when it returns; fsync runs in a
-        thread. The recovery point. Kafka syncs closed segments in the background: call it so while `unsynced`."""
+        """Everything written before this call (or before the last roll) is durable when it returns; fsync
+        runs in a thread. The recovery point. Kafka syncs closed segments in the background: call it so while
+        `unsynced`."""
         if self.flush_lock is None:
             self.flush_lock = asyncio.Lock()
         # One at a time: an older flush must not put its epochs over those of a newer one.
@@ -362,8 +367,9 @@ class PartitionLog(AppendableLog):
         return flush
 
     def _end_flush(self, flush: Flush) -> None:
-        """Back in the log's thread. After a failed fsync the kernel may have dropped what it could not write, and would
-        call the next fsync a success: so the recovery point never moves again, and a restart checks the log."""
+        """Back in the log's thread. After a failed fsync the kernel may have dropped what it could not write,
+        and would call the next fsync a success: so the recovery point never moves again, and a restart checks
+        the log."""
         flush.release()
         if not flush.done:
             self.sync_failed = self.sync_failed or flush.lost_writes
@@ -382,8 +388,9 @@ class PartitionLog(AppendableLog):
             self.recovery_point = flush.end_offset
 
     def close(self, clean: bool = True, sync: bool = True) -> None:
-        """Clean: everything is durable and the next open need not check it. Without `sync` the caller syncs the whole
-        file system afterwards, which is much faster for many logs. A log that nobody wrote to costs nothing."""
+        """Clean: everything is durable and the next open need not check it. Without `sync` the caller syncs
+        the whole file system afterwards, which is much faster for many logs. A log that nobody wrote to costs
+        nothing."""
         if self.closed:
             return
         self.closed = True

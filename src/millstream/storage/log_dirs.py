@@ -1,12 +1,12 @@
-"""LogFolders: the data folders of one broker (`log.dirs`) and the partitions in them.
+"""LogDirs: the data folders of one broker (`log.dirs`) and the partitions in them.
 
-A start locks every folder, checks that it belongs to this node, and opens every partition in it; a clean stop closes
-them, writes the checkpoints and, last, the marker that lets the next start skip the check of the logs.
+A start locks every folder, checks that it belongs to this node, and opens every partition in it; a clean stop
+closes them, writes the checkpoints and, last, the marker that lets the next start skip the check of the logs.
 
     <folder>/.lock, meta.properties, *-offset-checkpoint, .kafka_cleanshutdown, .boot-id      (checkpoints.py)
     <folder>/<topic>-<n>/                     a partition
     <folder>/<topic>-<n>.<hex>-delete/        deleted, to be removed after a while
-    <folder>/<topic>-<n>.<hex>-stray/         not ours to serve (unknown topic id), kept for a person to look at
+    <folder>/<topic>-<n>.<hex>-stray/         not ours to serve (unknown topic id), kept for you to look at
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KRAFT_METADATA = (
 )  # Kafka's own metadata log, if the folder was Kafka's: not a partition
 
 
-class FolderError(Exception):
+class LogDirError(Exception):
     """A data folder cannot be used; the broker must not start with it."""
 
 
@@ -54,22 +54,23 @@ def parse_folder_name(name: str) -> TopicPartition | None:
 
 
 def default_file_limit() -> int:
-    """Half of the descriptors this process may have, three for each open segment; the rest is for connections."""
+    """Half of the descriptors this process may have, three for each open segment; the rest is for
+    connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         soft = 65536
     return max(16, min(4096, soft // 6))
 
 
-class LogFolders:
+class LogDirs:
     def __init__(
         self, paths: Sequence[Path | str], *, file_limit: int | None = None, expiration_ms: int = DAY_MS
     ) -> None:
         if not paths:
-            raise FolderError("no data folder is configured (log.dirs)")
+            raise LogDirError("no data folder is configured (log.dirs)")
         self.paths = [os.path.abspath(path) for path in paths]
         if len(set(self.paths)) != len(self.paths):
-            raise FolderError(f"a data folder is named twice: {', '.join(self.paths)}")
+            raise LogDirError(f"a data folder is named twice: {', '.join(self.paths)}")
         self.pool = FilePool(file_limit or default_file_limit())
         self.reaper = Reaper()
         self.expiration_ms = expiration_ms
@@ -90,7 +91,7 @@ class LogFolders:
         for log in self.logs.values():
             log.producers.expiration_ms = milliseconds
 
-    # -- start ------------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------
 
     def open(self, node_id: int, cluster_id: str | None = None) -> None:
         """Lock and check every folder. With no `cluster_id` given, it is the folders' own, or a new one."""
@@ -107,8 +108,8 @@ class LogFolders:
                 checkpoints.write_boot_id(path)
         except OSError as error:
             self._unlock()
-            raise FolderError(f"cannot use the data folder: {error}") from error
-        except (FolderError, FormatError):
+            raise LogDirError(f"cannot use the data folder: {error}") from error
+        except (LogDirError, FormatError):
             self._unlock()
             raise
 
@@ -119,7 +120,7 @@ class LogFolders:
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise FolderError(f"{path} is in use by another broker (its .lock is held)") from error
+                raise LogDirError(f"{path} is in use by another broker (its .lock is held)") from error
             raise
         self._locks[path] = fd
 
@@ -134,7 +135,7 @@ class LogFolders:
         if cluster_id is not None:
             clusters.add(cluster_id)
         if len(clusters) > 1:
-            raise FolderError(f"the data folders belong to different clusters: {', '.join(sorted(clusters))}")
+            raise LogDirError(f"the data folders belong to different clusters: {', '.join(sorted(clusters))}")
         self.cluster_id = clusters.pop() if clusters else checkpoints.spell_id(checkpoints.random_id())
         self.node_id = node_id
         for path, meta in found.items():
@@ -142,15 +143,16 @@ class LogFolders:
                 meta = MetaProperties(self.cluster_id, node_id, checkpoints.spell_id(checkpoints.random_id()))
                 checkpoints.write_meta(path, meta)
             elif meta.node_id != node_id:
-                raise FolderError(f"{path} belongs to node {meta.node_id}, not to node {node_id}")
+                raise LogDirError(f"{path} belongs to node {meta.node_id}, not to node {node_id}")
             self.meta[path] = meta
         if len({meta.directory_id for meta in self.meta.values()}) != len(self.meta):
-            raise FolderError("two data folders have the same directory.id: one is a copy of the other")
+            raise LogDirError("two data folders have the same directory.id: one is a copy of the other")
 
     def load(
         self, config_for: Callable[[str], LogConfig] | None = None
     ) -> dict[TopicPartition, PartitionLog]:
-        """Open every partition of every folder. `config_for(topic)` gives its settings (they can be set later too)."""
+        """Open every partition of every folder. `config_for(topic)` gives its settings (they can be set later
+        too)."""
         for path in self.paths:
             self._load_folder(path, config_for)
         if self._lost_ends:
@@ -174,7 +176,7 @@ class LogFolders:
             if key is None or key == KRAFT_METADATA or name.endswith(STRAY_SUFFIX):
                 continue
             if key in self.logs:
-                raise FolderError(f"{name} is in two data folders: {self.logs[key].folder} and {folder}")
+                raise LogDirError(f"{name} is in two data folders: {self.logs[key].folder} and {folder}")
             try:
                 log = PartitionLog.open(
                     folder,
@@ -189,7 +191,7 @@ class LogFolders:
                     expiration_ms=self.expiration_ms,
                 )
             except (OSError, KafkaError) as error:
-                raise FolderError(f"cannot open the partition in {folder}: {error}") from error
+                raise LogDirError(f"cannot open the partition in {folder}: {error}") from error
             if cleaned.get(key, 0) <= log.end_offset:
                 log.cleaned_to = cleaned.get(key, 0)
             else:  # the log lost its end: all of it is dirty, and must still be when it has grown again
@@ -214,7 +216,7 @@ class LogFolders:
             logger.warning("%s; going on without it", error)
             return {}
 
-    # -- partitions -------------------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig) -> PartitionLog:
         """A new, empty partition in the folder that holds the fewest."""
@@ -247,7 +249,8 @@ class LogFolders:
         self._counts[path] += 1
 
     def _forget_namesake(self, key: TopicPartition) -> None:
-        """Checkpoints may still speak of a deleted partition of this name; the new one must not inherit from it."""
+        """Checkpoints may still speak of a deleted partition of this name; the new one must not inherit from
+        it."""
         if key in self._on_disk.get(checkpoints.RECOVERY_POINTS, ()):
             self.checkpoint_recovery_points()
         if key in self._on_disk.get(checkpoints.START_OFFSETS, ()):
@@ -287,7 +290,7 @@ class LogFolders:
         log.moved_to(renamed)
         return renamed
 
-    # -- checkpoints ------------------------------------------------------------------------------------------
+    # -- checkpoints -----------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
         self._write_checkpoint(checkpoints.RECOVERY_POINTS, lambda log: log.recovery_point)
@@ -336,7 +339,7 @@ class LogFolders:
         """Unlink what was deleted long enough ago. May run in a thread."""
         return self.reaper.run(int(time.time() * 1000) if now_ms is None else now_ms)
 
-    # -- stop -------------------------------------------------------------------------------------------------
+    # -- stop ------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close every log; if all of it worked, say so for the next start."""

@@ -1,7 +1,7 @@
 """Questions about a log other than "what is at this offset": by time, by transaction, by producer.
 
-Time questions are answered exactly, to the record: the time index leads to the neighbourhood, headers to the batch, and
-only that one batch is opened.
+Time questions are answered exactly, to the record: the time index leads to the neighbourhood, headers to the
+batch, and only that one batch is opened.
 """
 
 from __future__ import annotations

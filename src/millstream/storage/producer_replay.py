@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 def restore_producers(
     folder: str, segments: list[Segment], producers: ProducerTable, snapshots: list[int], end: int
 ) -> list[int]:
-    """Make `producers` what it was at offset `end`. Returns the snapshots that exist; damaged ones are removed."""
+    """Make `producers` what it was at offset `end`. Returns the snapshots that exist; damaged ones are
+    removed."""
     snapshots, start = load_newest_snapshot(folder, producers, snapshots, end)
     if start < end:
         replay(segments, producers, start, end)
@@ -36,7 +37,8 @@ def aborted_in(
 def load_newest_snapshot(
     folder: str, producers: ProducerTable, snapshots: list[int], not_after: int
 ) -> tuple[list[int], int]:
-    """Fill the table from the newest sound snapshot at or before an offset. (snapshots left, where replay starts)."""
+    """Fill the table from the newest sound snapshot at or before an offset. (snapshots left, where replay
+    starts)."""
     left = list(snapshots)
     for offset in sorted(snapshots, reverse=True):
         if offset > not_after:
@@ -57,7 +59,8 @@ def load_newest_snapshot(
 
 
 def replay(segments: list[Segment], producers: ProducerTable, start: int, stop: int) -> None:
-    """Feed the batches in [start, stop) to the table, from headers alone (markers are small and read whole)."""
+    """Feed the batches in [start, stop) to the table, from headers alone (markers are small and read
+    whole)."""
     for segment in segments:
         if segment.end_offset <= start or segment.base_offset >= stop or not segment.size:
             continue

@@ -1,7 +1,9 @@
-"""What a partition remembers about its producers: enough to write each batch once, and to know open transactions.
+"""What a partition remembers about its producers: enough to write each batch once, and to know open
+transactions.
 
-For every producer id the table keeps the epoch and the sequence ranges of the last five batches. A producer has at
-most five batches in flight, so any retry it can send is among them. The rules, for a batch from a client:
+For every producer id the table keeps the epoch and the sequence ranges of the last five batches. A producer
+has at most five batches in flight, so any retry it can send is among them. The rules, for a batch from a
+client:
 
   epoch lower than the known one           INVALID_PRODUCER_EPOCH (a zombie)
   same epoch, range equal to a known one   a retry: acknowledged again with the offsets of the first time
@@ -10,11 +12,12 @@ most five batches in flight, so any retry it can send is among them. The rules, 
   higher epoch, first sequence 0           accepted, older ranges forgotten; another sequence is out of order
   unknown producer                         accepted with any sequence: its history may have been deleted
 
-Transactional batches open a transaction at their first offset; a marker (control batch) ends it. The first offset of
-the oldest open transaction bounds what read_committed may see. A transaction that ended stays in that bound until its
-marker is below the high watermark.
+Transactional batches open a transaction at their first offset; a marker (control batch) ends it. The first
+offset of the oldest open transaction bounds what read_committed may see. A transaction that ended stays in
+that bound until its marker is below the high watermark.
 
-Producers that have written nothing for `producer.id.expiration.ms` are forgotten, unless a transaction is open.
+Producers that have written nothing for `producer.id.expiration.ms` are forgotten, unless a transaction is
+open.
 
 The table is saved as `<offset>.snapshot` (state before that offset), in Kafka's format v1:
 
@@ -144,10 +147,11 @@ class ProducerTable:
         # Ended transactions (first offset, marker) that the high watermark has not passed yet.
         self.unreplicated: list[tuple[int, int]] = []
 
-    # -- transactions and the last stable offset ------------------------------------------------------------------
+    # -- transactions and the last stable offset -------------------------------------------------------------
 
     def first_unstable(self) -> int:
-        """The first offset whose transaction is undecided, or decided above the high watermark; -1 if none."""
+        """The first offset whose transaction is undecided, or decided above the high watermark; -1 if
+        none."""
         first = next(iter(self.open_transactions.values()), -1)
         for start, _ in self.unreplicated:
             if first < 0 or start < first:
@@ -158,10 +162,11 @@ class ProducerTable:
         """Markers below the high watermark no longer hold back the last stable offset."""
         self.unreplicated = [entry for entry in self.unreplicated if entry[1] >= high_watermark]
 
-    # -- judging ----------------------------------------------------------------------------------------------
+    # -- judging ---------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, known: Producer | None) -> Sent | None:
-        """May a client write this batch? The earlier write if it is a retry, None if it is new, else KafkaError."""
+        """May a client write this batch? The earlier write if it is a retry, None if it is new, else
+        KafkaError."""
         if header.base_sequence < 0:
             raise KafkaError(
                 ErrorCode.invalid_record,
@@ -172,7 +177,8 @@ class ProducerTable:
         if header.producer_epoch < known.epoch:
             raise KafkaError(
                 ErrorCode.invalid_producer_epoch,
-                f"epoch {header.producer_epoch} of producer {known.id} is older than {known.epoch} in {self.name}",
+                f"epoch {header.producer_epoch} of producer {known.id} is older than {known.epoch} "
+                f"in {self.name}",
             )
         sent = known.find(header.producer_epoch, header.base_sequence, header.last_sequence)
         if sent is not None:
@@ -183,7 +189,8 @@ class ProducerTable:
         if header.base_sequence != expected and known.epoch >= 0:
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer {known.id} sent sequence {header.base_sequence} to {self.name}, expected {expected}",
+                f"producer {known.id} sent sequence {header.base_sequence} to {self.name}, "
+                f"expected {expected}",
             )
         if known.txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
@@ -193,7 +200,8 @@ class ProducerTable:
         return None
 
     def check_all(self, headers: Sequence[BatchHeader]) -> Sent | None:
-        """The same for several batches of one append: each is judged as if the ones before were written already."""
+        """The same for several batches of one append: each is judged as if the ones before were written
+        already."""
         ahead: dict[int, Producer] = {}
         for header in headers:
             producer_id = header.producer_id
@@ -227,15 +235,17 @@ class ProducerTable:
         if epoch < known.epoch:
             raise KafkaError(
                 ErrorCode.invalid_producer_epoch,
-                f"marker with epoch {epoch} for producer {producer_id}, known with {known.epoch} in {self.name}",
+                f"marker with epoch {epoch} for producer {producer_id}, known with {known.epoch} "
+                f"in {self.name}",
             )
         if coordinator_epoch < known.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.transaction_coordinator_fenced,
-                f"marker of coordinator epoch {coordinator_epoch}, {self.name} has seen {known.coordinator_epoch}",
+                f"marker of coordinator epoch {coordinator_epoch}, {self.name} has seen "
+                f"{known.coordinator_epoch}",
             )
 
-    # -- learning ---------------------------------------------------------------------------------------------
+    # -- learning --------------------------------------------------------------------------------------------
 
     def writer_of(self, header: BatchHeader) -> Producer:
         """The producer of a data batch, in the batch's epoch; a new one if it was not known."""
@@ -247,7 +257,8 @@ class ProducerTable:
         return producer
 
     def begin_transaction(self, producer: Producer, header: BatchHeader, base_offset: int) -> None:
-        """A batch of this producer stands at `base_offset`: if it is the first of a transaction, that is open now."""
+        """A batch of this producer stands at `base_offset`: if it is the first of a transaction, that is open
+        now."""
         if header.attributes & TRANSACTIONAL and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
             self.open_transactions[producer.id] = base_offset
@@ -318,7 +329,7 @@ class ProducerTable:
         self.open_transactions.clear()
         self.unreplicated.clear()
 
-    # -- snapshots --------------------------------------------------------------------------------------------
+    # -- snapshots -------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
         body = [
@@ -393,7 +404,7 @@ def decode_snapshot(data: bytes) -> Iterator[Producer]:
         yield producer
 
 
-# -- markers --------------------------------------------------------------------------------------------------------
+# -- markers -------------------------------------------------------------------------------------------------
 
 
 _MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # lengths and deltas are single-byte varints here
@@ -402,7 +413,8 @@ _MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # lengths and deltas are single-
 def encode_marker(
     producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
 ) -> bytearray:
-    """A control batch with one record: key (version 0, abort or commit), value (version 0, coordinator epoch)."""
+    """A control batch with one record: key (version 0, abort or commit), value (version 0, coordinator
+    epoch)."""
     record = _MARKER_RECORD.pack(
         16 * 2, 0, 0, 0, 4 * 2, 0, COMMIT if commit else ABORT, 6 * 2, 0, coordinator_epoch, 0
     )

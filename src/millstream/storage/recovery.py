@@ -1,12 +1,13 @@
 """Opening a partition's folder: what is there, is it sound, and if not, what remains.
 
-After a clean stop nothing is checked but the end of the active segment, so opening costs a few small reads. Otherwise
-every batch from the recovery point on is read and checked (scan.py); what lies before it was synced. The log ends at the
-first bad batch: the file is cut there and later segments are set aside as `*.lost`. Whatever is cut is said aloud, with
-the partition's name and the offsets, and never keeps the broker from starting.
+After a clean stop nothing is checked but the end of the active segment, so opening costs a few small reads.
+Otherwise every batch from the recovery point on is read and checked (scan.py); what lies before it was
+synced. The log ends at the first bad batch: the file is cut there and later segments are set aside as
+`*.lost`. Whatever is cut is said aloud, with the partition's name and the offsets, and never keeps the broker
+from starting.
 
-The recovery point is the last flush: indexes, epochs and (at most 64 MB earlier) a producer snapshot were synced with
-it, so the work grows with the bytes behind it and with nothing else.
+The recovery point is the last flush: indexes, epochs and (at most 64 MB earlier) a producer snapshot were
+synced with it, so the work grows with the bytes behind it and with nothing else.
 """
 
 from __future__ import annotations
@@ -123,17 +124,17 @@ def load(
     return loaded
 
 
-# -- what is there ----------------------------------------------------------------------------------------------------
+# -- what is there -------------------------------------------------------------------------------------------
 
 
 def _take_stock(
     folder: str, names: list[str], pool: FilePool
 ) -> tuple[list[Segment], list[int], list[Segment]]:
-    """The segments in order, the snapshots' offsets, and the segments whose files beside the log are not complete.
-    Leftovers of interrupted work are removed.
+    """The segments in order, the snapshots' offsets, and the segments whose files beside the log are not
+    complete. Leftovers of interrupted work are removed.
 
-    Aborted transactions are missed by nobody when their file is gone. But every closed segment has an offset index: if
-    that is missing, files were removed, perhaps to have them made anew."""
+    Aborted transactions are missed by nobody when their file is gone. But every closed segment has an offset
+    index: if that is missing, files were removed, perhaps to have them made anew."""
     bases = sorted(int(name[: -len(LOG)]) for name in names if _is_numbered(name, LOG))
     known = set(bases)
     for name in names:
@@ -203,7 +204,7 @@ def _begin(loaded: Loaded, offset: int, pool: FilePool) -> None:
     loaded.created = True
 
 
-# -- after a clean stop -------------------------------------------------------------------------------------------------
+# -- after a clean stop --------------------------------------------------------------------------------------
 
 
 def _end_is_sound(loaded: Loaded) -> bool:
@@ -270,7 +271,7 @@ def rebuild_epochs(loaded: Loaded, stop: int) -> None:
     loaded.epochs = cache
 
 
-# -- after a crash ------------------------------------------------------------------------------------------------------
+# -- after a crash -------------------------------------------------------------------------------------------
 
 
 def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
@@ -311,7 +312,8 @@ def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
 
 
 def _scan_start(loaded: Loaded) -> tuple[int, int, int]:
-    """(segment number, position, offset) to check from: the recovery point, or earlier where that cannot be trusted."""
+    """(segment number, position, offset) to check from: the recovery point, or earlier where that cannot be
+    trusted."""
     segments, point = loaded.segments, loaded.recovery_point
     number = len(segments) - 1
     while number > 0 and segments[number].base_offset > point:

@@ -1,10 +1,10 @@
 """Deleting from the old end of a log: by age, by size, by request.
 
-Whole segments go, oldest first, and only below the high watermark. If all of them are too old, even the active one, it
-is rolled first, so that the log keeps its end offset in an empty segment.
+Whole segments go, oldest first, and only below the high watermark. If all of them are too old, even the
+active one, it is rolled first, so that the log keeps its end offset in an empty segment.
 
-A deleted segment's files are renamed `*.deleted` at once and unlinked after `file.delete.delay.ms` by the `Reaper`;
-a fetch that is being sent keeps its file either way.
+A deleted segment's files are renamed `*.deleted` at once and unlinked after `file.delete.delay.ms` by the
+`Reaper`; a fetch that is being sent keeps its file either way.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
 
 
 def _droppable(log: PartitionLog) -> list[Segment]:
-    """The segments that retention may consider, oldest first: all below the high watermark, and not an empty active
-    one. An older one may be empty too, where compaction left nothing of it."""
+    """The segments that retention may consider, oldest first: all below the high watermark, and not an empty
+    active one. An older one may be empty too, where compaction left nothing of it."""
     count = bisect_right(log.bases, log.high_watermark, lo=1) - 1  # closed ones that end at or below it
     segments = log.segments[:count]
     if count == len(log.bases) - 1 and log.active.size and log.high_watermark >= log.end_offset:

@@ -1,11 +1,11 @@
 """Reading a segment's batches one after the other and believing none of them: the heart of recovery.
 
-Each batch must have a sound header, lie wholly in the file, have the right checksum and an offset behind the one before.
-The first that does not ends the log. On the way, everything that is derived from batches is rebuilt: indexes, newest
-timestamp, leader epochs, producers, aborted transactions.
+Each batch must have a sound header, lie wholly in the file, have the right checksum and an offset behind the
+one before. The first that does not ends the log. On the way, everything that is derived from batches is
+rebuilt: indexes, newest timestamp, leader epochs, producers, aborted transactions.
 
-Speed comes from large reads into one buffer and from checking batches where they lie in it: one unpack and one checksum
-over a memoryview each.
+Speed comes from large reads into one buffer and from checking batches where they lie in it: one unpack and
+one checksum over a memoryview each.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def _scan(
 def _judge(
     segment: Segment, rest: memoryview, filled: int, position: int, size: int, expected: int
 ) -> tuple[str | None, int]:
-    """Why did the walk stop at `position`? (problem, bytes needed there): a batch may simply reach over the buffer."""
+    """Why did the walk stop at `position`? (problem, bytes needed there): a batch may simply reach over the
+    buffer."""
     if position == size:
         return None, 0
     if len(rest) < HEADER_SIZE:
@@ -173,7 +174,8 @@ def _judge(
 
 
 def _refuse_old_format(segment: Segment, data: memoryview, length: int) -> None:
-    """Batches of format v0 and v1 are not damage: a log that holds them must not be cut, but converted first."""
+    """Batches of format v0 and v1 are not damage: a log that holds them must not be cut, but converted
+    first."""
     total = length + LENGTH_END
     plausible = len(data) > 16 and data[16] in (0, 1) and 26 <= total <= len(data)
     if plausible and zlib.crc32(data[16:total]) == int.from_bytes(data[12:16], "big"):

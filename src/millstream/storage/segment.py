@@ -5,9 +5,9 @@
     00000000000000000042.timeindex  sparse: timestamp -> offset          (index.py)
     00000000000000000042.txnindex   aborted transactions, if there are any (transactions.py)
 
-A segment opens its files when they are first needed and may lose them again to the `FilePool`. Whoever hands a file
-range to the kernel (a fetch being sent) calls `acquire` first and `release` afterwards: the descriptor then stays
-valid, even if retention deletes the segment meanwhile.
+A segment opens its files when they are first needed and may lose them again to the `FilePool`. Whoever hands
+a file range to the kernel (a fetch being sent) calls `acquire` first and `release` afterwards: the descriptor
+then stays valid, even if retention deletes the segment meanwhile.
 
 Positions are found by the offset index and a short walk over batch headers; records are never read.
 """
@@ -90,7 +90,7 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.path}, {self.size} bytes)"
 
-    # -- files -------------------------------------------------------------------------------------------------
+    # -- files -----------------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
@@ -227,7 +227,8 @@ class Segment:
             self.close_files()
 
     def doom(self) -> list[str]:
-        """Rename every file of the segment away; the paths to unlink later. Readers in flight keep their file."""
+        """Rename every file of the segment away; the paths to unlink later. Readers in flight keep their
+        file."""
         renamed = []
         for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             try:
@@ -266,10 +267,11 @@ class Segment:
             if index is not None:
                 index.sync()
 
-    # -- writing ------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp: int, interval: int) -> None:
-        """A batch of `size` bytes was found at `position` (an append does the same in `WritableLog._end_append`)."""
+        """A batch of `size` bytes was found at `position` (an append does the same in
+        `WritableLog._end_append`)."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -290,10 +292,11 @@ class Segment:
         self.time_index.ensure()
         self.end_offset = end_offset
 
-    # -- finding ----------------------------------------------------------------------------------------------
+    # -- finding ---------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, base offset, size) of the first batch that ends at `offset` or later; None if there is none."""
+        """(position, base offset, size) of the first batch that ends at `offset` or later; None if there is
+        none."""
         start = self.index.lookup(offset)
         for position, base, size, last, _ in self.walk(start if start < self.size else 0):
             if last >= offset:
@@ -301,7 +304,8 @@ class Segment:
         return None
 
     def walk(self, position: int, stop: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
-        """(position, base offset, size, last offset, max timestamp) of the batches from a known batch start on."""
+        """(position, base offset, size, last offset, max timestamp) of the batches from a known batch start
+        on."""
         end = self.size if stop is None else stop
         fd = self.acquire()
         try:
@@ -347,10 +351,11 @@ class Segment:
             self.release()
 
     def fit(self, position: int, max_bytes: int) -> tuple[int, int]:
-        """How many bytes of whole batches from `position` on fit into `max_bytes`, and the offset that comes next.
+        """How many bytes of whole batches from `position` on fit into `max_bytes`, and the offset that comes
+        next.
 
-        (0, -1) if not even the first batch fits. The index gives the last batch start in reach; without one there,
-        the headers are walked.
+        (0, -1) if not even the first batch fits. The index gives the last batch start in reach; without one
+        there, the headers are walked.
         """
         start = self.index.batch_start_before(position + max_bytes)
         if start > position:
@@ -384,10 +389,11 @@ class Segment:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.path} ends before byte {position + size}")
         return data
 
-    # -- time -------------------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------------------
 
     def newest(self) -> tuple[int, int]:
-        """The largest timestamp, and the last offset of the batch that has it; (-1, base) when there is none."""
+        """The largest timestamp, and the last offset of the batch that has it; (-1, base) when there is
+        none."""
         if self.max_timestamp == UNKNOWN:
             self.learn_newest()
         return self.max_timestamp, self.max_timestamp_offset
@@ -415,5 +421,6 @@ class Segment:
             return 0
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, by which the segment's age is measured; -1 if there is none."""
+        """The largest timestamp of the first batch, by which the segment's age is measured; -1 if there is
+        none."""
         return self.header_at(0).max_timestamp if self.size >= HEADER_SIZE else -1

@@ -2,9 +2,9 @@
 
     i16 version (0), i64 producer id, i64 first offset, i64 last offset, i64 last stable offset
 
-An entry stands in the segment that holds the abort marker (its last offset). The last stable offset is the one right
-after the transaction ended: a reader that needs nothing beyond it can stop looking. The file exists only if a
-transaction was aborted, so it is opened for each use and never kept open.
+An entry stands in the segment that holds the abort marker (its last offset). The last stable offset is the
+one right after the transaction ended: a reader that needs nothing beyond it can stop looking. The file exists
+only if a transaction was aborted, so it is opened for each use and never kept open.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class AbortedIndex:
         return self._entries
 
     def append(self, entry: AbortedTransaction) -> None:
-        """The marker is in the log already, so a full disk must not fail this: the entry is then saved later."""
+        """The marker is in the log already, so a full disk must not fail this: the entry is then saved
+        later."""
         self.entries().append(entry)
         try:
             self.save()
@@ -118,9 +119,8 @@ class AbortedIndex:
 
     def collect(self, start: int, stop: int, into: list[AbortedTransaction]) -> bool:
         """Add what touches offsets [start, stop); True when no later segment can add more."""
-        entries = (
-            self.entries()
-        )  # in the order of their markers, so those that ended before `start` come first
+        # In the order of their markers, so those that ended before `start` come first.
+        entries = self.entries()
         for number in range(bisect_left(entries, start, key=_marker_offset), len(entries)):
             entry = entries[number]
             if entry.first_offset < stop:

@@ -1,10 +1,10 @@
 """Cutting a log at its new end: what a follower does when its leader knows better.
 
-The order matters for a crash in between: newest segments go first, and indexes are cut before the log file, so that what
-remains is at any moment a valid log, whose indexes may say too little but never too much.
+The order matters for a crash in between: newest segments go first, and indexes are cut before the log file,
+so that what remains is at any moment a valid log, whose indexes may say too little but never too much.
 
-Everything derived from the log follows it: indexes, leader epochs, aborted transactions, and the producers, which are
-rebuilt from the newest snapshot that is not behind the cut, and the batches after it.
+Everything derived from the log follows it: indexes, leader epochs, aborted transactions, and the producers,
+which are rebuilt from the newest snapshot that is not behind the cut, and the batches after it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Judging and rewriting produced batches.
 
-The append path tests everything at once and asks here for the reason only when something is wrong, so that a good batch
-pays for one chain of comparisons. The order of the reasons is Kafka's.
+The append path tests everything at once and asks here for the reason only when something is wrong, so that a
+good batch pays for one chain of comparisons. The order of the reasons is Kafka's.
 
-What is not checked, on purpose: the inside of a batch that the log stores as it came (record lengths, offset deltas,
-timestamps of single records). The checksum proves that it arrived as the producer built it. Compacted topics (keys) and
-recompression open the batch and check all of it. A batch that claims to end before it begins is opened for its newest
-timestamp only: some clients never fill in that field, and Kafka does not believe it either.
+What is not checked, on purpose: the inside of a batch that the log stores as it came (record lengths, offset
+deltas, timestamps of single records). The checksum proves that it arrived as the producer built it. Compacted
+topics (keys) and recompression open the batch and check all of it. A batch that claims to end before it
+begins is opened for its newest timestamp only: some clients never fill in that field, and Kafka does not
+believe it either.
 
-Rewriting: log append time sets the timestamp type and the newest timestamp; another codec recompresses the records
-section as a whole, since its plain bytes are the same under every codec. Both compute a new checksum.
+Rewriting: log append time sets the timestamp type and the newest timestamp; another codec recompresses the
+records section as a whole, since its plain bytes are the same under every codec. Both compute a new checksum.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from millstream.wire.batch import (
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 
 MAX_CODEC = 4
-MOST_OPENED = 16 << 20  # bytes of records opened only to name the bad ones
+MAX_OPENED_BYTES = 16 << 20  # bytes of records opened only to name the bad ones
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LENGTH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
@@ -69,7 +70,8 @@ def split(data: memoryview) -> list[memoryview]:
 def split_replicated(
     data: memoryview, expected: int, name: str
 ) -> tuple[list[memoryview], list[BatchHeader]]:
-    """The batches that a leader sent and their headers, none before offset `expected`; a cut-off last one is left out."""
+    """The batches that a leader sent and their headers, none before offset `expected`; a cut-off last one is
+    left out."""
     parts: list[memoryview] = []
     headers: list[BatchHeader] = []
     at, end = 0, len(data)
@@ -139,8 +141,8 @@ def refuse(batch: memoryview, config: LogConfig, base_offset: int = 0, control: 
 
 
 def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
-    """The batch (nearly always the same bytes) with the newest timestamp that it really has; refused if its times are
-    too far from now. For topics that keep the producer's time."""
+    """The batch (nearly always the same bytes) with the newest timestamp that it really has; refused if its
+    times are too far from now. For topics that keep the producer's time."""
     header = read_header(batch)
     if header.max_timestamp < header.base_timestamp:
         from millstream.wire.record_walk import newest_timestamp
@@ -179,7 +181,8 @@ def _too_old(timestamp: int, earliest: int) -> bool:
 def _outside(
     batch: memoryview, header: BatchHeader, earliest: int, latest: int
 ) -> tuple[tuple[int, str], ...]:
-    """The records whose time is not between these; none where it would take too long to find out, or cannot be."""
+    """The records whose time is not between these; none where it would take too long to find out, or cannot
+    be."""
     from millstream.wire.record_walk import MAX_NAMED_RECORDS
     from millstream.wire.records import iter_records
 
@@ -192,7 +195,7 @@ def _outside(
                 f"Timestamp {record.timestamp} of message with offset {index} is out of range. "
                 f"The timestamp should be within [{earliest}, {latest}]",
             )
-            for index, record in enumerate(iter_records(batch, MOST_OPENED))
+            for index, record in enumerate(iter_records(batch, MAX_OPENED_BYTES))
             if record.timestamp > latest or _too_old(record.timestamp, earliest)
         )
     except KafkaError:
@@ -212,14 +215,16 @@ def opens(config: LogConfig) -> bool:
 
 
 def stamp_time(batch: memoryview, attributes: int, now_ms: int) -> None:
-    """Turn a batch, in place, into one of log append time. TypeError if it is read-only, before anything changed."""
+    """Turn a batch, in place, into one of log append time. TypeError if it is read-only, before anything
+    changed."""
     _ATTRIBUTES.pack_into(batch, 21, attributes | LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(batch, 35, now_ms)
     _CRC.pack_into(batch, 17, crc32c(batch[CRC_START:]))
 
 
 def rewrite(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
-    """What the log stores instead of `batch` (often the same bytes), after the checks that need its records."""
+    """What the log stores instead of `batch` (often the same bytes), after the checks that need its
+    records."""
     header = read_header(batch)
     if config.compact and not header.is_control:
         from millstream.wire.record_walk import check_records

@@ -1,11 +1,12 @@
 """The state of a partition's log, and the steps that every append shares: write, remember, roll.
 
-`append_fast_path` and `append` decide what is written; this module writes it at the end of the active segment and
-remembers it (`_end_append`). A write that fails leaves no trace: the file is cut back to its old size, and memory changes
-only after the write.
+`append_fast_path` and `append` decide what is written; this module writes it at the end of the active segment
+and remembers it (`_end_append`). A write that fails leaves no trace: the file is cut back to its old size,
+and memory changes only after the write.
 
-The limits at which a segment rolls are kept as plain numbers to compare with; whatever may change them (another
-segment, another setting, a full index) sets them so that the next append asks `_prepare`, which knows the rules.
+The limits at which a segment rolls are kept as plain numbers to compare with; whatever may change them
+(another segment, another setting, a full index) sets them so that the next append asks `_prepare`, which
+knows the rules.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class WritableLog:
         self._first_unstable = self.producers.first_unstable()
         self._epoch = self.epochs.latest
 
-    # -- settings and state -----------------------------------------------------------------------------------
+    # -- settings and state ----------------------------------------------------------------------------------
 
     @property
     def config(self) -> LogConfig:
@@ -200,8 +201,8 @@ class WritableLog:
         return self.epochs.end_of(epoch, self.end_offset)
 
     def begin_epoch(self, epoch: int) -> None:
-        """A leader starts here; its first batch may come much later. Not worth a write: an epoch without batches is
-        forgotten at a restart, and the first batch brings it back."""
+        """A leader starts here; its first batch may come much later. Not worth a write: an epoch without
+        batches is forgotten at a restart, and the first batch brings it back."""
         dirty = self.epochs.dirty
         self.epochs.assign(epoch, self.end_offset)
         self.epochs.dirty = dirty
@@ -227,7 +228,7 @@ class WritableLog:
             waiting >= config.flush_messages or now_ms - self.last_flush_ms >= config.flush_ms
         )
 
-    # -- writing ------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def _write(self, parts: list[memoryview]) -> None:
         """Write at the end of the active segment, or raise and leave it as it was."""
@@ -239,7 +240,8 @@ class WritableLog:
             raise self._undo_write(error) from error
 
     def _undo_write(self, error: OSError) -> KafkaError:
-        """Cut off what a failed write may have left. If even that fails, it is tried again before the next write."""
+        """Cut off what a failed write may have left. If even that fails, it is tried again before the next
+        write."""
         self._tail_is_dirty = True
         self._ask_before_next_append()
         try:
@@ -255,7 +257,7 @@ class WritableLog:
         os.ftruncate(self.active.open_for_writing(), self.active.size)
         self._tail_is_dirty = False
 
-    # -- the end of every append -----------------------------------------------------------------------------------
+    # -- the end of every append -----------------------------------------------------------------------------
 
     def _end_append(
         self,
@@ -313,7 +315,7 @@ class WritableLog:
             len(active.index) >= self._max_index_entries or len(active.time_index) >= self._max_time_entries
         )
 
-    # -- rolling ------------------------------------------------------------------------------------------------
+    # -- rolling ---------------------------------------------------------------------------------------------
 
     def _ask_before_next_append(self) -> None:
         """Make the next append call `_prepare`, which works out the real limits."""
@@ -331,7 +333,8 @@ class WritableLog:
             self._prepare(size, last_offset, timestamp, now_ms)
 
     def _prepare(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> None:
-        """Before a write that may not fit: repair the tail, roll if size, age or index ask for it, renew the limits."""
+        """Before a write that may not fit: repair the tail, roll if size, age or index ask for it, renew the
+        limits."""
         config = self._config
         if size > config.segment_bytes:
             raise KafkaError(
@@ -392,7 +395,7 @@ class WritableLog:
         self._jitter_ms = int(random.random() * min(self._config.segment_jitter_ms, self._config.segment_ms))
         self._ask_before_next_append()
 
-    # -- producer snapshots -----------------------------------------------------------------------------------------
+    # -- producer snapshots ----------------------------------------------------------------------------------
 
     def snapshot_path(self, offset: int) -> str:
         return os.path.join(self.folder, file_stem(offset) + SNAPSHOT)

@@ -1,7 +1,8 @@
 """The one door to kio, the library that knows every Kafka message.
 
-Where hypothesis is installed (any test environment), kio registers a strategy per type while it is imported: two
-seconds that no broker needs. So hypothesis is hidden from it for the length of the import, unless it is loaded already.
+Where hypothesis is installed (any test environment), kio registers a strategy per type while it is imported:
+two seconds that no broker needs. So hypothesis is hidden from it for the length of the import, unless it is
+loaded already.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """The record batch, format v2: Kafka's unit of everything.
 
-A batch is a 61-byte header followed by the records, compressed or not. The broker stores batches exactly as the
-producer sent them. It may change only the first 16 bytes and what they imply: base offset, length, leader epoch; these
-lie outside the CRC, so offsets are assigned without touching the records.
+A batch is a 61-byte header followed by the records, compressed or not. The broker stores batches exactly as
+the producer sent them. It may change only the first 16 bytes and what they imply: base offset, length, leader
+epoch; these lie outside the CRC, so offsets are assigned without touching the records.
 
     0  base offset        i64      21  attributes          i16      51  producer epoch   i16
     8  length (after it)  i32      23  last offset delta   i32      53  base sequence    i32
@@ -10,8 +10,8 @@ lie outside the CRC, so offsets are assigned without touching the records.
    16  magic              i8       35  max timestamp       i64      61  records ...
    17  crc (from 21 on)   u32      43  producer id         i64
 
-Attributes: bits 0-2 codec, 3 timestamp type (1 = log append time), 4 transactional, 5 control, 6 delete horizon (the
-base timestamp is then the time from which tombstones and markers may go).
+Attributes: bits 0-2 codec, 3 timestamp type (1 = log append time), 4 transactional, 5 control, 6 delete
+horizon (the base timestamp is then the time from which tombstones and markers may go).
 """
 
 import struct

@@ -1,13 +1,14 @@
 """The four codecs of a record batch, in the exact framings that Kafka's clients write and read.
 
     1 gzip    one gzip stream
-    2 snappy  Java's stream framing: a 16-byte head, then blocks of at most 32 KB, each with a 4-byte length in front.
+    2 snappy  Java's stream framing: a 16-byte head, then blocks of up to 32 KB, each after a 4-byte length.
               Some clients send one bare snappy block instead, so reading takes both.
     3 lz4     the LZ4 frame format, with independent blocks: Java's reader refuses linked ones
     4 zstd    one zstd frame
 
-A few compressed bytes can claim gigabytes. So `decompress` never produces more than `limit` bytes: output buffers start
-near the size a normal batch would need and grow, and whatever passes the limit is an error before it is memory.
+A few compressed bytes can claim gigabytes. So `decompress` never produces more than `limit` bytes: output
+buffers start near the size a normal batch would need and grow, and whatever passes the limit is an error
+before it is memory.
 """
 
 import struct
@@ -50,9 +51,8 @@ _XERIAL_HEAD: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldes
 _XERIAL_BLOCK: Final = 32 * 1024
 _SNAPPY_MAX_RATIO: Final = 64  # a copy element of 2-3 bytes yields at most 64 bytes: more than x64 is a lie
 
-_LZ4_DEFAULT_LEVEL: Final = (
-    9  # Kafka's number for "the fast compressor"; other levels are the slow, dense one
-)
+# Kafka's number for "the fast compressor"; other levels are the slow, dense one.
+_LZ4_DEFAULT_LEVEL: Final = 9
 _LZ4_MAX_LEVEL: Final = 12
 _ZSTD_DEFAULT_LEVEL: Final = 3
 
@@ -60,7 +60,8 @@ _NO_ROOM: Final = "failed to write whole buffer"  # how cramjam says that the ou
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as codec number `codec` writes it. `level` means what Kafka's `compression.<codec>.level` means."""
+    """`data` as codec number `codec` writes it. `level` means what Kafka's `compression.<codec>.level`
+    means."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -81,8 +82,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int = DEFAULT_LIMIT) -> Buffer:
-    """What was compressed. KafkaError: corrupt_message if the bytes are no such stream, invalid_record if the result
-    would exceed `limit` bytes, unsupported_compression_type for a codec nobody knows."""
+    """What was compressed. KafkaError: corrupt_message if the bytes are no such stream, invalid_record if the
+    result would exceed `limit` bytes, unsupported_compression_type for a codec nobody knows."""
     if codec == NONE:
         if len(data) > limit:
             raise _too_large(limit)
@@ -159,7 +160,8 @@ def _decompress_gzip(data: Buffer, limit: int) -> Buffer:
 
 
 def _decompress_growing(module: object, name: str, data: Buffer, limit: int) -> Buffer:
-    """For codecs whose frames need not say how large the content is: try buffers, each four times as large."""
+    """For codecs whose frames need not say how large the content is: try buffers, each four times as
+    large."""
     size = min(limit, max(16 * 1024, 8 * len(data)))
     while True:
         out = bytearray(size)

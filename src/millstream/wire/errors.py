@@ -18,7 +18,8 @@ class KafkaError(Exception):
 
 
 class RecordsRefused(KafkaError):
-    """A batch is refused because of some of its records: `records` are their places in it, and what is wrong with each."""
+    """A batch is refused because of some of its records: `records` are their indexes in it, and what is wrong
+    with each."""
 
     def __init__(self, code: ErrorCode, message: str, records: tuple[tuple[int, str], ...]) -> None:
         super().__init__(code, message)

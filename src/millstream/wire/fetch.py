@@ -1,7 +1,7 @@
 """Fetch, the second hot message: read and packed by hand, versions 4 to 18.
 
-As in Produce, topics are named by the bytes of the request: UTF-8 name, or topic id from version 13 on. The response is
-packed as a list of parts, so that the records in it can be sent straight from the segment files.
+As in Produce, topics are named by the bytes of the request: UTF-8 name, or topic id from version 13 on. The
+response is packed as a list of parts, so that the records in it can be sent straight from the segment files.
 """
 
 import struct
@@ -219,7 +219,8 @@ def pack_fetch_response(
 ) -> list[object]:
     """The response frame as parts: bytes, and each result's `source` in its place.
 
-    Whoever sends it treats every part that is not bytes as a range of a file (or more bytes) of the size stated.
+    Whoever sends it treats every part that is not bytes as a range of a file (or more bytes) of the size
+    stated.
     """
     if version < FIRST_FLEXIBLE:
         return _pack_old(correlation_id, version, error, session_id, topics)
@@ -234,11 +235,11 @@ def pack_fetch_response(
         append_uvarint(current, len(results) + 1)
         for result in results:
             aborted = result.aborted
-            told = (result.index, result.error, result.high_watermark, result.last_stable, result.log_start)
+            fields = (result.index, result.error, result.high_watermark, result.last_stable, result.log_start)
             if not aborted:
-                current += _RESULT_WITHOUT_ABORTED.pack(*told, 0 if aborted is None else 1, -1)
+                current += _RESULT_WITHOUT_ABORTED.pack(*fields, 0 if aborted is None else 1, -1)
             else:
-                current += _RESULT_V5.pack(*told)
+                current += _RESULT_V5.pack(*fields)
                 append_uvarint(current, len(aborted) + 1)
                 for transaction in aborted:
                     current += _ABORTED.pack(*transaction)
@@ -279,8 +280,10 @@ def _pack_old(
     for topic, results in topics:
         current += INT16.pack(len(topic)) + topic + INT32.pack(len(results))
         for result in results:
-            told = (result.index, result.error, result.high_watermark, result.last_stable)
-            current += _RESULT_V5.pack(*told, result.log_start) if version >= 5 else _RESULT_V4.pack(*told)
+            fields = (result.index, result.error, result.high_watermark, result.last_stable)
+            current += (
+                _RESULT_V5.pack(*fields, result.log_start) if version >= 5 else _RESULT_V4.pack(*fields)
+            )
             aborted = result.aborted
             current += INT32.pack(-1 if aborted is None else len(aborted))
             for transaction in aborted or ():

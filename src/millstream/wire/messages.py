@@ -1,8 +1,8 @@
 """Every other Kafka message, by kio: one `Codec` per API and version, loaded at first use.
 
-A handler serves many versions with one piece of code. `Codec.make` builds any structure of the response by its schema
-name and leaves out the fields that this version does not have yet (or has no more), so handlers always state the
-newest form.
+A handler serves many versions with one piece of code. `Codec.make` builds any structure of the response by
+its schema name and leaves out the fields that this version does not have yet (or has no more), so handlers
+always state the newest form.
 """
 
 import io
@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
+from millstream.wire.message_check import message_checker
 from millstream.wire.primitives import skip_tags
-from millstream.wire.request_check import skimmer
 from millstream.wire.varint import Malformed
 
 API_VERSIONS = 18
@@ -26,12 +26,13 @@ NO_TOPIC_ID = uuid.UUID(int=0)
 
 
 class Codec:
-    """Reads the requests and writes the responses of one API version (or the other way round, for a client)."""
+    """Reads the requests and writes the responses of one API version. (A client has its own:
+    client/messages.py.)"""
 
     __slots__ = (
+        "_check",
         "_fields",
         "_module",
-        "_skim",
         "api",
         "flexible",
         "read_body",
@@ -50,7 +51,7 @@ class Codec:
         self.flexible = bool(self.request.__flexible__)
         # A client of any age must understand the answer to ApiVersions, so its header never has tags.
         self.tagged_header = bool(self.response.__flexible__) and api != API_VERSIONS
-        self._skim = skimmer(self.request)
+        self._check = message_checker(self.request)
         self.read_body = entity_reader(self.request)
         self.write_body = entity_writer(self.response)
         self._module = sys.modules[self.response.__module__]
@@ -76,7 +77,7 @@ class Codec:
     def read(self, frame: memoryview, at: int) -> Any:
         """The request whose body begins at `at`. Whatever is wrong with it is `Malformed`."""
         try:
-            return self.read_body(self._skim(bytes(frame[at:])), 0)[0]
+            return self.read_body(self._check(bytes(frame[at:])), 0)[0]
         except Malformed:
             raise
         except Exception as error:  # kio has no common base for what bad bytes can raise
@@ -102,7 +103,8 @@ def codec(api: int, version: int) -> Codec:
 
 
 def body_start(frame: memoryview, client_id_size: int, flexible: bool) -> int:
-    """Where the body of a request begins, after the client id and, in flexible versions, the header's tags."""
+    """Where the body of a request begins, after the client id and, in flexible versions, the header's
+    tags."""
     at = 10 + max(client_id_size, 0)
     if at > len(frame):
         raise Malformed("client id reaches past the frame")

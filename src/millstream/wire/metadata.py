@@ -1,12 +1,13 @@
-"""The Metadata response, versions 0 to 13, packed by hand: a cluster has thousands of partitions and every client asks.
+"""The Metadata response, versions 0 to 13, packed by hand: a cluster has thousands of partitions and every
+client asks.
 
-A topic is packed in two steps, so that the larger one can be kept: `pack_topic` is everything up to the authorised
-operations, which depend on who asks; `pack_metadata_response` puts the pieces together.
+A topic is packed in two steps, so that the larger one can be kept: `pack_topic` is everything up to the
+authorised operations, which depend on who asks; `pack_metadata_response` puts the pieces together.
 
-    since 1   rack, controller id, internal topics        since 7   leader epochs
-    since 2   cluster id                                  since 8   authorised operations (the cluster's until 10)
-    since 3   throttle time                               since 9   the flexible form
-    since 5   offline replicas                            since 10  topic ids; 12: names may be null; 13: an error code
+    since 1   rack, controller id, internal   since 7   leader epochs
+    since 2   cluster id                      since 8   authorised operations (the cluster's until 10)
+    since 3   throttle time                   since 9   the flexible form
+    since 5   offline replicas                since 10  topic ids; 12: names may be null; 13: an error code
 """
 
 import struct

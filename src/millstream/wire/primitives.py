@@ -1,7 +1,8 @@
-"""Kafka's primitive encodings that the hand-written messages need: strings, arrays, tagged fields (see also `varint`).
+"""Kafka's primitive encodings that the hand-written messages need: strings, arrays, tagged fields (see also
+`varint`).
 
-Readers take a buffer that ends where the frame ends, so a length that lies cannot read a neighbour's bytes: it ends in
-`Malformed`, `struct.error` or `IndexError`, all of which mean a bad frame (see `BAD_FRAME`).
+Readers take a buffer that ends where the frame ends, so a length that lies cannot read a neighbour's bytes:
+it ends in `Malformed`, `struct.error` or `IndexError`, all of which mean a bad frame (see `BAD_FRAME`).
 """
 
 import struct

@@ -1,7 +1,8 @@
 """Produce, the first of the two hot messages: read and packed by hand, versions 3 to 13.
 
-Topics are named by the bytes that the request used: the UTF-8 name up to version 12, the 16 bytes of the topic id from
-version 13. The answer repeats them as they came. The records stay where they are, as views into the frame.
+Topics are named by the bytes that the request used: the UTF-8 name up to version 12, the 16 bytes of the
+topic id from version 13. The answer repeats them as they came. The records stay where they are, as views into
+the frame.
 """
 
 import struct
@@ -42,7 +43,7 @@ class PartitionResult(NamedTuple):
     append_time: int = -1
     log_start: int = -1
     message: str | None = None
-    leader: tuple[int, int] | None = None  # (id, epoch), told with a leadership error
+    leader: tuple[int, int] | None = None  # (id, epoch), with a leadership error
     records: tuple[tuple[int, str], ...] = ()  # those of the batch for which it was refused, and why
 
 
@@ -83,9 +84,10 @@ def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
 class RequestTemplate:
     """What a producer's request has in common with its next ones: everything but correlation id and records.
 
-    Made from one request (flexible version, one topic, one partition, not transactional). `prefix` is what lies between
-    the correlation id and the length of the records, which begins at `prefix_end`. A frame with the same bytes there
-    asks for the same write, so that it needs no decoding, and its response differs in its numbers only.
+    Made from one request (flexible version, one topic, one partition, not transactional). `prefix` is what
+    lies between the correlation id and the length of the records, which begins at `prefix_end`. A frame with
+    the same bytes there asks for the same write, so that it needs no decoding, and its response differs in
+    its numbers only.
     """
 
     __slots__ = (

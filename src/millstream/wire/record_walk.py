@@ -1,16 +1,18 @@
-"""Walking over the records of a batch without building them: each function looks at what its caller needs, and no more.
+"""Walking over the records of a batch without building them: each function looks at what its caller needs,
+and no more.
 
     check_records       every field of every record is sound, before a broker trusts what it has to open
     newest_timestamp    the timestamps alone, for batches whose header does not say
-    record_spans        where each record begins and ends, its offset, its key, whether it has a value: compaction
-    keys_and_values     offsets, keys and values of a batch that lies uncompressed in a larger piece: coordinators
+    record_spans        begin and end of each record, its offset, its key, whether it has a value: compaction
+    keys_and_values     offsets, keys and values of a batch inside a larger piece: coordinators
 
-The layout is in `records`. The less is looked at, the less is checked: `check_records` refuses what `iter_records` does;
-the others refuse every length that would lead them out of the record or the batch, and believe the rest. On a sound batch
-all agree with `iter_records`, and no bytes make them raise anything but KafkaError (tests/wire/test_record_walk.py).
+The layout is in `records`. The less is looked at, the less is checked: `check_records` refuses what
+`iter_records` does; the others refuse every length that would lead them out of the record or the batch, and
+believe the rest. On a sound batch all agree with `iter_records`, and no bytes make them raise anything but
+KafkaError (tests/wire/test_record_walk.py).
 
-The last three read numbers of one or two bytes (nearly all) without a call. That is what makes them worth having; the
-benchmark that shows it is named at each.
+The last three read numbers of one or two bytes (nearly all) without a call. That is what makes them worth
+having; the benchmark that shows it is named at each.
 """
 
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, SMALLEST_RECORD, BatchHeader
@@ -30,7 +32,8 @@ MAX_NAMED_RECORDS = 10_000
 """Bad records that an error names one by one, at most."""
 
 RecordSpan = tuple[int, int, int, bytes | None, bool]
-"""Start and end in the plain bytes of the records, offset relative to the batch, key, and whether there is a value."""
+"""Start and end in the plain bytes of the records, offset relative to the batch, key, and whether there is a
+value."""
 
 KeyAndValue = tuple[int, bytes | None, bytes | None]
 """Offset, key and value."""
@@ -39,8 +42,8 @@ KeyAndValue = tuple[int, bytes | None, bytes | None]
 def check_records(
     batch: Buffer, *, require_keys: bool = False, limit: int = DEFAULT_LIMIT, check_crc: bool = False
 ) -> BatchHeader:
-    """What a broker has to know before it trusts the inside of a produced batch: every record is well formed, offsets
-    are 0, 1, 2, ... and, for a compacted topic, every record has a key."""
+    """What a broker has to know before it trusts the inside of a produced batch: every record is well formed,
+    offsets are 0, 1, 2, ... and, for a compacted topic, every record has a key."""
     header = check_batch(batch, check_crc)
     data = plain_records(batch, header, limit)
     at, end = 0, len(data)
@@ -98,7 +101,8 @@ def check_records(
 def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
     """The newest timestamp among the records of a batch, whatever its header says.
 
-    Some clients leave it out of the header, so this is needed for every batch of theirs (benchmarks/broker_clients.py).
+    Some clients leave it out of the header, so this is needed for every batch of theirs
+    (benchmarks/broker_clients.py).
     """
     header = check_batch(batch, check_crc=False)
     data = plain_records(batch, header, limit)
@@ -139,10 +143,11 @@ def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
 
 
 def record_spans(header: BatchHeader, data: bytes) -> list[RecordSpan]:
-    """Every record of a batch whose plain records are `data`: the inner loop of compaction (benchmarks/broker_compaction.py).
+    """Every record of a batch whose plain records are `data`: the inner loop of compaction
+    (benchmarks/broker_compaction.py).
 
-    A record that reaches beyond its batch, a key beyond its record, offsets that do not rise, or bytes left over make the
-    batch corrupt. A null value is the length -1, which as a varint is the byte 1.
+    A record that reaches beyond its batch, a key beyond its record, offsets that do not rise, or bytes left
+    over make the batch corrupt. A null value is the length -1, which as a varint is the byte 1.
     """
     spans: list[RecordSpan] = []
     append = spans.append
@@ -211,11 +216,12 @@ def timestamp_delta(data: bytes, start: int) -> tuple[int, int, int]:
 def keys_and_values(
     data: bytes, at: int, size: int, attributes: int, base_offset: int, count: int
 ) -> list[KeyAndValue]:
-    """The records of the batch of `size` bytes at `at` in `data`; the last three arguments are from its header.
+    """The records of the batch of `size` bytes at `at` in `data`; the last three arguments are from its
+    header.
 
-    A coordinator reads its log at a start: a million commits lie in up to a million batches of one record, and a header, a
-    generator and a record object for each would cost more than all the rest (benchmarks/broker_offsets.py). The log is the
-    broker's own and was checked when it was opened.
+    A coordinator reads its log at a start: a million commits lie in up to a million batches of one record,
+    and a header, a generator and a record object for each would cost more than all the rest
+    (benchmarks/broker_offsets.py). The log is the broker's own and was checked when it was opened.
     """
     end = at + size
     if attributes & CODEC_MASK:

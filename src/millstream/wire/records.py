@@ -1,6 +1,8 @@
-"""The records inside a batch (format v2): reading them strictly, and writing them. `record_walk` passes over them unbuilt.
+"""The records inside a batch (format v2): reading them strictly, and writing them. `record_walk` passes over
+them unbuilt.
 
-After the 61-byte batch header (see `batch`) come `record count` records, compressed as one block if the batch is:
+After the 61-byte batch header (see `batch`) come `record count` records, compressed as one block if the batch
+is:
 
     size           varint    bytes of the rest of this record
     attributes     i8        unused
@@ -10,13 +12,14 @@ After the 61-byte batch header (see `batch`) come `record count` records, compre
     value length   varint    -1: no value (a tombstone); then the value
     header count   varint    then per header: key length, key (UTF-8), value length (-1: null), value
 
-Varints are zigzag encoded, 7 bits a byte, low bits first. Everything here is written by strangers. So reading is strict
-(a record fills its size exactly, the records fill the batch exactly, offsets rise and stay inside the batch) and bounded
-(nothing is allocated on the word of a count or a length), and no input makes it raise anything but KafkaError:
+Varints are zigzag encoded, 7 bits a byte, low bits first. Everything here is written by strangers. So reading
+is strict (a record fills its size exactly, the records fill the batch exactly, offsets rise and stay inside
+the batch) and bounded (nothing is allocated on the word of a count or a length), and no input makes it raise
+anything but KafkaError:
 corrupt_message when the frame around the records is wrong, invalid_record when a record is.
 
-Header keys that are not UTF-8 (other clients allow any bytes) survive a read and a write: they are decoded with
-`surrogateescape`.
+Header keys that are not UTF-8 (other clients allow any bytes) survive a read and a write: they are decoded
+with `surrogateescape`.
 """
 
 import struct
@@ -76,12 +79,12 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches in `data`, one after the other, without opening them. A batch that is cut off at the end is
-    left out: a fetch answer may end in the middle of one."""
+    """The whole batches in `data`, one after the other, without opening them. A batch that is cut off at the
+    end is left out: a fetch answer may end in the middle of one."""
     view = memoryview(data)
     at, end = 0, len(view)
     while end - at >= HEADER_SIZE:
@@ -193,7 +196,7 @@ def read_record_headers(
     return tuple(headers), at
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def encode_batch(
@@ -214,9 +217,10 @@ def encode_batch(
 ) -> bytearray:
     """One batch of `records` (at least one), checksum included.
 
-    Offsets count up from `base_offset` (0 unless given), whatever the records say, as a producer does it. With
-    `keep_offsets` the records keep theirs, gaps included, as a cleaner or a follower needs it; `last_offset` then lets
-    the batch end after its last record. `log_append_time` stamps the batch with the broker's time.
+    Offsets count up from `base_offset` (0 unless given), whatever the records say, as a producer does it.
+    With `keep_offsets` the records keep theirs, gaps included, as a cleaner or a follower needs it;
+    `last_offset` then lets the batch end after its last record. `log_append_time` stamps the batch with the
+    broker's time.
     """
     items = records if isinstance(records, list | tuple) else list(records)
     if not items:
@@ -307,7 +311,8 @@ def encode_marker(
 
 
 def control_type(key: bytes | None) -> int:
-    """What the record of a control batch says: ABORT_MARKER, COMMIT_MARKER, or another of Kafka's control types."""
+    """What the record of a control batch says: ABORT_MARKER, COMMIT_MARKER, or another of Kafka's control
+    types."""
     if key is None or len(key) < 4:
         raise KafkaError(ErrorCode.invalid_record, "a control record without version and type")
     return int.from_bytes(key[2:4], "big")

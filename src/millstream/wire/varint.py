@@ -1,14 +1,16 @@
 """Varints: whole numbers of seven bits a byte, low bits first, the top bit set on every byte but the last.
 
-Kafka has two families. Lengths and counts of flexible requests are unsigned (`uvarint`). The numbers inside a record
-are zigzag encoded: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers stay short (`varint` with 32 bits,
-`varlong` with 64; Avro's int and long are the same bytes).
+Kafka has two families. Lengths and counts of flexible requests are unsigned (`uvarint`). The numbers inside a
+record are zigzag encoded: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers stay short (`varint`
+with 32 bits, `varlong` with 64; Avro's int and long are the same bytes).
 
-Readers return the value and the position after it. They refuse what no writer can have meant: `Malformed` for more bits
-than the type has, `IndexError` where the data ends inside the number. Every caller treats both as bad input.
+Readers return the value and the position after it. They refuse what no writer can have meant: `Malformed` for
+more bits than the type has, `IndexError` where the data ends inside the number. Every caller treats both as
+bad input.
 
-Loops that cannot afford a call per number read the first byte or two themselves and come here for longer ones. Each
-names its benchmark, and tests/wire/test_varint.py holds all of them, compiled ones included, to the same answers.
+Loops that cannot afford a call per number read the first byte or two themselves and come here for longer
+ones. Each names its benchmark, and tests/wire/test_varint.py holds all of them, compiled ones included, to
+the same answers.
 """
 
 Buffer = bytes | bytearray | memoryview

@@ -96,7 +96,7 @@ def _check_topics(broker: Broker, promised: Promised) -> list[str]:
                 found.append(f"topic {name} is gone")
             continue
         for number in range(partitions):
-            log = broker.folders.logs.get(TopicPartition(name, number))
+            log = broker.log_dirs.logs.get(TopicPartition(name, number))
             if log is None:
                 found.append(f"{name}-{number} has no log")
             elif log.topic_id != topic.topic_id:
@@ -131,14 +131,14 @@ def _contents(log: PartitionLog) -> dict[int, tuple[str, str]]:
 def _check_records(broker: Broker, promised: Promised) -> list[str]:
     found = []
     for at, expected in promised.records.items():
-        log = broker.folders.logs.get(at)
+        log = broker.log_dirs.logs.get(at)
         contents = _contents(log) if log is not None else {}
         for offset, value in expected.items():
             if contents.get(offset, ("", None))[1] != value:
                 found.append(f"{at} offset {offset}: {contents.get(offset)}, not {value!r}")
     newest: dict[tuple[TopicPartition, str], int] = {}
     for at in {at for at, _ in promised.newest}:
-        log = broker.folders.logs.get(at)
+        log = broker.log_dirs.logs.get(at)
         for offset, (key, _) in (_contents(log) if log is not None else {}).items():
             newest[at, key] = max(offset, newest.get((at, key), -1))
     for (at, key), (offset, _) in promised.newest.items():
@@ -152,7 +152,7 @@ async def _check_transactions(broker: Broker, promised: Promised) -> list[str]:
     found = []
     deadline = asyncio.get_running_loop().time() + PATIENCE
     for at, offsets in promised.decided.items():
-        log = broker.folders.logs.get(at)
+        log = broker.log_dirs.logs.get(at)
         if log is None or not offsets:
             continue
         # The coordinator writes the markers when it has loaded; nothing tells when.

@@ -1,4 +1,5 @@
-"""A compacted log as a list of Python objects: the rules of cleaning, written down again without bytes or files."""
+"""A compacted log as a list of Python objects: the rules of cleaning, written down again without bytes or
+files."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class Model:
     def clean(
         self, first_dirty: int, end: int, upper: int, now: int, retention: int, rewritten_to: int
     ) -> None:
-        """The keys written in [first_dirty, end) are known; `rewritten_to` is the end of the segment of the last one,
-        `upper` that of all that could be cleaned."""
+        """The keys written in [first_dirty, end) are known; `rewritten_to` is the end of the segment of the
+        last one, `upper` that of all that could be cleaned."""
         newest: dict[bytes, int] = {}
         for batch in self.batches:
             if not batch.marker and batch.transaction not in self.aborted:

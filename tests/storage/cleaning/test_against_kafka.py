@@ -1,8 +1,9 @@
 """The same log, cleaned by Apache Kafka and by us: what is left must be the same, batch by batch.
 
-Kafka writes a topic that is not compacted yet: keys over and over, tombstones, every codec, transactions that commit and
-abort. The folder is copied; then Kafka compacts its own and we compact the copy. Twice, so that the second round meets
-what the first one left: delete horizons, markers without data, bare headers, gaps, and Kafka's cleaner checkpoint.
+Kafka writes a topic that is not compacted yet: keys over and over, tombstones, every codec, transactions that
+commit and abort. The folder is copied; then Kafka compacts its own and we compact the copy. Twice, so that
+the second round meets what the first one left: delete horizons, markers without data, bare headers, gaps, and
+Kafka's cleaner checkpoint.
 
     pytest tests/storage/cleaning -m kafka
 """
@@ -189,8 +190,8 @@ def test_what_kafka_keeps_and_drops(kafka: Any, tmp_path: Path) -> None:
 
 
 def complaints(folder: Path) -> list[str]:
-    """What Kafka's own tool finds wrong with the files. Gaps are no news in a compacted log; and it does not understand
-    a time that leads to a bare header, not in Kafka's files either."""
+    """What Kafka's own tool finds wrong with the files. Gaps are no news in a compacted log; and it does not
+    understand a time that leads to a bare header, not in Kafka's files either."""
     kinds = {".log", ".index", ".timeindex", ".txnindex"}
     names = [str(path) for path in sorted(folder.iterdir()) if path.suffix in kinds]
     done = sys.modules["apache_kafka"].tool(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.storage.cleaning import filtering, planning
+from millstream.storage.cleaning import planning, record_filter
 from millstream.storage.cleaning.batch_records import Damaged
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.producers import parse_marker
@@ -256,13 +256,13 @@ def test_a_batch_that_loses_everything_is_opened_only_once(
         put(log, (b"a", b"%d" % number), (b"b", b"%d" % number), codec=codec)
     log.roll(NOW)
     opened: list[int] = []
-    original = filtering.plain_records
+    original = record_filter.plain_records
 
     def note(header: BatchHeader, batch: memoryview) -> bytes:
         opened.append(header.base_offset)
         return original(header, batch)
 
-    monkeypatch.setattr(filtering, "plain_records", note)
+    monkeypatch.setattr(record_filter, "plain_records", note)
     clean(log)
     assert rows(log) == [(0, b"old", b"v"), (100, b"a", b"49"), (101, b"b", b"49")]
     assert opened == [0, 100], "of the clean part everything, of the dirty part what remains"
@@ -343,7 +343,8 @@ def test_a_reader_in_the_middle_keeps_its_file(open_log: OpenLog) -> None:
 
 
 def test_reading_goes_on_where_it_stopped(open_log: OpenLog) -> None:
-    """A reader's next offset may lie in a gap afterwards, and places remembered from before must not be used."""
+    """A reader's next offset may lie in a gap afterwards, and places remembered from before must not be
+    used."""
     log = open_log(compacted(segment_bytes=5000))
     for number in range(40):
         put(log, (b"a" if number % 3 else b"b", b"v" * 50))

@@ -1,4 +1,5 @@
-"""Random histories of a compacted log against a model: writes, transactions, codecs, cleaning, restarts, crashes.
+"""Random histories of a compacted log against a model: writes, transactions, codecs, cleaning, restarts,
+crashes.
 
 `CLEANING_EXAMPLES=5000 pytest tests/storage/cleaning/test_model.py` looks harder.
 """

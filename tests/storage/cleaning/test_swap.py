@@ -24,7 +24,8 @@ RENAMES = 4 + 3 * 4 + 4
 
 
 def written(log: PartitionLog) -> None:
-    """Three closed segments with values that replace each other, and an aborted transaction over two of them."""
+    """Three closed segments with values that replace each other, and an aborted transaction over two of
+    them."""
     put(log, (b"a", b"1"), (b"b", b"1"))
     put(log, (b"a", b"wrong"), producer_id=1, base_sequence=0, **TXN)
     log.roll(NOW)
@@ -151,7 +152,8 @@ def test_a_rename_that_fails(
 def test_old_segments_with_nothing_left_may_outlive_a_crash(
     open_log: OpenLog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new segment ends before the last old one begins: that one is kept as it was, and cleaned next time."""
+    """The new segment ends before the last old one begins: that one is kept as it was, and cleaned next
+    time."""
     config = compacted(segment_bytes=220)
     log = open_log(config)
     for key, value in ((b"a", b"1"), (b"b", b"1"), (b"b", b"2"), (b"b", b"3")):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from millstream.storage.cleaning import planning, swap
-from millstream.storage.cleaning.child import COMMAND, Child, ChildFailed
 from millstream.storage.cleaning.cleaned_segment import Replacement
+from millstream.storage.cleaning.cleaner_process import COMMAND, CleanerFailed, CleanerProcess
 from millstream.storage.cleaning.worker_protocol import Job
 
 from ..batches import NOW, files
@@ -24,7 +24,7 @@ from .helpers import LATER, compacted, job_of, put, rows
 
 async def in_child(job: Job, log: object = None) -> tuple[int, int]:
     """Clean by a child; how many replacements there were, and how many records remain."""
-    child = await Child.start()
+    child = await CleanerProcess.start()
     count = 0
 
     async def put_in_place(replacement: Replacement) -> None:
@@ -59,7 +59,7 @@ async def test_cleans_a_log(open_log: OpenLog) -> None:
 async def test_one_child_cleans_several_logs(tmp_path: Path) -> None:
     from millstream.storage.log import PartitionLog
 
-    child = await Child.start()
+    child = await CleanerProcess.start()
     pids = set()
     for name in ("a-0", "b-0"):
         log = PartitionLog.open(tmp_path / name, compacted())
@@ -97,18 +97,18 @@ async def test_says_what_is_wrong_and_goes_on(open_log: OpenLog, folder: Path) -
     job = job_of(log, planning.survey(log, 0, LATER), LATER)
     path = Path(log.segments[0].path)
     content = path.read_bytes()
-    child = await Child.start()
+    child = await CleanerProcess.start()
 
     async def put_in_place(replacement: Replacement) -> None:
         swap.replace_segments(log, replacement, LATER)
 
     try:
         path.write_bytes(content[:-1] + b"?")
-        with pytest.raises(ChildFailed, match="wrong checksum") as failure:
+        with pytest.raises(CleanerFailed, match="wrong checksum") as failure:
             await child.clean(job, put_in_place)
         assert failure.value.damaged
         path.rename(folder / "elsewhere")
-        with pytest.raises(ChildFailed, match="No such file") as failure:
+        with pytest.raises(CleanerFailed, match="No such file") as failure:
             await child.clean(job, put_in_place)
         assert not failure.value.damaged
         path.write_bytes(content)
@@ -123,12 +123,12 @@ async def test_a_child_that_dies_is_noticed(open_log: OpenLog, folder: Path) -> 
     put(log, (b"k", b"1"))
     put(log, (b"k", b"2"))
     log.roll(NOW)
-    child = await Child.start()
+    child = await CleanerProcess.start()
 
     async def put_in_place(replacement: Replacement) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
-    with pytest.raises(ChildFailed):
+    with pytest.raises(CleanerFailed):
         await child.clean(job_of(log, planning.survey(log, 0, LATER), LATER), put_in_place)
     await child.end()
     swap.remove_leftovers(log.folder)
@@ -151,7 +151,7 @@ async def test_a_cleaning_that_is_given_up(open_log: OpenLog) -> None:
 
 
 async def test_is_modest() -> None:
-    child = await Child.start()
+    child = await CleanerProcess.start()
     try:
         deadline = time.monotonic() + 20
         while os.getpriority(os.PRIO_PROCESS, child.pid) <= os.getpriority(os.PRIO_PROCESS, 0):

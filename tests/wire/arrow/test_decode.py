@@ -33,7 +33,8 @@ records = st.lists(
 
 
 def rows_of(data: bytes | bytearray, **options: object) -> list[tuple[object, ...]]:
-    """What the decoder reads, as plain values. Reading every value also checks the buffers that were handed to Arrow."""
+    """What the decoder reads, as plain values. Reading every value also checks the buffers that were handed
+    to Arrow."""
     found: list[tuple[object, ...]] = []
     for chunk in Answer(data).chunks(columns=ALL, **options):  # type: ignore[arg-type]
         for array in (chunk.offset, chunk.timestamp, chunk.key, chunk.value, chunk.headers):
@@ -216,7 +217,8 @@ def test_a_bomb_is_refused() -> None:
 def test_damage_is_refused_where_the_reference_refuses_it(
     items: list[Record], codec: int, seed: int, flips: int
 ) -> None:
-    """With the checksum left unchecked, so that the damage reaches the loops. Either both refuse or both read the same."""
+    """With the checksum left unchecked, so that the damage reaches the loops. Either both refuse or both read
+    the same."""
     batch = bytearray(encode_batch(items, codec, base_offset=3))
     chance = random.Random(seed)
     for _ in range(flips):

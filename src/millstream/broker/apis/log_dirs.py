@@ -96,10 +96,10 @@ class LogDirsApi:
         wanted = (
             None if asked is None else {(topic.topic, index) for topic in asked for index in topic.partitions}
         )
-        by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.folders.paths}
+        by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.log_dirs.paths}
         for partition in self.broker.partitions:
             if wanted is None or (partition.topic, partition.index) in wanted:
-                topics = by_folder.setdefault(self.broker.folders.folder_of(partition.log), {})
+                topics = by_folder.setdefault(self.broker.log_dirs.folder_of(partition.log), {})
                 topics.setdefault(partition.topic, []).append(
                     call.make(
                         "DescribeLogDirsPartition",
@@ -158,10 +158,10 @@ class LogDirsApi:
 
     def _check_folder(self, folder: str, topic: str, index: int) -> ErrorCode:
         """No error if the partition is in that folder already: nothing has to move."""
-        if folder not in self.broker.folders.paths:
+        if folder not in self.broker.log_dirs.paths:
             return ErrorCode.log_dir_not_found
         partition = self.broker.partitions.find(topic, index)
         if partition is None:
             return ErrorCode.unknown_topic_or_partition
-        here = self.broker.folders.folder_of(partition.log) == folder
+        here = self.broker.log_dirs.folder_of(partition.log) == folder
         return ErrorCode.none if here else ErrorCode.unsupported_version

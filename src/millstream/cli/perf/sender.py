@@ -19,7 +19,7 @@ from millstream.client.errors import describe
 from millstream.client.messages import NO_ID, exchange
 from millstream.client.producer import init_producer_id
 from millstream.wire.batch import next_sequence
-from millstream.wire.client_messages import (
+from millstream.wire.client_produce_fetch import (
     PRODUCE,
     PRODUCE_FLEXIBLE,
     PRODUCE_NEWEST,

@@ -96,11 +96,11 @@ class BatchWriter:
         return self._worker.partition_count(topic)
 
     def _add(self, encoded: Encoded) -> None:
-        if encoded.place in self._round or self._round_bytes > ROUND_BYTES:
+        if encoded.topic_partition in self._round or self._round_bytes > ROUND_BYTES:
             self._send_round()
         if not self._settings.idempotent:  # else the producer stamps the batch and sums it then
             encoded.batch[CRC_START - 4 : CRC_START] = crc_of(encoded.batch).to_bytes(4, "big")
-        self._round[encoded.place] = encoded.batch
+        self._round[encoded.topic_partition] = encoded.batch
         self._round_bytes += len(encoded.batch)
 
     def _send_round(self) -> None:

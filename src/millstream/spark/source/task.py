@@ -21,7 +21,7 @@ from millstream.spark.source.offsets import Source
 from millstream.spark.source.plan import Range
 from millstream.spark.source.read_options import ReadOptions
 from millstream.wire.arrow import Answer, Chunk, Columns
-from millstream.wire.client_messages import (
+from millstream.wire.client_produce_fetch import (
     FETCH,
     FETCH_FLEXIBLE,
     FETCH_NEWEST,

@@ -1,7 +1,7 @@
 """Opening a batch for compaction: its plain bytes, and where each record lies in them.
 
-What cannot be opened is `Damaged`: the log is left as it is and marked uncleanable, since a cleaner that guesses
-would delete.
+What cannot be opened is `Damaged`: the log is left as it is and marked uncleanable, since a cleaner that
+guesses would delete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What passes from the child that compacts to the broker that owns the log: files of these names, and these few numbers."""
+"""What passes from the child that compacts to the broker that owns the log: files of these names, and these
+few numbers."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
     a marker                           may go when no data of its transaction stood before it; the filter then gives it a
                                        delete horizon and removes it when that has passed, like a tombstone
 
-Only decided transactions are read here (cleaning stops at the last stable offset). Which were aborted is known from the
-transaction index; all others were committed. The index is rewritten on the way: an aborted transaction stays in it as
-long as data of it was still seen in the log.
+Only decided transactions are read here (cleaning stops at the last stable offset). Which were aborted is
+known from the transaction index; all others were committed. The index is rewritten on the way: an aborted
+transaction stays in it as long as data of it was still seen in the log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from millstream.storage.transactions import AbortedTransaction
 from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 
 
-class Transactions:
+class CleanedTransactions:
     __slots__ = ("_aborted", "_committed", "_open", "_seen", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)  # next one last
         self._open: dict[int, AbortedTransaction] = {}  # aborted, and their marker was not reached yet
         self._seen: set[int] = set()  # producers of those whose data was seen
-        self._committed: set[int] = (
-            set()
-        )  # producers with data of a committed transaction, marker not reached
+        # Producers with data of a committed transaction, marker not reached.
+        self._committed: set[int] = set()
         self.kept: list[AbortedTransaction] = []  # for the index of the segment being written
 
     def may_go(self, header: BatchHeader, batch: memoryview) -> bool:

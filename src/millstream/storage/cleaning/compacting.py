@@ -1,10 +1,12 @@
-"""Cleaning one log: learn the keys of its dirty part, then rewrite it from the start, group after group of segments.
+"""Cleaning one log: learn the keys of its dirty part, then rewrite it from the start, group after group of
+segments.
 
-Learning stops when the map is full; the log is then clean up to the last record that was learned, and the rest is for the
-next round. Rewriting judges every record up to there: one that a later record of its key replaces goes.
+Learning stops when the map is full; the log is then clean up to the last record that was learned, and the
+rest is for the next round. Rewriting judges every record up to there: one that a later record of its key
+replaces goes.
 
-Each group of segments becomes one new segment. `replacements` gives it to whoever owns the log and continues when that one
-asks for the next, so no more than one new segment waits at a time.
+Each group of segments becomes one new segment. `replacements` gives it to whoever owns the log and continues
+when that one asks for the next, so no more than one new segment waits at a time.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from collections.abc import Iterator
 
 from millstream.storage.cleaning.batch_records import plain_records, record_spans
 from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
-from millstream.storage.cleaning.cleaned_transactions import Transactions
-from millstream.storage.cleaning.filtering import Filter
-from millstream.storage.cleaning.keymap import KeyMap, Marks
+from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
+from millstream.storage.cleaning.offset_map import Marks, OffsetMap
 from millstream.storage.cleaning.planning import SegmentSizes, groups
-from millstream.storage.cleaning.reading import Source
+from millstream.storage.cleaning.record_filter import RecordFilter
+from millstream.storage.cleaning.segment_reader import SegmentReader
+from millstream.storage.cleaning.segment_writer import SegmentWriter
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.cleaning.worker_protocol import Job, Summary
-from millstream.storage.cleaning.writing import Writer
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, file_stem
 from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 
@@ -42,7 +44,7 @@ class Compaction:
         """Do it all. When the iterator is at its end, so is the work, and `summary` is complete."""
         job, summary = self.job, self.summary
         began = time.monotonic()
-        newest = KeyMap(job.map_bytes, job.load_factor, max(0, job.upper - job.first_dirty))
+        newest = OffsetMap(job.map_bytes, job.load_factor, max(0, job.upper - job.first_dirty))
         end = self._learn(newest)
         summary.end_offset = end
         summary.keys, summary.map_bytes, summary.map_utilization = (
@@ -51,11 +53,11 @@ class Compaction:
             newest.utilization,
         )
         summary.learn_seconds = time.monotonic() - began
-        judge = Filter(
+        judge = RecordFilter(
             newest,
             end,
             Marks(newest, job.first_dirty, end),
-            Transactions(job.aborted),
+            CleanedTransactions(job.aborted),
             job.producers,
             job.upper,
             job.now_ms,
@@ -69,14 +71,15 @@ class Compaction:
         summary.seconds = time.monotonic() - began
         summary.throttled_seconds = self._throttle.slept
 
-    # -- learning -------------------------------------------------------------------------------------------------
+    # -- learning --------------------------------------------------------------------------------------------
 
-    def _learn(self, newest: KeyMap) -> int:
+    def _learn(self, newest: OffsetMap) -> int:
         """Fill the map from the dirty part. The offset up to which it is complete."""
         job = self.job
-        # Those that ended before the dirty part must not be taken for open ones: their markers are not read here.
+        # Those that ended before the dirty part must not be taken for open ones: their markers are not read
+        # here.
         first_dirty = job.first_dirty
-        transactions = Transactions(entry for entry in job.aborted if entry.last_offset >= first_dirty)
+        transactions = CleanedTransactions(entry for entry in job.aborted if entry.last_offset >= first_dirty)
         for base, end, size in self._segments:
             if end <= first_dirty:
                 continue
@@ -92,7 +95,7 @@ class Compaction:
         return job.upper
 
     def _learn_batch(
-        self, newest: KeyMap, transactions: Transactions, header: BatchHeader, batch: memoryview
+        self, newest: OffsetMap, transactions: CleanedTransactions, header: BatchHeader, batch: memoryview
     ) -> int | None:
         """The offset of the first record that found no room in the map; None if all did."""
         attributes = header.attributes
@@ -107,17 +110,17 @@ class Compaction:
         taken = newest.learn(base, spans)
         return None if taken == len(spans) else base + spans[taken][2]
 
-    # -- rewriting ------------------------------------------------------------------------------------------------
+    # -- rewriting -------------------------------------------------------------------------------------------
 
-    def _rewrite(self, group: list[SegmentSizes], judge: Filter) -> NewSegment | None:
+    def _rewrite(self, group: list[SegmentSizes], judge: RecordFilter) -> NewSegment | None:
         """One new segment for a group; None if the group is a single segment that stays as it is."""
         folder = self.job.folder
-        sources: list[Source] = []
-        writer: Writer | None = None
+        sources: list[SegmentReader] = []
+        writer: SegmentWriter | None = None
         try:
             sources = [self._source(each.base_offset, each.end_offset, each.size) for each in group]
             modified_ns = os.fstat(sources[-1].fd).st_mtime_ns
-            writer = Writer(
+            writer = SegmentWriter(
                 folder, group[0].base_offset, self.job.index_interval, sources[0] if len(group) == 1 else None
             )
             for source in sources:
@@ -138,7 +141,7 @@ class Compaction:
             for source in sources:
                 source.close()
 
-    def _rewrite_source(self, source: Source, writer: Writer, judge: Filter) -> None:
+    def _rewrite_source(self, source: SegmentReader, writer: SegmentWriter, judge: RecordFilter) -> None:
         summary = self.summary
         for _, chunk, batches in source.chunks():
             self._spend(len(chunk))
@@ -155,11 +158,11 @@ class Compaction:
                     writer.replace(fresh, last, newest)
             self._spend_written(writer.end_chunk())
 
-    # -- files ----------------------------------------------------------------------------------------------------
+    # -- files -----------------------------------------------------------------------------------------------
 
-    def _source(self, base_offset: int, end_offset: int, size: int) -> Source:
+    def _source(self, base_offset: int, end_offset: int, size: int) -> SegmentReader:
         path = os.path.join(self.job.folder, file_stem(base_offset) + LOG)
-        return Source(path, base_offset, end_offset, size, self._buffer)
+        return SegmentReader(path, base_offset, end_offset, size, self._buffer)
 
     def _sizes(self, segment: tuple[int, int, int]) -> SegmentSizes:
         base, end, size = segment

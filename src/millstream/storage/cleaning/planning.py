@@ -2,10 +2,11 @@
 
     start ---- cleaned part ---- first dirty ---- dirty part ---- upper ---- not cleanable ---- end
 
-A log is cleaned from its start up to `upper`, the base of the first segment that must not be touched: the active one, the
-one that holds the last stable offset, or the first with a record younger than `min.compaction.lag.ms`. How dirty it is,
-is the share of bytes between first dirty and upper in all bytes below upper. It is due when that passes
-`min.cleanable.dirty.ratio`, or when its oldest dirty record is older than `max.compaction.lag.ms`.
+A log is cleaned from its start up to `upper`, the base of the first segment that must not be touched: the
+active one, the one that holds the last stable offset, or the first with a record younger than
+`min.compaction.lag.ms`. How dirty it is, is the share of bytes between first dirty and upper in all bytes
+below upper. It is due when that passes `min.cleanable.dirty.ratio`, or when its oldest dirty record is older
+than `max.compaction.lag.ms`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from millstream.storage.index import MAX_RELATIVE
 if TYPE_CHECKING:
     from millstream.storage.log import PartitionLog
 
-MOST_JOINED = 32  # segments that become one at a time: putting them in place takes the loop 0.1 ms for each
+# Segments that become one at a time: putting them in place takes the loop 0.1 ms for each.
+MAX_JOINED_SEGMENTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ class SegmentSizes(NamedTuple):
 
 
 def groups(
-    segments: Sequence[SegmentSizes], segment_bytes: int, index_bytes: int, most: int = MOST_JOINED
+    segments: Sequence[SegmentSizes],
+    segment_bytes: int,
+    index_bytes: int,
+    max_segments: int = MAX_JOINED_SEGMENTS,
 ) -> list[list[SegmentSizes]]:
     """Neighbours that together stay below the size of a segment and of an index become one segment."""
     joined: list[list[SegmentSizes]] = []
@@ -98,7 +103,7 @@ def groups(
     for segment in segments:
         if (
             joined
-            and len(joined[-1]) < most
+            and len(joined[-1]) < max_segments
             and size + segment.size <= segment_bytes
             and index_size + segment.index_size <= index_bytes
             and time_index_size + segment.time_index_size <= index_bytes

@@ -6,8 +6,9 @@ The steps, each of which leaves a folder from which the log loads whole (leftove
     2  old files -> *.deleted    unlinked after file.delete.delay.ms
     3  *.swap -> final names     .log first
 
-All are renames in one folder, done in one go on the log's own thread. Who reads an old segment at that moment holds its
-file and reads on; the next read finds the new one. Offsets, start and end of the log stay what they were.
+All are renames in one folder, done in one go on the log's own thread. Who reads an old segment at that moment
+holds its file and reads on; the next read finds the new one. Offsets, start and end of the log stay what they
+were.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class LogChanged(Exception):
 
 
 def find(log: PartitionLog, old: list[int]) -> int:
-    """Where in the log these segments stand, one after the other. LogChanged if they do not, or one is the active one."""
+    """Where in the log these segments stand, one after the other. LogChanged if they do not, or one is the
+    active one."""
     try:
         first = log.bases.index(old[0])
     except ValueError:
@@ -41,8 +43,8 @@ def find(log: PartitionLog, old: list[int]) -> int:
 def replace_segments(log: PartitionLog, replacement: Replacement, now_ms: int) -> Segment:
     """Put the *.cleaned files of `replacement` in place.
 
-    OSError: the log goes on with the old segments, and the next start finishes or undoes what was begun. Until then it
-    must not be cleaned again.
+    OSError: the log goes on with the old segments, and the next start finishes or undoes what was begun.
+    Until then it must not be cleaned again.
     """
     first = find(log, replacement.old)
     old = log.segments[first : first + len(replacement.old)]
@@ -76,8 +78,8 @@ def _rename_all(stem: str, suffix: str, new_suffix: str) -> None:
 
 
 def remove_leftovers(folder: str) -> None:
-    """The *.cleaned files of a cleaning that was given up; unless there is a *.swap that only the next start can judge,
-    for which it needs both."""
+    """The *.cleaned files of a cleaning that was given up; unless there is a *.swap that only the next start
+    can judge, for which it needs both."""
     try:
         names = os.listdir(folder)
     except OSError:

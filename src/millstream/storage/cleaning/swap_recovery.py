@@ -3,12 +3,12 @@
 What is found tells how far it had come, because of the order of the renames (swap.py):
 
     only *.cleaned                      the new segment was never complete: remove it
-    .log.swap and still *.cleaned       not all of it has its new name: remove both, the old segments are all there
+    .log.swap and still *.cleaned       not all has its new name: remove both, the old segments are all there
     .log.swap and no *.cleaned          complete, and old segments may be half gone: finish
     *.swap without .log.swap            nearly done, the log file has its final name: give the rest theirs
 
-The files of the next group of segments may lie there as *.cleaned too; they have a larger offset and say nothing about
-this one.
+The files of the next group of segments may lie there as *.cleaned too; they have a larger offset and say
+nothing about this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """So many bytes a second, read and written together, and no more (`log.cleaner.io.max.bytes.per.second`).
 
-What was spent is weighed against the time since the last look; whoever is ahead sleeps. Looks are at least a tenth of a
-second apart, so an unthrottled cleaning costs an addition a call.
+What was spent is weighed against the time since the last look; whoever is ahead sleeps. Looks are at least a
+tenth of a second apart, so an unthrottled cleaning costs an addition a call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 LOOK_EVERY = 0.1
-MOST_AT_ONCE = 1.0  # seconds slept in one go, so that a change of mind does not come too late
+MAX_SLEEP = 1.0  # seconds slept in one go, so that a change of mind does not come too late
 UNLIMITED = 1e18
 
 
@@ -40,7 +40,7 @@ class Throttle:
             return
         ahead = self._spent / self.limit - (now - self._since)
         while ahead > 0:
-            nap = min(ahead, MOST_AT_ONCE)
+            nap = min(ahead, MAX_SLEEP)
             self._sleep(nap)
             self.slept += nap
             ahead -= nap

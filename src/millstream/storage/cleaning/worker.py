@@ -1,8 +1,9 @@
-"""The child process that compacts: `python -m millstream.storage.cleaning.worker`, spoken to through its stdin and stdout.
+"""The child process that compacts: `python -m millstream.storage.cleaning.worker`, spoken to through its
+stdin and stdout.
 
-It is started when there is something to clean and ends when its input does. Input is read by a thread of its own, so the
-end of the broker, however violent, ends this process at once, even in the middle of a segment: what it leaves behind are
-*.cleaned files, which nobody but it ever uses.
+It is started when there is something to clean and ends when its input does. Input is read by a thread of its
+own, so the end of the broker, however violent, ends this process at once, even in the middle of a segment:
+what it leaves behind are *.cleaned files, which nobody but it ever uses.
 
 It runs at low priority, since nobody waits for it.
 """

@@ -1,14 +1,14 @@
 """What the broker and the child process that compacts say to each other: one JSON object a line.
 
-    broker -> child    {"say": "facts", "aborted": [[...], ...], "producers": [[id, last offset, epoch], ...]}   any number
+    broker -> child    {"say": "facts", "aborted": [[...], ...], "producers": [[id, last offset, epoch], ...]}
                        {"say": "clean", ...the fields of Job...}
                        {"say": "next"}                     the replacement is in place, go on
-    child -> broker    {"say": "replace", "old": [base offsets], "new": [fields of NewSegment]}, then it waits for "next"
+    child -> broker    {"say": "replace", "old": [base offsets], "new": [fields of NewSegment]}, then waits
                        {"say": "done", ...the fields of Summary...}
                        {"say": "failed", "damaged": bool, "reason": "..."}
 
-Facts come in slices, before the job that needs them, so that a log with very many producers does not hold up the loop
-while they are written down. The end of input is the end of the child, whatever it is doing.
+Facts come in slices, before the job that needs them, so that a log with very many producers does not hold up
+the loop while they are written down. The end of input is the end of the child, whatever it is doing.
 """
 
 from __future__ import annotations

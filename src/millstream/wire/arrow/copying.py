@@ -1,7 +1,7 @@
 """Copying bytes in compiled loops.
 
-A loop over bytes is up to ten times as slow, and an assignment of slices as well: numba must assume that an index is negative and that
-the arrays overlap, and then LLVM does not join the bytes.
+A loop over bytes is up to ten times as slow, and an assignment of slices as well: numba must assume that an
+index is negative and that the arrays overlap, and then LLVM does not join the bytes.
 """
 
 from typing import Any

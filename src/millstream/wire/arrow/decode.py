@@ -5,9 +5,9 @@
     for chunk in answer.chunks(first, until, aborted=..., columns=...):
         chunk.key, chunk.value, chunk.offset      # Arrow arrays
 
-A chunk is a run of batches of about a megabyte, so that a large answer becomes several chunks of good size. Batches are
-decompressed one by one (cramjam), then all records of a chunk are read in one compiled pass into buffers that Arrow
-takes over without copying.
+A chunk is a run of batches of about a megabyte, so that a large answer becomes several chunks of good size.
+Batches are decompressed one by one (cramjam), then all records of a chunk are read in one compiled pass into
+buffers that Arrow takes over without copying.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,8 +80,8 @@ class Columns(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Columns of equal length. What was not wanted is None. `append_time` says whose the timestamps are, one answer per
-    chunk: a chunk never mixes both kinds."""
+    """Columns of equal length. What was not wanted is None. `append_time` says whose the timestamps are, one
+    answer per chunk: a chunk never mixes both kinds."""
 
     rows: int
     offset: pa.Array
@@ -93,7 +93,8 @@ class Chunk:
 
 
 class Answer:
-    """The batches in what one partition answered to a fetch. A batch that is cut off at the end is left out."""
+    """The batches in what one partition answered to a fetch. A batch that is cut off at the end is left
+    out."""
 
     def __init__(self, records: Buffer) -> None:
         self.records = memoryview(records)
@@ -125,8 +126,9 @@ class Answer:
         limit: int = DEFAULT_LIMIT,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> Iterator[Chunk]:
-        """The records with first <= offset < until: no transaction markers, and for `read_committed` nothing of the
-        `aborted` transactions (producer id, first offset). `limit` bounds what one batch may hold decompressed."""
+        """The records with first <= offset < until: no transaction markers, and for `read_committed` nothing
+        of the `aborted` transactions (producer id, first offset). `limit` bounds what one batch may hold
+        decompressed."""
         batches = self.batches
         chosen = (batches[:, ATTRIBUTES] & CONTROL) == 0
         chosen &= batches[:, BASE] + batches[:, LAST] >= first
@@ -136,7 +138,8 @@ class Answer:
         visible = batches[chosen]
         if check_crcs:
             self._check_crcs(visible)
-        # One kind of timestamp and compressed or not: what a compiled pass wants to be the same for all of its batches.
+        # One kind of timestamp and compressed or not: what a compiled pass wants to be the same for all of
+        # its batches.
         kinds = (visible[:, ATTRIBUTES] & LOG_APPEND_TIME) | ((visible[:, ATTRIBUTES] & CODEC_MASK) != 0)
         edges = np.flatnonzero(np.diff(kinds)) + 1
         for run in np.split(visible, edges):
@@ -147,11 +150,11 @@ class Answer:
             else:
                 yield from self._plain(run, first, until, columns, limit, chunk_bytes)
 
-    # --- which batches -------------------------------------------------------------------------------------------------
+    # --- which batches --------------------------------------------------------------------------------------
 
     def _committed(self, aborted: Sequence[tuple[int, int]]) -> Any:
-        """Which batches do not belong to an aborted transaction: one that began at a given offset lasts until its abort
-        marker."""
+        """Which batches do not belong to an aborted transaction: one that began at a given offset lasts until
+        its abort marker."""
         waiting = sorted(aborted, key=lambda entry: entry[1], reverse=True)
         running: set[int] = set()
         keep = np.ones(len(self.batches), np.bool_)
@@ -180,7 +183,7 @@ class Answer:
     def _bytes_of(self, batch: Any) -> memoryview:
         return self.records[int(batch[AT]) : int(batch[AT] + batch[SIZE])]
 
-    # --- their records ---------------------------------------------------------------------------------------------------
+    # --- their records --------------------------------------------------------------------------------------
 
     def _plain(
         self, run: Table, first: int, until: int, columns: Columns, limit: int, chunk_bytes: int
@@ -261,8 +264,8 @@ def _read(
         )
     )
     if problem != SOUND:
-        place = f"record {index} of the batch at offset {batches[number, BASE]}"
-        raise KafkaError(ErrorCode.invalid_record, f"{place}: {REASONS[problem]}")
+        which = f"record {index} of the batch at offset {batches[number, BASE]}"
+        raise KafkaError(ErrorCode.invalid_record, f"{which}: {REASONS[problem]}")
     if not found:
         return
     yield Chunk(
@@ -277,15 +280,16 @@ def _read(
 
 
 class _Bytes:
-    """The buffers of a binary column while it is being filled. Memory that is not written to costs nothing."""
+    """The buffers of a binary column while it is being filled. Memory that is not written to costs
+    nothing."""
 
     __slots__ = ("bits", "data", "ends", "nulls", "size")
 
-    def __init__(self, rows: int, most: int, wanted: bool = True) -> None:
-        rows, most = (rows, most) if wanted else (0, 0)
+    def __init__(self, rows: int, max_bytes: int, wanted: bool = True) -> None:
+        rows, max_bytes = (rows, max_bytes) if wanted else (0, 0)
         self.ends = np.empty(rows + 1, np.int32)
         self.ends[0] = 0
-        self.data = np.empty(most, np.uint8)
+        self.data = np.empty(max_bytes, np.uint8)
         self.bits = np.zeros((rows + 7) // 8, np.uint8)
         self.nulls = 0
         self.size = 0

@@ -1,9 +1,10 @@
 """The compiled loops: over the batches of an answer, and over the records of batches.
 
-Everything read here was written by strangers, and compiled code that reads past an array crashes the process. So every
-read is preceded by a check against the end of what it may touch: numbers against the end of the data, keys, values and
-headers against the end of their record, the table and the columns against their length. What is refused is what
-`wire.records.iter_records` refuses; a refusal is a code and the index of the record, never an exception.
+Everything read here was written by strangers, and compiled code that reads past an array crashes the process.
+So every read is preceded by a check against the end of what it may touch: numbers against the end of the
+data, keys, values and headers against the end of their record, the table and the columns against their
+length. What is refused is what `wire.records.iter_records` refuses; a refusal is a code and the index of the
+record, never an exception.
 """
 
 from typing import Any, Final
@@ -68,8 +69,8 @@ def count_batches(data: Any) -> Any:
 
 @compiled(nb.types.UniTuple(nb.int64, 2)(BYTES, TABLE))
 def list_batches(data: Any, table: Any) -> Any:
-    """Fill the table with the headers of the first batches, as many as it has rows. Returns SOUND or what is wrong, and
-    in which batch. The data must be what `count_batches` has counted."""
+    """Fill the table with the headers of the first batches, as many as it has rows. Returns SOUND or what is
+    wrong, and in which batch. The data must be what `count_batches` has counted."""
     end = np.int64(data.shape[0])
     at = np.int64(0)
     for row in range(table.shape[0]):
@@ -138,11 +139,11 @@ def read_records(
     header_at: Any,
     header_count: Any,
 ) -> Any:
-    """The records of `batches`, whose (decompressed) records are data[start:stop], into columns; only those with
-    first <= offset < until. `header_at` of length 0: headers are checked, not remembered.
+    """The records of `batches`, whose (decompressed) records are data[start:stop], into columns; only those
+    with first <= offset < until. `header_at` of length 0: headers are checked, not remembered.
 
-    Returns what is wrong, the index of the record in its batch, the batch, the rows written, the null keys, the null
-    values, and how many bytes of keys and values were written."""
+    Returns what is wrong, the index of the record in its batch, the batch, the rows written, the null keys,
+    the null values, and how many bytes of keys and values were written."""
     size = np.int64(data.shape[0])
     room = np.int64(offsets.shape[0])
     with_headers = header_at.shape[0] > 0
@@ -330,8 +331,8 @@ def read_headers(
     values: Any,
     value_bits: Any,
 ) -> Any:
-    """The headers of all rows, one after the other, into arrays of the measured sizes. A row without headers is null.
-    Returns the null values, and how many bytes of keys are not ASCII."""
+    """The headers of all rows, one after the other, into arrays of the measured sizes. A row without headers
+    is null. Returns the null values, and how many bytes of keys are not ASCII."""
     end = np.int64(data.shape[0])
     number = np.int64(0)
     key_end = np.int64(0)

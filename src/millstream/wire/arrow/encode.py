@@ -1,9 +1,10 @@
 """Arrow columns to record batches, without a Python object per record.
 
-An `Encoder` takes columns of rows (key, value, headers, topic, partition) and gives finished batches with the partition
-that each goes to. Which partition a row goes to is decided as Java's default partitioner does it: the partition that the
-row names, else the hash of its key, else partitions in turns, a batch at a time. All rows of a call get the same timestamp,
-the time of the call. Producer id, sequence and checksum are for the producer to fill in.
+An `Encoder` takes columns of rows (key, value, headers, topic, partition) and gives finished batches with the
+partition that each goes to. Which partition a row goes to is decided as Java's default partitioner does it:
+the partition that the row names, else the hash of its key, else partitions in turns, a batch at a time. All
+rows of a call get the same timestamp, the time of the call. Producer id, sequence and checksum are for the
+producer to fill in.
 """
 
 import time
@@ -40,7 +41,7 @@ Column = tuple[Any, Any, Any, int]
 class Encoded(NamedTuple):
     """One batch, and where it goes."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     batch: memoryview
     records: int
 
@@ -51,8 +52,8 @@ class BadRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of equal length; None for one that is absent. Key and value are binary or string, headers a list of
-    (key, value) structures, topic a string and partition a 32-bit integer."""
+    """Columns of equal length; None for one that is absent. Key and value are binary or string, headers a
+    list of (key, value) structures, topic a string and partition a 32-bit integer."""
 
     value: pa.Array
     key: pa.Array | None = None
@@ -118,16 +119,16 @@ class Encoder:
         order = np.empty(len(rows), np.int64)
         loops.order(_frozen(slots), ends, order)
         columns = (key, value, headers, header_key, header_value)
-        places = [
+        partitions = [
             TopicPartition(name, number)
             for name, count in zip(names, counts, strict=True)
             for number in range(count)
         ]
-        yield from self._pack(places, ends, order, columns, rows, timestamp)
+        yield from self._pack(partitions, ends, order, columns, rows, timestamp)
 
     def _pack(
         self,
-        places: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         ends: Any,
         order: Any,
         columns: tuple[Column, ...],
@@ -136,27 +137,28 @@ class Encoder:
     ) -> Iterator[Encoded]:
         stamp = round(time.time() * 1000) if timestamp is None else timestamp
         full = max(1, self.batch_bytes - HEADER_SIZE)
-        # Two batches that follow each other in a partition hold more than a full one together: so many at most.
+        # Two batches that follow each other in a partition hold more than a full one together: so many at
+        # most.
         content = _size_of(columns) + len(order) * _RECORD_OVERHEAD
-        batches = len(places) + 2 * (content // full + 1)
+        batches = len(partitions) + 2 * (content // full + 1)
         out = np.empty(content + batches * HEADER_SIZE, np.uint8)
         view = memoryview(out.data)
         at = 0
         largest = self.largest_record - HEADER_SIZE
         waiting = [
-            (places[slot], int(ends[slot]), int(ends[slot + 1]))
+            (partitions[slot], int(ends[slot]), int(ends[slot + 1]))
             for slot in np.flatnonzero(np.diff(ends)).tolist()
         ]
         while waiting:  # one batch of each partition after the other, so that they can be sent side by side
             later = []
-            for place, first, end in waiting:
+            for partition, first, end in waiting:
                 begin = at + HEADER_SIZE
                 count, stop, outcome, size = loops.pack(
                     order, first, end, *columns, out, begin, full, largest
                 )
                 if outcome == loops.TOO_LARGE:
                     row = int(order[first + count])
-                    raise TooLarge(place[0], row, int(size) + HEADER_SIZE, self.largest_record)
+                    raise TooLarge(partition[0], row, int(size) + HEADER_SIZE, self.largest_record)
                 batch = view[at:stop]
                 at = stop
                 if self._codec != NONE:
@@ -164,9 +166,9 @@ class Encoder:
                     batch = memoryview(bytearray(HEADER_SIZE + len(packed)))
                     batch[HEADER_SIZE:] = packed
                 self._put_header(batch, count, stamp)
-                yield Encoded(place, batch, count)
+                yield Encoded(partition, batch, count)
                 if first + count < end:
-                    later.append((place, first + count, end))
+                    later.append((partition, first + count, end))
             waiting = later
 
     def _put_header(self, batch: memoryview, count: int, stamp: int) -> None:
@@ -199,7 +201,7 @@ class TooLarge(BadRow):
         self.topic, self.row, self.size, self.limit = topic, row, size, limit
 
 
-# --- columns -----------------------------------------------------------------------------------------------------------
+# --- columns ------------------------------------------------------------------------------------------------
 
 
 def _frozen(array: Any) -> Any:

@@ -1,12 +1,12 @@
 """The compiled loops of writing: from Arrow columns to records in the format of a batch.
 
-    route   which partition each row goes to: the one it names, else by its key as Java's clients do, else in turns
+    route   which partition each row goes to: the one it names, else by its key as in Java, else in turns
     order   the rows of each partition together, in their old order
     pack    rows of one partition as records, until a batch is full
 
-A column comes as a tuple (offsets, bytes, validity bits, first bit), as Arrow keeps it; without offsets, the column is
-absent and every row of it is null. The columns are Arrow's own and sound; what a user can get wrong (a partition that
-does not exist, a record too large) is a code, never an exception.
+A column comes as a tuple (offsets, bytes, validity bits, first bit), as Arrow keeps it; without offsets, the
+column is absent and every row of it is null. The columns are Arrow's own and sound; what a user can get wrong
+(a partition that does not exist, a record too large) is a code, never an exception.
 """
 
 from typing import Any, Final
@@ -34,7 +34,8 @@ STATE = nb.types.Array(nb.int64, 1, "C")
 FOUR = _types.UniTuple(nb.int64, 4)
 
 
-# Columns are taken apart once per call, not once per row: numba counts references to an array that it takes out of a tuple.
+# Columns are taken apart once per call, not once per row: numba counts references to an array that it takes
+# out of a tuple.
 
 
 @compiled(inline="always")
@@ -91,11 +92,13 @@ def route(
     turn_bytes: Any,
     slots: Any,
 ) -> Any:
-    """Fill `slots`: a partition's number plus the first slot of its topic. Rows without key and partition take turns:
-    `turns` holds, per topic, whose turn it is and how many bytes it has had. Returns ROUTED, or the first row that
-    names a partition that its topic does not have.
+    """Fill `slots`: a partition's number plus the first slot of its topic. Rows without key and partition
+    take turns:
+    `turns` holds, per topic, whose turn it is and how many bytes it has had. Returns ROUTED, or the first row
+    that names a partition that its topic does not have.
 
-    `partition` is a column whose offsets are the numbers. `topic_of_row` is empty if all rows go to topic 0."""
+    `partition` is a column whose offsets are the numbers. `topic_of_row` is empty if all rows go to topic
+    0."""
     key_ends, key_bytes, key_bits, key_bit = key
     value_ends, _, value_bits, value_bit = value
     numbers, _, number_bits, number_bit = partition
@@ -127,8 +130,8 @@ def route(
 
 @compiled(nb.void(INTS, STATE, STATE))
 def order(slots: Any, ends: Any, rows: Any) -> None:
-    """The rows sorted by slot, each slot's in their old order. `ends` (one longer than there are slots) holds zeros,
-    and afterwards at s and s + 1 where the rows of slot s begin and end."""
+    """The rows sorted by slot, each slot's in their old order. `ends` (one longer than there are slots) holds
+    zeros, and afterwards at s and s + 1 where the rows of slot s begin and end."""
     for row in range(slots.shape[0]):
         ends[slots[row] + 1] += 1
     for slot in range(1, ends.shape[0]):
@@ -180,9 +183,10 @@ def pack(
     full: Any,
     largest: Any,
 ) -> Any:
-    """Records of rows[first:end] into `out` from `at` on, until the next would not fit in `full` bytes (the first
-    always does). Returns how many there are, where they end, FULL or TOO_LARGE (a record beyond `largest`), and the
-    size of the record that was too large. There is room for all: the caller has added up the columns."""
+    """Records of rows[first:end] into `out` from `at` on, until the next would not fit in `full` bytes (the
+    first always does). Returns how many there are, where they end, FULL or TOO_LARGE (a record beyond
+    `largest`), and the size of the record that was too large. There is room for all: the caller has added up
+    the columns."""
     key_ends, key_bytes, key_bits, key_bit = key
     value_ends, value_bytes, value_bits, value_bit = value
     list_ends, _, list_bits, list_bit = headers

@@ -1,8 +1,9 @@
-"""Varints in compiled loops: the same numbers, and the same refusals, as `wire.varint` (tests/wire/test_varint.py).
+"""Varints in compiled loops: the same numbers, and the same refusals, as `wire.varint`
+(tests/wire/test_varint.py).
 
-Compiled code that reads past an array crashes the process, so a reader takes the end of what it may touch. A number that
-is refused has the end -1: there are no exceptions here. What these are worth is measured by benchmarks/pipeline_read.py
-and benchmarks/pipeline_write.py.
+Compiled code that reads past an array crashes the process, so a reader takes the end of what it may touch. A
+number that is refused has the end -1: there are no exceptions here. What these are worth is measured by
+benchmarks/pipeline_read.py and benchmarks/pipeline_write.py.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The broker's end of the conversation with the child process that compacts.
 
-A child is started for the first log that is due, kept while there are more, and let go when there are none, so that an
-idle broker has no second process. Nothing here takes long: a few lines of JSON a segment.
+A child is started for the first log that is due, kept while there are more, and let go when there are none,
+so that an idle broker has no second process. Nothing here takes long: a few lines of JSON a segment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 20
 COMMAND = (sys.executable, "-m", "millstream.storage.cleaning.worker")
 
 
-class ChildFailed(Exception):
+class CleanerFailed(Exception):
     """The child could not do it. `damaged`: because of what the log holds, so that trying again is no use."""
 
     def __init__(self, reason: str, damaged: bool = False) -> None:
@@ -30,18 +30,18 @@ class ChildFailed(Exception):
         self.damaged = damaged
 
 
-class Child:
+class CleanerProcess:
     def __init__(self, process: Process) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls) -> Child:
+    async def start(cls) -> CleanerProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 *COMMAND, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE
             )
         except OSError as error:
-            raise ChildFailed(f"the process that compacts does not start: {error}") from error
+            raise CleanerFailed(f"the process that compacts does not start: {error}") from error
         return cls(process)
 
     @property
@@ -61,7 +61,7 @@ class Child:
             elif message["say"] == "done":
                 return worker_protocol.read_summary(message)
             elif message["say"] == "failed":
-                raise ChildFailed(message["reason"], bool(message["damaged"]))
+                raise CleanerFailed(message["reason"], bool(message["damaged"]))
 
     async def end(self) -> None:
         """Let it go. Whatever it was doing stops; what it had written is for `remove_leftovers`."""
@@ -87,7 +87,7 @@ class Child:
             stdin.write(data)
             await stdin.drain()
         except (ConnectionError, RuntimeError) as error:
-            raise ChildFailed(f"the process that compacts is gone: {error}") from error
+            raise CleanerFailed(f"the process that compacts is gone: {error}") from error
 
     async def _receive(self) -> Message:
         stdout = self._process.stdout
@@ -95,7 +95,7 @@ class Child:
         text = await stdout.readline()
         if not text.endswith(b"\n"):
             code = await self._process.wait()
-            raise ChildFailed(f"the process that compacts ended with code {code}")
+            raise CleanerFailed(f"the process that compacts ended with code {code}")
         message: Message = json.loads(text)
         return message
 

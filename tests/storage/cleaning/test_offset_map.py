@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.storage.cleaning.keymap import SLOT_BYTES, KeyMap, Marks, largest_prime
+from millstream.storage.cleaning.offset_map import SLOT_BYTES, Marks, OffsetMap, largest_prime
 from millstream.wire.record_walk import RecordSpan
 
 
@@ -16,7 +16,7 @@ def places(keys: list[bytes | None], has_value: bool = True) -> list[RecordSpan]
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=300))
 def test_knows_the_last_offset_of_every_key(keys: list[bytes | None]) -> None:
-    table = KeyMap(1 << 20, 0.9)
+    table = OffsetMap(1 << 20, 0.9)
     assert table.learn(1000, places(keys)) == len(keys)
     last = {key: 1000 + number for number, key in enumerate(keys) if key is not None}
     assert {key: table.get(key) for key in last} == last
@@ -27,7 +27,7 @@ def test_knows_the_last_offset_of_every_key(keys: list[bytes | None]) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=2), max_size=200), st.integers(1, 60))
 def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
-    table = KeyMap(slots * SLOT_BYTES, 0.9)
+    table = OffsetMap(slots * SLOT_BYTES, 0.9)
     assert table.memory <= max(slots, 3) * SLOT_BYTES
     taken = table.learn(0, places(list(keys)))
     assert len(table) <= max(1, int(table.slots * 0.9)) < table.slots
@@ -41,7 +41,7 @@ def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
 
 
 def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
-    table = KeyMap(1 << 10, 0.9)
+    table = OffsetMap(1 << 10, 0.9)
     table.learn(0, places([b"a"]))
     assert [place[3] for place in table.survivors(0, places([b"b", None]), True)] == [b"b"]
 
@@ -51,7 +51,7 @@ def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
     st.sampled_from([1, 3, 7, 500]),
 )
 def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int) -> None:
-    table = KeyMap(1 << 12, 0.9)
+    table = OffsetMap(1 << 12, 0.9)
     table.learn(1000, places(keys))
     marks = Marks(table, 1000, 1000 + len(keys), memory)
     remain = {1000 + place[2] for place in table.survivors(1000, places(keys), True)}
@@ -67,16 +67,16 @@ def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int)
 
 
 def test_tombstones_go_when_told() -> None:
-    table = KeyMap(1 << 10, 0.9)
+    table = OffsetMap(1 << 10, 0.9)
     table.learn(0, places([b"a", b"b"], has_value=False))
     assert len(table.survivors(0, places([b"a", b"b"], has_value=False), True)) == 2
     assert not table.survivors(0, places([b"a", b"b"], has_value=False), False)
 
 
 def test_is_no_larger_than_the_log_needs() -> None:
-    assert KeyMap(128 << 20, 0.9, keys_at_most=100).memory < 4096
-    assert KeyMap(128 << 20, 0.9, keys_at_most=100).limit >= 100
-    assert KeyMap(0, 0.9).limit >= 1
+    assert OffsetMap(128 << 20, 0.9, keys_at_most=100).memory < 4096
+    assert OffsetMap(128 << 20, 0.9, keys_at_most=100).limit >= 100
+    assert OffsetMap(0, 0.9).limit >= 1
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""A walk over a request's bytes by its schema, before kio reads them: sizes, counts and nulls must be possible.
+"""A walk over a request's bytes by its schema, before kio reads them: sizes, counts and nulls must be
+possible.
 
-kio trusts the count in front of an array and makes room for that many elements before it reads the first. A frame of
-thirty bytes that claims four billion ends the process. It also lets null through where the protocol does not. So every
-frame is walked once: each length lies inside the frame, each count is no greater than the bytes that are left, null
-stands only where the schema allows it, and a request has at most LIMIT elements in all. Nothing is built; a schema is
-turned into a list of steps once, and neighbours of fixed size are one step (2 to 3 us a request).
+kio trusts the count in front of an array and makes room for that many elements before it reads the first. A
+frame of thirty bytes that claims four billion ends the process. It also lets null through where the protocol
+does not. So every frame is walked once: each length lies inside the frame, each count is no greater than the
+bytes that are left, null stands only where the schema allows it, and a request has at most LIMIT elements in
+all. Nothing is built; a schema is turned into a list of steps once, and neighbours of fixed size are one step
+(2 to 3 us a request).
 
-On the way, tagged fields that the schema does not know are cut out: a newer client may send them, the protocol says to
-ignore them, and kio would refuse the request.
+On the way, tagged fields that the schema does not know are cut out: a newer client may send them, the
+protocol says to ignore them, and kio would refuse the request.
 """
 
 import dataclasses
@@ -52,11 +54,11 @@ _FIXED = {
 }
 
 
-def skimmer(schema: Any) -> Callable[[bytes], bytes]:
-    """skim(body): the body that kio may read (nearly always the same one), or Malformed."""
+def message_checker(schema: Any) -> Callable[[bytes], bytes]:
+    """check(body): the body that kio may read (nearly always the same one), or Malformed."""
     step = _entity(schema)
 
-    def skim(body: bytes) -> bytes:
+    def check(body: bytes) -> bytes:
         walk = Walk()
         try:
             step(body, 0, walk)
@@ -66,7 +68,7 @@ def skimmer(schema: Any) -> Callable[[bytes], bytes]:
             body = body[:start] + instead + body[end:]
         return body
 
-    return skim
+    return check
 
 
 def _entity(schema: Any) -> Step:

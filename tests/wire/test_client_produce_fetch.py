@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
-from millstream.wire.client_messages import (
+from millstream.wire.client_produce_fetch import (
     FETCH_NEWEST,
     PRODUCE_NEWEST,
     Position,

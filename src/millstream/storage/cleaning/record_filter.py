@@ -1,16 +1,19 @@
 """What remains of one batch.
 
-A batch stays as it is, byte for byte, if all its records stay. Otherwise it is written anew with the records that do:
-same base offset, same last offset and same sequence numbers, so that offsets keep their meaning and the log still tells
-which sequence a producer wrote last. Records keep their bytes; only the records section is compressed again.
+A batch stays as it is, byte for byte, if all its records stay. Otherwise it is written anew with the records
+that do:
+same base offset, same last offset and same sequence numbers, so that offsets keep their meaning and the log
+still tells which sequence a producer wrote last. Records keep their bytes; only the records section is
+compressed again.
 
-A batch of which nothing remains is dropped, unless it is needed as a bare header: the last batch of a producer that the
-broker still remembers (it holds the last sequence and epoch), and the last batch of the whole cleaned part.
+A batch of which nothing remains is dropped, unless it is needed as a bare header: the last batch of a
+producer that the broker still remembers (it holds the last sequence and epoch), and the last batch of the
+whole cleaned part.
 
-Tombstones and markers must stay for `delete.retention.ms` after they were first cleaned, so that a reader on its way
-through the log still meets them. The first cleaning writes the time from which they may go into the batch (attribute bit
-6, the delete horizon takes the place of the base timestamp, the records' relative timestamps follow); a cleaning after
-that time removes them.
+Tombstones and markers must stay for `delete.retention.ms` after they were first cleaned, so that a reader on
+its way through the log still meets them. The first cleaning writes the time from which they may go into the
+batch (attribute bit 6, the delete horizon takes the place of the base timestamp, the records' relative
+timestamps follow); a cleaning after that time removes them.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from millstream.storage.cleaning.batch_records import plain_records, record_spans
-from millstream.storage.cleaning.cleaned_transactions import Transactions
-from millstream.storage.cleaning.keymap import KeyMap, Marks
+from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
+from millstream.storage.cleaning.offset_map import Marks, OffsetMap
 from millstream.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -44,7 +47,8 @@ LastOfProducer = tuple[int, int]  # last offset of its data (-1: none in this ep
 
 
 class Remains(NamedTuple):
-    """What to write instead of a batch. `batch` is None: nothing. It is the very object that came in: no change."""
+    """What to write instead of a batch. `batch` is None: nothing. It is the very object that came in: no
+    change."""
 
     batch: memoryview | bytearray | None
     max_timestamp: int
@@ -54,7 +58,7 @@ class Remains(NamedTuple):
 NOTHING = Remains(None, NO_TIMESTAMP, 0)
 
 
-class Filter:
+class RecordFilter:
     __slots__ = (
         "delete_retention_ms",
         "map_end",
@@ -68,17 +72,17 @@ class Filter:
 
     def __init__(
         self,
-        newest: KeyMap,
+        newest: OffsetMap,
         map_end: int,
         marks: Marks,
-        transactions: Transactions,
+        transactions: CleanedTransactions,
         producers: Mapping[int, LastOfProducer],
         upper: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`map_end`: the map knows every key written from the first dirty offset up to here (exclusive), and `marks` where
-        each was written last. `upper`: where the cleanable part of the log ends."""
+        """`map_end`: the map knows every key written from the first dirty offset up to here (exclusive), and
+        `marks` where each was written last. `upper`: where the cleanable part of the log ends."""
         self.newest = newest
         self.map_end = map_end
         self.marks = marks
@@ -117,7 +121,7 @@ class Filter:
             kept += found[len(judged) :]
         if not kept:
             return self._emptied(header, last, batch)
-        starts_clock = whole and horizon is None and not all([place[4] for place in kept])
+        starts_clock = whole and horizon is None and not all([span[4] for span in kept])
         if len(kept) == len(found) and not starts_clock:
             return _unchanged(header, batch)
         return self._rewritten(header, data, kept, self._new_horizon() if starts_clock else None)
@@ -158,7 +162,8 @@ class Filter:
     def _rewritten(
         self, header: BatchHeader, data: bytes, kept: list[RecordSpan] | None, horizon: int | None
     ) -> Remains:
-        """The batch with only the records in `kept` (None: all), and with a new delete horizon if there is one."""
+        """The batch with only the records in `kept` (None: all), and with a new delete horizon if there is
+        one."""
         if kept is None:
             kept = record_spans(header, data)
         attributes, base_timestamp = header.attributes, header.base_timestamp

@@ -1,16 +1,17 @@
 """The last offset of every key, in a table whose size is fixed when it is made.
 
-`log.cleaner.dedupe.buffer.size` is a promise about memory, and a dict of keys cannot keep it: each entry costs eight to
-ten times what it holds. So this is an open-addressing table in three flat arrays, 24 bytes a slot: two hashes of the key
-and its last offset. The keys themselves are not stored. The two hashes are Python's own keyed SipHash of the key and of
-the key with a byte added, 64 bits each with a secret of this process: that two of a billion keys agree in both has a
-chance of about one in 10^20, and nobody outside can construct a pair.
+`log.cleaner.dedupe.buffer.size` is a promise about memory, and a dict of keys cannot keep it: each entry
+costs eight to ten times what it holds. So this is an open-addressing table in three flat arrays, 24 bytes a
+slot: two hashes of the key and its last offset. The keys themselves are not stored. The two hashes are
+Python's own keyed SipHash of the key and of the key with a byte added, 64 bits each with a secret of this
+process: that two of a billion keys agree in both has a chance of about one in 10^20, and nobody outside can
+construct a pair.
 
 Table sizes are prime and the second hash is the step, so every probe sequence visits every slot. Beyond
 `log.cleaner.io.buffer.load.factor` the table counts as full and the rest of the log waits for the next round.
 
-The two loops over records are here rather than with their callers because they are the inner loops of compaction: locals
-and no call per record.
+The two loops over records are here rather than with their callers because they are the inner loops of
+compaction: locals and no call per record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MARK_BYTES = 8 << 20  # at most, beside the table
 _SALT = b"\x01"
 
 
-class KeyMap:
+class OffsetMap:
     __slots__ = ("_first", "_offsets", "_second", "limit", "slots", "used")
 
     def __init__(self, memory: int, load_factor: float, keys_at_most: int | None = None) -> None:
@@ -58,13 +59,14 @@ class KeyMap:
         """Every slot: the last offset of a key, plus one; 0 if it is empty."""
         return iter(self._offsets)
 
-    def learn(self, base_offset: int, places: Sequence[RecordSpan]) -> int:
-        """Take in records in the order of the log. How many were taken: fewer than given means that the table is full."""
+    def learn(self, base_offset: int, spans: Sequence[RecordSpan]) -> int:
+        """Take in records in the order of the log. How many were taken: fewer than given means that the table
+        is full."""
         first, second, offsets = self._first, self._second, self._offsets
         slots, used, limit = self.slots, self.used, self.limit
         step_range = slots - 2
         taken = 0
-        for _, _, delta, key, _ in places:
+        for _, _, delta, key, _ in spans:
             if key is not None:
                 one, two = hash(key), hash(key + _SALT)
                 at = one % slots
@@ -92,16 +94,17 @@ class KeyMap:
         return taken
 
     def survivors(
-        self, base_offset: int, places: Sequence[RecordSpan], keep_tombstones: bool
+        self, base_offset: int, spans: Sequence[RecordSpan], keep_tombstones: bool
     ) -> list[RecordSpan]:
-        """The records that no later record of their key replaces. A key that the table does not know was not written
-        in the dirty part of the log, so its record stays. A record without a key has no place in a compacted log."""
+        """The records that no later record of their key replaces. A key that the table does not know was not
+        written in the dirty part of the log, so its record stays. A record without a key has no place in a
+        compacted log."""
         first, second, offsets = self._first, self._second, self._offsets
         slots = self.slots
         step_range = slots - 2
         kept = []
-        for place in places:
-            _, _, delta, key, has_value = place
+        for span in spans:
+            _, _, delta, key, has_value = span
             if key is None or not (has_value or keep_tombstones):
                 continue
             one, two = hash(key), hash(key + _SALT)
@@ -110,11 +113,11 @@ class KeyMap:
             while True:
                 known = offsets[at]
                 if not known:
-                    kept.append(place)
+                    kept.append(span)
                     break
                 if first[at] == one and second[at] == two:
                     if base_offset + delta + 1 >= known:
-                        kept.append(place)
+                        kept.append(span)
                     break
                 if not step:
                     step = 1 + two % step_range
@@ -124,7 +127,8 @@ class KeyMap:
         return kept
 
     def get(self, key: bytes) -> int:
-        """The last offset of a key, -1 if it is not known (for tests and tools: the loops above do not call it)."""
+        """The last offset of a key, -1 if it is not known (for tests and tools: the loops above do not call
+        it)."""
         one, two = hash(key), hash(key + _SALT)
         at, step = one % self.slots, 1 + two % (self.slots - 2)
         while self._offsets[at]:
@@ -137,14 +141,14 @@ class KeyMap:
 class Marks:
     """Where in the dirty part of a log the last record of any key stands.
 
-    The table knows every key of that part, so a batch of it without a mark has nothing to keep, and need not be opened to
-    know that: most of a log whose keys are written again and again is such batches. One byte stands for 2^shift
-    neighbouring offsets; they then share their mark, which costs time but loses nothing.
+    The table knows every key of that part, so a batch of it without a mark has nothing to keep, and need not
+    be opened to know that: most of a log whose keys are written again and again is such batches. One byte
+    stands for 2^shift neighbouring offsets; they then share their mark, which costs time but loses nothing.
     """
 
     __slots__ = ("_end", "_first", "_marks", "_shift")
 
-    def __init__(self, newest: KeyMap, first: int, end: int, memory: int = MARK_BYTES) -> None:
+    def __init__(self, newest: OffsetMap, first: int, end: int, memory: int = MARK_BYTES) -> None:
         """For a table that has learned every record from `first` up to `end` (exclusive)."""
         self._first, self._end = first, end
         shift = 0

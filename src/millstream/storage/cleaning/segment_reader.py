@@ -1,7 +1,7 @@
 """The batches of a closed segment, a buffer full at a time, each with its checksum verified.
 
-A batch that does not verify must not be copied under a new checksum, nor be dropped silently: it makes the log `Damaged`
-and the log stays as it is.
+A batch that does not verify must not be copied under a new checksum, nor be dropped silently: it makes the
+log `Damaged` and the log stays as it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Chunk = tuple[int, memoryview, list[Found]]
 _header = tuple.__new__  # what BatchHeader._make does, without its checks
 
 
-class Source:
-    """One segment's file. `chunks` reuses its buffer: what it gave is gone when the next chunk is asked for."""
+class SegmentReader:
+    """One segment's file. `chunks` reuses its buffer: what it gave is gone when the next chunk is asked
+    for."""
 
     __slots__ = ("_buffer", "_end", "_expected", "fd", "path", "size")
 
@@ -45,7 +46,7 @@ class Source:
             os.close(self.fd)
             self.fd = -1
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> SegmentReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +68,8 @@ class Source:
                 buffer = bytearray(wanted)  # this one batch needs more room
 
     def _whole_batches(self, view: memoryview, filled: int, position: int) -> tuple[list[Found], int, int]:
-        """The batches that are wholly in the buffer, how many bytes they take, and the size of the next one."""
+        """The batches that are wholly in the buffer, how many bytes they take, and the size of the next
+        one."""
         batches = []
         at = 0
         size = HEADER_SIZE

@@ -1,4 +1,5 @@
-"""The walk before kio reads: right requests pass unchanged, impossible ones are stopped, unknown tags are cut out."""
+"""The walk before kio reads: right requests pass unchanged, impossible ones are stopped, unknown tags are cut
+out."""
 
 import random
 import struct
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.wire._kio import api_key_map, entity_reader, load_request_schema, schema_name_map
-from millstream.wire.request_check import LIMIT, skimmer
+from millstream.wire.message_check import LIMIT, message_checker
 from millstream.wire.varint import Malformed
 
 from .samples import sample_body
@@ -23,7 +24,7 @@ SCHEMAS = [
 @pytest.mark.parametrize(("key", "version"), SCHEMAS)
 def test_a_right_request_passes_unchanged_and_every_cut_of_it_is_stopped(key: int, version: int) -> None:
     schema = load_request_schema(key, version)
-    skim = skimmer(schema)
+    skim = message_checker(schema)
     body = sample_body(schema)
     assert skim(body) == body
     assert skim(body + b"more") == body + b"more"  # what follows is nobody's business
@@ -33,12 +34,13 @@ def test_a_right_request_passes_unchanged_and_every_cut_of_it_is_stopped(key: in
 
 
 def test_what_passes_can_be_read() -> None:
-    """Damaged at random: kio may still refuse what passed, but only with an exception of the ordinary kind."""
+    """Damaged at random: kio may still refuse what passed, but only with an exception of the ordinary
+    kind."""
     chance = random.Random(7)
     read = 0
     for key, version in chance.sample(SCHEMAS, 40):
         schema = load_request_schema(key, version)
-        skim, reader, body = skimmer(schema), entity_reader(schema), sample_body(schema)
+        skim, reader, body = message_checker(schema), entity_reader(schema), sample_body(schema)
         for _ in range(100):
             damaged = bytearray(body)
             for _ in range(chance.randint(1, 3)):
@@ -75,37 +77,37 @@ PRODUCE_3 = load_request_schema(0, 3)
 )
 def test_an_impossible_request_is_stopped(schema: Any, body: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
-        skimmer(schema)(body)
+        message_checker(schema)(body)
 
 
 def test_there_is_an_end_to_the_elements_of_one_request() -> None:
     """Many small ones fit a frame and would be a hundred times as large in memory."""
     with pytest.raises(Malformed, match="more than"):
-        skimmer(METADATA_1)(struct.pack(">i", LIMIT + 1) + bytes(2 * (LIMIT + 1)))
+        message_checker(METADATA_1)(struct.pack(">i", LIMIT + 1) + bytes(2 * (LIMIT + 1)))
 
 
 def test_null_passes_where_it_may_stand() -> None:
     body = struct.pack(">i", -1)
-    assert skimmer(METADATA_1)(body) == body
+    assert message_checker(METADATA_1)(body) == body
 
 
 def test_tags_that_nobody_knows_are_cut_out() -> None:
     whole = sample_body(METADATA_9)
     assert whole.endswith(b"\x00")
     tagged = whole[:-1] + b"\x02" + b"\x07\x03abc" + b"\x0a\x00"
-    assert skimmer(METADATA_9)(tagged) == whole
+    assert message_checker(METADATA_9)(tagged) == whole
     inside = b"\x02\x05name\x01\x09\x01x" + b"\x01\x01\x01" + b"\x00"  # in the one topic
-    assert skimmer(METADATA_9)(inside) == b"\x02\x05name\x00" + b"\x01\x01\x01" + b"\x00"
+    assert message_checker(METADATA_9)(inside) == b"\x02\x05name\x00" + b"\x01\x01\x01" + b"\x00"
 
 
 def test_known_tags_stay_and_are_walked() -> None:
     fetch = load_request_schema(1, 12)  # cluster_id is tag 0
     whole = sample_body(fetch)
-    assert skimmer(fetch)(whole) == whole
+    assert message_checker(fetch)(whole) == whole
     known = b"\x00\x05\x05name"
     assert known in whole
     unknown_too = whole.replace(b"\x01" + known, b"\x02" + known + b"\x63\x01x")
     assert unknown_too != whole
-    assert skimmer(fetch)(unknown_too) == whole
+    assert message_checker(fetch)(unknown_too) == whole
     with pytest.raises(Malformed, match="tagged field"):
-        skimmer(fetch)(whole.replace(known, b"\x00\x05\x04name"))
+        message_checker(fetch)(whole.replace(known, b"\x00\x05\x04name"))

@@ -1,7 +1,7 @@
 """Produce and Fetch by hand: the two messages whose records must not be copied.
 
-A produce request is a list of parts, with the caller's batches as they are. A fetch answer is read in place: its records
-are views of the bytes that came from the socket. Versions: Produce 3 to 13, Fetch 4 to 18.
+A produce request is a list of parts, with the caller's batches as they are. A fetch answer is read in place:
+its records are views of the bytes that came from the socket. Versions: Produce 3 to 13, Fetch 4 to 18.
 """
 
 import struct
@@ -32,7 +32,8 @@ _EMPTY_RECORDS = memoryview(b"")
 
 
 class Position(NamedTuple):
-    """From where to read a partition. The epoch, if known, makes a broker with an older or newer view say so."""
+    """From where to read a partition. The epoch, if known, makes a broker with an older or newer view say
+    so."""
 
     offset: int
     leader_epoch: int = -1

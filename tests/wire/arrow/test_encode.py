@@ -52,7 +52,7 @@ def test_every_record_arrives_as_it_was(records, codec, size, skipped):
     for encoded in encoder(codec=CODEC_IDS[codec], batch_bytes=size).encode(rows, "t"):
         for record in decoded(encoded):
             if record.key is not None:
-                assert encoded.place == ("t", partition_for(record.key, 3))
+                assert encoded.topic_partition == ("t", partition_for(record.key, 3))
             found.append((record.key, record.value, list(record.headers)))
     wanted = [(key, value, list(headers or [])) for key, value, headers in records[skipped:]]
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
@@ -63,8 +63,8 @@ def test_order_within_a_partition_is_kept():
     last = {}
     for encoded in encoder().encode(rows, "t"):
         for record in decoded(encoded):
-            assert int(record.value) > last.get(encoded.place, -1)
-            last[encoded.place] = int(record.value)
+            assert int(record.value) > last.get(encoded.topic_partition, -1)
+            last[encoded.topic_partition] = int(record.value)
         assert len(encoded.batch) <= 4000
 
 
@@ -91,7 +91,7 @@ def test_topics_and_partitions_of_rows():
         topic=pa.array(["a", "b", "a", "b"]),
         partition=pa.array([2, None, 0, 1], pa.int32()),
     )
-    found = {r.value: e.place for e in encoder(3, first_turn=1).encode(rows) for r in decoded(e)}
+    found = {r.value: e.topic_partition for e in encoder(3, first_turn=1).encode(rows) for r in decoded(e)}
     assert found == {b"0": ("a", 2), b"1": ("b", 1), b"2": ("a", 0), b"3": ("b", 1)}
 
 
@@ -99,7 +99,7 @@ def test_rows_without_a_key_take_turns_by_the_batch():
     rows = Rows(pa.array([b"x" * 100] * 300))
     sizes = {}
     for encoded in encoder(3).encode(rows, "t"):
-        sizes[encoded.place] = sizes.get(encoded.place, 0) + encoded.records
+        sizes[encoded.topic_partition] = sizes.get(encoded.topic_partition, 0) + encoded.records
     assert len(sizes) == 3
     assert max(sizes.values()) - min(sizes.values()) < 60
 

@@ -1,11 +1,11 @@
 """The new segment: a `.log.cleaned` file with its indexes, durable before anybody is told of it.
 
-Most of a large compacted log does not change from one cleaning to the next. So as long as the output equals the source
-byte for byte, nothing is written; at the first difference the equal part is copied inside the kernel. If there never is
-one, the segment stays where it is.
+Most of a large compacted log does not change from one cleaning to the next. So as long as the output equals
+the source byte for byte, nothing is written; at the first difference the equal part is copied inside the
+kernel. If there never is one, the segment stays where it is.
 
-Written bytes are synced every few megabytes: one fsync of a whole segment at the end would hold up every other write to
-the disk, the broker's own among them.
+Written bytes are synced every few megabytes: one fsync of a whole segment at the end would hold up every
+other write to the disk, the broker's own among them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import os
 from collections.abc import Sequence
 
 from millstream.storage.cleaning.cleaned_segment import CLEANED, NewSegment, remove_files
-from millstream.storage.cleaning.reading import Source
+from millstream.storage.cleaning.segment_reader import SegmentReader
 from millstream.storage.files import sync_path
 from millstream.storage.index import OffsetIndex, TimeIndex
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_stem
 from millstream.storage.transactions import ENTRY, VERSION, AbortedTransaction
 
 SYNC_EVERY = 16 << 20
-MOST_PARTS = 512  # buffers in one writev; the kernel takes 1024
+MAX_BUFFERS = 512  # buffers in one writev; the kernel takes 1024
 
 
-class Writer:
+class SegmentWriter:
     __slots__ = (
         "_equals",
         "_fd",
@@ -45,7 +45,7 @@ class Writer:
         "position",
     )
 
-    def __init__(self, folder: str, base_offset: int, interval: int, may_equal: Source | None) -> None:
+    def __init__(self, folder: str, base_offset: int, interval: int, may_equal: SegmentReader | None) -> None:
         """`may_equal`: the only source, whose bytes may turn out to stay as they are."""
         remove_files(folder, base_offset, CLEANED)
         self._folder = folder
@@ -58,9 +58,8 @@ class Writer:
         self._interval = interval
         self._equals = may_equal
         self._parts: list[memoryview | bytearray] = []
-        self._last_start = (
-            -1
-        )  # in the chunk, of the unchanged bytes that are the last part; -1: it is something else
+        # In the chunk, of the unchanged bytes that are the last part; -1: it is something else.
+        self._last_start = -1
         self._unindexed = 0
         self._unsynced = 0
         self._written = 0
@@ -99,8 +98,8 @@ class Writer:
         parts, self._parts = self._parts, []
         self._last_start = -1
         before = self._written
-        for first in range(0, len(parts), MOST_PARTS):
-            self._write(parts[first : first + MOST_PARTS])
+        for first in range(0, len(parts), MAX_BUFFERS):
+            self._write(parts[first : first + MAX_BUFFERS])
         return self._written - before
 
     def finish(self, aborted: Sequence[AbortedTransaction], modified_ns: int) -> NewSegment:
@@ -148,7 +147,7 @@ class Writer:
         self._unindexed += size
         self.position += size
 
-    def _diverge(self, source: Source) -> None:
+    def _diverge(self, source: SegmentReader) -> None:
         """From here on the output is another: copy what was equal up to now."""
         self._equals = None
         done = 0
