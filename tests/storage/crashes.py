@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from millstream.storage import append_fast_path
+from millstream.storage.files import FilePool
+from millstream.storage.segment import Segment
 
 
 class Crash(BaseException):
@@ -26,6 +29,15 @@ class Disk:
     def due(self) -> bool:
         self.count += 1
         return self.count - 1 == self.at
+
+
+class ProcessFiles(FilePool):
+    """Every segment that one process has open; when it dies, the kernel closes them."""
+
+    def end(self) -> None:
+        # Not those in the pool alone: an index may be open without its log.
+        for segment in [each for each in gc.get_objects() if isinstance(each, Segment) and each.pool is self]:
+            segment.close_files()
 
 
 @contextmanager

@@ -3,7 +3,9 @@ acknowledged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import os
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,14 +15,13 @@ from millstream.storage.log import PartitionLog
 from millstream.wire.batch import TRANSACTIONAL
 
 from .batches import NOW, batch, contents, small
-from .conftest import OpenLog
-from .crashes import Crash, crashing
+from .crashes import Crash, ProcessFiles, crashing
 
 CONFIG = small(segment_bytes=600, index_interval_bytes=150, retention_ms=1000)
 
 
-def prepare(folder: Path, flush: bool) -> PartitionLog:
-    log = PartitionLog.open(folder, CONFIG)
+def prepare(folder: Path, flush: bool, process: ProcessFiles) -> PartitionLog:
+    log = PartitionLog.open(folder, CONFIG, pool=process)
     for number in range(20):
         transactional = TRANSACTIONAL if number % 2 else 0
         log.append_leader(
@@ -51,33 +52,40 @@ def every_crash(
         while True:
             folder = tmp_path / f"run-{int(flush)}-{at}" / "t-0"
             folder.parent.mkdir()
-            log = prepare(folder, flush)
+            process = ProcessFiles()
+            log = prepare(folder, flush, process)
             before = list(contents(log))
             recovery_point = log.recovery_point
-            opened = list(log.segments)
             with crashing(at) as disk:
                 try:
                     act(log)
                 except Crash:
                     pass
             crashed = disk.count > at
-            for segment in {
-                *opened,
-                *log.segments,
-            }:  # as the end of the process would, those it had removed too
-                segment.close_files()
+            process.end()
             again = PartitionLog.open(folder, CONFIG, recovery_point=recovery_point)
             check(again, before)
             check_sound(again)
+            recovered = list(contents(again))
             again.close()
             clean = PartitionLog.open(folder, CONFIG, clean=True)
-            assert list(contents(clean)) == list(contents(again))
+            assert list(contents(clean)) == recovered
             clean.close()
             if not crashed:
                 assert at > 2, "the test must have seen some changes"
                 break
             at += 1
     return at
+
+
+@pytest.fixture(autouse=True)
+def every_file_is_closed() -> Iterator[None]:
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    left = set(os.listdir("/proc/self/fd")) - before
+    files = {number for number in left if os.path.exists(f"/proc/self/fd/{number}")}
+    assert not files
 
 
 def check_sound(log: PartitionLog) -> None:
@@ -191,26 +199,26 @@ def test_flush_and_clean_stop(tmp_path: Path) -> None:
     every_crash(tmp_path, act, check)
 
 
-def test_crash_during_recovery(open_log: OpenLog, tmp_path: Path) -> None:
+def test_crash_during_recovery(tmp_path: Path) -> None:
     """Recovery itself may be interrupted, any number of times."""
     folder = tmp_path / "t-0"
-    log = prepare(folder, flush=True)
+    process = ProcessFiles()
+    log = prepare(folder, flush=True, process=process)
     before = list(contents(log))
     with open(log.active.path, "r+b") as file:
         file.truncate(log.active.size - 20)
-    for segment in log.segments:
-        segment.close_files()
+    process.end()
     at = 0
     while True:
         with crashing(at) as disk:
             try:
-                log = PartitionLog.open(folder, CONFIG, recovery_point=log.recovery_point)
+                log = PartitionLog.open(folder, CONFIG, recovery_point=log.recovery_point, pool=process)
             except Crash:
-                pass
+                process.end()
         if disk.count <= at:
             break
         at += 1
     assert at >= 2
     assert list(contents(log)) == before[:-1]
     check_sound(log)
-    log.close()
+    log.close(clean=False)

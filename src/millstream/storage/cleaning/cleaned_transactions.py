@@ -2,8 +2,8 @@
 
     data of an aborted transaction     may go
     data of a committed one            is judged record by record, like any other
-    a marker                           may go when no data of its transaction stood before it; the filter then gives it a
-                                       delete horizon and removes it when that has passed, like a tombstone
+    a marker                           may go when no data of its transaction stood before it; the filter then
+                                       gives it a delete horizon and removes it later, like a tombstone
 
 Only decided transactions are read here (cleaning stops at the last stable offset). Which were aborted is
 known from the transaction index; all others were committed. The index is rewritten on the way: an aborted
