@@ -121,7 +121,7 @@ def _decide(
             replies[resource] = Result(problem.code, problem.message or None)
     if validate_only:
         return Decision((), replies)
-    records += _consequences(image, context, [r for r in records if isinstance(r, Config)])
+    records += _consequences(image, context, [record for record in records if isinstance(record, Config)])
     return Decision(records, replies)
 
 
@@ -177,7 +177,7 @@ def _incremental(
     twice = [name for name, times in names.items() if times > 1]
     if twice:
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys : " + ",".join(twice))
-    _refuse_nulls(c.name for c in changes if c.value is None and c.op != ConfigOp.DELETE)
+    _refuse_nulls(change.name for change in changes if change.value is None and change.op != ConfigOp.DELETE)
     values = dict(old)
     for change in changes:
         value = change.value or ""

@@ -147,38 +147,50 @@ Record = Controller | BrokerUp | BrokerDown | Topic | TopicGone | Partition | Co
 # --- to JSON values -----------------------------------------------------------------------------------------
 
 
-def _plain_broker_up(r: BrokerUp) -> list[Any]:
-    endpoints = [[e.listener, e.host, e.port, e.security_protocol] for e in r.endpoints]
-    return ["broker", r.broker_id, r.epoch, r.incarnation, endpoints, r.rack, r.draining, r.features]
+def _plain_broker_up(record: BrokerUp) -> list[Any]:
+    endpoints = [
+        [endpoint.listener, endpoint.host, endpoint.port, endpoint.security_protocol]
+        for endpoint in record.endpoints
+    ]
+    return [
+        "broker",
+        record.broker_id,
+        record.epoch,
+        record.incarnation,
+        endpoints,
+        record.rack,
+        record.draining,
+        record.features,
+    ]
 
 
-def _plain_partition(r: Partition) -> list[Any]:
+def _plain_partition(record: Partition) -> list[Any]:
     return [
         "partition",
-        r.topic_id.hex,
-        r.index,
-        r.replicas,
-        r.isr,
-        r.leader,
-        r.leader_epoch,
-        r.partition_epoch,
-        r.elr,
-        r.adding,
-        r.removing,
-        r.recovering,
+        record.topic_id.hex,
+        record.index,
+        record.replicas,
+        record.isr,
+        record.leader,
+        record.leader_epoch,
+        record.partition_epoch,
+        record.elr,
+        record.adding,
+        record.removing,
+        record.recovering,
     ]
 
 
 _PLAIN: dict[type, Callable[[Any], list[Any]]] = {
-    Controller: lambda r: ["controller", r.broker_id, r.epoch],
+    Controller: lambda record: ["controller", record.broker_id, record.epoch],
     BrokerUp: _plain_broker_up,
-    BrokerDown: lambda r: ["broker-down", r.broker_id, r.epoch],
-    Topic: lambda r: ["topic", r.topic_id.hex, r.name],
-    TopicGone: lambda r: ["topic-gone", r.topic_id.hex],
+    BrokerDown: lambda record: ["broker-down", record.broker_id, record.epoch],
+    Topic: lambda record: ["topic", record.topic_id.hex, record.name],
+    TopicGone: lambda record: ["topic-gone", record.topic_id.hex],
     Partition: _plain_partition,
-    Config: lambda r: ["config", r.scope, r.key, r.values],
-    ProducerIds: lambda r: ["producer-ids", r.next_id],
-    Feature: lambda r: ["feature", r.name, r.level],
+    Config: lambda record: ["config", record.scope, record.key, record.values],
+    ProducerIds: lambda record: ["producer-ids", record.next_id],
+    Feature: lambda record: ["feature", record.name, record.level],
 }
 
 

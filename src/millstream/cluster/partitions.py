@@ -111,7 +111,13 @@ def _eligible(
 ) -> tuple[int, ...]:
     """Those outside the new ISR that hold every committed record, were in the ISR or the ELR until now."""
     had = old.isr + old.elr
-    return tuple([r for r in replicas if r in had and r not in isr and r not in without_data])
+    return tuple(
+        [
+            replica
+            for replica in replicas
+            if replica in had and replica not in isr and replica not in without_data
+        ]
+    )
 
 
 def _one_step(old: Partition, new: Partition) -> Partition:
@@ -158,7 +164,7 @@ def _taken_out(old: Partition, broker_id: int, rules: Rules, lost_data: bool) ->
     gone = (broker_id,) if lost_data and len(old.replicas) > 1 else ()
     if broker_id not in old.isr and not (gone and broker_id in old.elr):
         return old
-    isr = tuple([r for r in old.isr if r != broker_id])
+    isr = tuple([replica for replica in old.isr if replica != broker_id])
     enough = len(isr) >= min(rules.min_isr, len(old.replicas))
     can_lead = () if enough else _eligible(old, old.replicas, isr, gone)
     chosen = elect(old.replicas, isr, can_lead, rules, old.leader)
@@ -197,7 +203,7 @@ def drain(old: Partition, broker_id: int, rules: Rules) -> Partition:
     members."""
     if broker_id not in old.isr:
         return old
-    isr = tuple(r for r in old.isr if r != broker_id)
+    isr = tuple(replica for replica in old.isr if replica != broker_id)
     chosen = elect(old.replicas, isr, (), rules._replace(unclean=False), old.leader)
     if chosen.leader == NO_LEADER:
         return old
@@ -210,15 +216,15 @@ def drain(old: Partition, broker_id: int, rules: Rules) -> Partition:
 def reassign(old: Partition, target: Sequence[int], rules: Rules) -> Partition:
     """Begins to move the replicas to `target` (in place of any move under way), and ends it at once if it
     can."""
-    original = [r for r in old.replicas if r not in old.adding]
-    rest = tuple(r for r in old.replicas if r not in target)
+    original = [replica for replica in old.replicas if replica not in old.adding]
+    rest = tuple(replica for replica in old.replicas if replica not in target)
     begun = settle(
         old,
         rules,
         isr=old.isr,
         leader=old.leader,
         replicas=tuple(target) + rest,
-        adding=tuple(r for r in target if r not in original),
+        adding=tuple(replica for replica in target if replica not in original),
         removing=rest,
     )
     return _one_step(old, finish_reassignment(begun, rules))
@@ -226,10 +232,10 @@ def reassign(old: Partition, target: Sequence[int], rules: Rules) -> Partition:
 
 def finish_reassignment(old: Partition, rules: Rules) -> Partition:
     """Ends the move once every target replica is in sync: the others leave, and leadership with them."""
-    target = tuple(r for r in old.replicas if r not in old.removing)
+    target = tuple(replica for replica in old.replicas if replica not in old.removing)
     if not old.reassigning or not set(target) <= set(old.isr):
         return old
-    isr = tuple(r for r in old.isr if r in target)
+    isr = tuple(replica for replica in old.isr if replica in target)
     chosen = elect(target, isr, (), rules._replace(unclean=False), old.leader)
     if chosen.leader == NO_LEADER:
         return old
@@ -238,9 +244,9 @@ def finish_reassignment(old: Partition, rules: Rules) -> Partition:
 
 def cancel_reassignment(old: Partition, rules: Rules) -> Partition | None:
     """Back to the replicas from before the move; None if nobody of them could lead cleanly."""
-    replicas = tuple(r for r in old.replicas if r not in old.adding)
-    isr = tuple(r for r in old.isr if r in replicas)
-    elr = tuple(r for r in replicas if r in old.elr)
+    replicas = tuple(replica for replica in old.replicas if replica not in old.adding)
+    isr = tuple(replica for replica in old.isr if replica in replicas)
+    elr = tuple(replica for replica in replicas if replica in old.elr)
     chosen = elect(replicas, isr, elr, rules, old.leader)
     if not isr and chosen.leader == NO_LEADER and old.leader != NO_LEADER:
         return None
@@ -258,7 +264,7 @@ def cancel_reassignment(old: Partition, rules: Rules) -> Partition | None:
 
 def change_isr(old: Partition, isr: Sequence[int], recovering: bool, rules: Rules) -> Partition:
     """What a leader's proposal comes to; it may be the last step of a reassignment."""
-    ordered = tuple(r for r in old.replicas if r in isr)
+    ordered = tuple(replica for replica in old.replicas if replica in isr)
     changed = settle(old, rules, isr=ordered, leader=old.leader, recovering=recovering)
     if changed is old:
         # The leader waits for a new partition epoch, so even an unchanged ISR makes a record.

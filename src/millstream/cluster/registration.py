@@ -27,7 +27,10 @@ class Registration:
             {
                 "v": _FORMAT,
                 "incarnation": self.incarnation,
-                "endpoints": [[e.listener, e.host, e.port, e.security_protocol] for e in self.endpoints],
+                "endpoints": [
+                    [endpoint.listener, endpoint.host, endpoint.port, endpoint.security_protocol]
+                    for endpoint in self.endpoints
+                ],
                 "rack": self.rack,
                 "features": self.features,
                 "draining": self.draining,

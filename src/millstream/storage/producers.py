@@ -359,7 +359,7 @@ class ProducerTable:
         self.clear()
         for producer in decode_snapshot(data):
             self.by_id[producer.id] = producer
-        opened = [(p.txn_first_offset, p.id) for p in self.by_id.values() if p.txn_first_offset >= 0]
+        opened = [(one.txn_first_offset, one.id) for one in self.by_id.values() if one.txn_first_offset >= 0]
         for first, producer_id in sorted(opened):
             self.open_transactions[producer_id] = first
 

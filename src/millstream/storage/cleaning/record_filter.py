@@ -115,7 +115,7 @@ class RecordFilter:
         data = plain_records(header, batch)
         found = record_spans(header, data)
         whole = last < self.map_end
-        judged = found if whole else [p for p in found if header.base_offset + p[2] < self.map_end]
+        judged = found if whole else [span for span in found if header.base_offset + span[2] < self.map_end]
         kept = self.newest.survivors(header.base_offset, judged, not passed)
         if not whole:
             kept += found[len(judged) :]

@@ -272,7 +272,7 @@ def _topics(array: pa.Array | None) -> tuple[list[str], Any]:
 
 def _size_of(columns: tuple[Column, ...]) -> int:
     """Bytes of all cells, with what headers need besides."""
-    total = sum(int(c[0][-1]) - int(c[0][0]) for c in (*columns[:2], *columns[3:]) if len(c[0]))
+    total = sum(int(ends[-1]) - int(ends[0]) for ends, *_ in (*columns[:2], *columns[3:]) if len(ends))
     return total + len(columns[3][0]) * _HEADER_OVERHEAD
 
 
