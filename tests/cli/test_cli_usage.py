@@ -12,7 +12,7 @@ from millstream.cli.errors import UsageError
 from millstream.cli.get_offsets import parse_time, pattern_filter
 from millstream.cli.topics import parse_assignment
 from millstream.cli.topics_describe import in_java_order
-from millstream.client.admin import Setting
+from millstream.client.admin import ConfigEntry
 
 from .conftest import PROGRAM
 
@@ -370,7 +370,7 @@ def test_java_order():
     """As Kafka's tool printed them for a topic with 33 settings in all."""
     names = ["cleanup.policy", "max.message.bytes", "min.insync.replicas", "retention.ms"]
     fill = [f"other.{n}" for n in range(29)]
-    settings = [Setting(name, "", 1, False, False, [], None) for name in names + fill]
+    settings = [ConfigEntry(name, "", 1, False, False, [], None) for name in names + fill]
     ordered = [s.name for s in in_java_order(settings) if s.name in names]
     assert ordered == ["min.insync.replicas", "cleanup.policy", "retention.ms", "max.message.bytes"]
 

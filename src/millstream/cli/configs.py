@@ -15,7 +15,7 @@ from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 
 if TYPE_CHECKING:
-    from millstream.client.admin import Admin, Setting
+    from millstream.client.admin import Admin, ConfigEntry
 
 REMOVED = {
     "--zk-tls-config-file": "tools talk to brokers now: use --bootstrap-server HOST:PORT",
@@ -312,7 +312,7 @@ def groups_with_settings(admin: "Admin") -> list[str] | None:
         raise
 
 
-def settings_of(admin: "Admin", entity: Entity, all_settings: bool) -> "list[Setting]":
+def settings_of(admin: "Admin", entity: Entity, all_settings: bool) -> "list[ConfigEntry]":
     from millstream.wire.errors import ErrorCode, KafkaError
 
     key = (entity.kind.number, entity.name or "")
@@ -333,7 +333,7 @@ def headline(entity: Entity, all_settings: bool) -> str:
     return f"{'All' if all_settings else 'Dynamic'} configs for {entity.kind.singular} {entity.name} are:"
 
 
-def setting_line(setting: "Setting") -> str:
+def setting_line(setting: "ConfigEntry") -> str:
     synonyms = ", ".join(
         f"{source_name(setting.source)}:{setting.name}={shown(setting.value)}" for setting in setting.synonyms
     )
@@ -341,7 +341,7 @@ def setting_line(setting: "Setting") -> str:
     return f"  {setting.name}={shown(setting.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
 
 
-def facts(entity: Entity, settings: "list[Setting]") -> dict[str, Any]:
+def facts(entity: Entity, settings: "list[ConfigEntry]") -> dict[str, Any]:
     return {
         "entity_type": entity.type,
         "entity_name": entity.name or None,

@@ -9,7 +9,7 @@ from millstream.cli.output import Report
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.client.admin import Admin, PartitionState, Reassignment, Setting, TopicState
+    from millstream.client.admin import Admin, ConfigEntry, PartitionState, Reassignment, TopicState
 
 FAILED = "Error while executing topic command : "
 
@@ -167,7 +167,7 @@ def joined(numbers: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def in_java_order(settings: "Iterable[Setting]") -> "list[Setting]":
+def in_java_order(settings: "Iterable[ConfigEntry]") -> "list[ConfigEntry]":
     """Kafka's tool prints a topic's settings in the order of a Java hash map. So that the lines are the same,
     here is that order: by bucket, of a table that doubles from 16 when three quarters full."""
     items = list(settings)
@@ -175,7 +175,7 @@ def in_java_order(settings: "Iterable[Setting]") -> "list[Setting]":
     while len(items) > buckets * 3 // 4:
         buckets *= 2
 
-    def bucket(setting: "Setting") -> int:
+    def bucket(setting: "ConfigEntry") -> int:
         value = 0
         for char in setting.name:
             value = (value * 31 + ord(char)) & 0xFFFFFFFF

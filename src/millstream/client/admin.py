@@ -80,7 +80,7 @@ class Synonym(NamedTuple):
     source: int
 
 
-class Setting(NamedTuple):
+class ConfigEntry(NamedTuple):
     name: str
     value: str | None
     source: int
@@ -142,21 +142,21 @@ class Admin:
         ]
         answer = self._change("create_topics", topics=wanted, validate_only=validate_only)
         return {
-            str(t.name): self._error(t)
+            str(topic.name): self._error(topic)
             or CreatedTopic(
-                str(t.name),
-                getattr(t, "topic_id", None) or NO_ID,
-                int(getattr(t, "num_partitions", -1)),
-                int(getattr(t, "replication_factor", -1)),
+                str(topic.name),
+                getattr(topic, "topic_id", None) or NO_ID,
+                int(getattr(topic, "num_partitions", -1)),
+                int(getattr(topic, "replication_factor", -1)),
             )
-            for t in answer.topics
+            for topic in answer.topics
         }
 
     def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         names = list(names)
         topics = [{"name": name, "topic_id": NO_ID} for name in names]
         answer = self._change("delete_topics", topics=topics, topic_names=names)
-        return {str(t.name): self._error(t) for t in answer.responses}
+        return {str(topic.name): self._error(topic) for topic in answer.responses}
 
     def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
@@ -175,7 +175,7 @@ class Admin:
             for name, count in counts.items()
         ]
         answer = self._change("create_partitions", topics=wanted, validate_only=False)
-        return {str(t.name): self._error(t) for t in answer.results}
+        return {str(topic.name): self._error(topic) for topic in answer.results}
 
     def describe_topics(
         self, names: Iterable[str], at_once: int = 2000
@@ -199,15 +199,17 @@ class Admin:
                 response_partition_limit=at_once,
                 cursor=cursor,
             )
-            for t in answer.topics:
-                name = str(t.name)
-                if t.error_code is not ErrorCode.none:
-                    found[name] = KafkaError(t.error_code, describe(t.error_code, subject=f"topic {name}"))
+            for topic in answer.topics:
+                name = str(topic.name)
+                if topic.error_code is not ErrorCode.none:
+                    found[name] = KafkaError(
+                        topic.error_code, describe(topic.error_code, subject=f"topic {name}")
+                    )
                     continue
                 earlier = found.get(name)
                 partitions = earlier.partitions if isinstance(earlier, TopicState) else []
-                partitions += [_partition_state(p) for p in t.partitions]
-                found[name] = TopicState(name, t.topic_id or NO_ID, bool(t.is_internal), partitions)
+                partitions += [_partition_state(partition) for partition in topic.partitions]
+                found[name] = TopicState(name, topic.topic_id or NO_ID, bool(topic.is_internal), partitions)
             if answer.next_cursor is None:
                 break
             at = answer.next_cursor
@@ -220,13 +222,13 @@ class Admin:
         answer = self._change("list_partition_reassignments", topics=None)
         check(answer.error_code, answer.error_message)
         return {
-            TopicPartition(str(t.name), int(p.partition_index)): Reassignment(
-                tuple(map(int, p.replicas)),
-                tuple(map(int, p.adding_replicas)),
-                tuple(map(int, p.removing_replicas)),
+            TopicPartition(str(topic.name), int(partition.partition_index)): Reassignment(
+                tuple(map(int, partition.replicas)),
+                tuple(map(int, partition.adding_replicas)),
+                tuple(map(int, partition.removing_replicas)),
             )
-            for t in answer.topics
-            for p in t.partitions
+            for topic in answer.topics
+            for partition in topic.partitions
         }
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
@@ -235,29 +237,29 @@ class Admin:
         found: dict[TopicPartition, int | KafkaError] = {}
         for topic in {topic for topic, _ in before}:
             problem = self.cluster.refresh([topic]).get(topic)
-            for place in [place for place in left if place[0] == topic]:
-                if problem is None and place[1] not in self.cluster.topics[topic].partitions:
-                    text = f"topic {topic} has no partition {place[1]}"
-                    found[place] = KafkaError(ErrorCode.unknown_topic_or_partition, text)
-                    del left[place]
+            for topic_partition in [key for key in left if key[0] == topic]:
+                if problem is None and topic_partition[1] not in self.cluster.topics[topic].partitions:
+                    text = f"topic {topic} has no partition {topic_partition[1]}"
+                    found[topic_partition] = KafkaError(ErrorCode.unknown_topic_or_partition, text)
+                    del left[topic_partition]
                 elif problem is not None:
-                    found[place] = problem
-                    del left[place]
+                    found[topic_partition] = problem
+                    del left[topic_partition]
         retry = self.cluster.retry()
         while left:
             moved: KafkaError | None = None
-            for node_id, places in self.cluster.by_leader(left).items():
+            for node_id, topic_partitions in self.cluster.by_leader(left).items():
                 try:
-                    answers = self._delete_records(node_id, {place: left[place] for place in places})
+                    answers = self._delete_records(node_id, {key: left[key] for key in topic_partitions})
                 except KafkaError as error:
                     moved = error
                     continue
-                for place, outcome in answers.items():
+                for topic_partition, outcome in answers.items():
                     if isinstance(outcome, KafkaError) and outcome.code.retriable:
                         moved = outcome
                         continue
-                    found[place] = outcome
-                    left.pop(place, None)
+                    found[topic_partition] = outcome
+                    left.pop(topic_partition, None)
             if left:
                 retry.pause(
                     moved or KafkaError(ErrorCode.unknown_server_error, "the broker left out a partition")
@@ -270,9 +272,9 @@ class Admin:
 
     def describe_configs(
         self, resources: Iterable[tuple[int, str]], *, synonyms: bool = False, documentation: bool = False
-    ) -> dict[tuple[int, str], list[Setting] | KafkaError]:
+    ) -> dict[tuple[int, str], list[ConfigEntry] | KafkaError]:
         """The settings of topics, brokers and so on. A broker is asked about itself; all else, any broker."""
-        found: dict[tuple[int, str], list[Setting] | KafkaError] = {}
+        found: dict[tuple[int, str], list[ConfigEntry] | KafkaError] = {}
         for node_id, group in self._by_broker(resources).items():
             wanted = [
                 {"resource_type": kind, "resource_name": name, "configuration_keys": None}
@@ -285,9 +287,9 @@ class Admin:
                 include_synonyms=synonyms,
                 include_documentation=documentation,
             )
-            for r in answer.results:
-                key = (int(r.resource_type), str(r.resource_name))
-                found[key] = self._error(r) or [_setting(c) for c in r.configs]
+            for result in answer.results:
+                key = (int(result.resource_type), str(result.resource_name))
+                found[key] = self._error(result) or [_config_entry(entry) for entry in result.configs]
         return found
 
     def alter_configs(
@@ -312,15 +314,17 @@ class Admin:
             answer = self._ask(
                 node_id, "incremental_alter_configs", resources=wanted, validate_only=validate_only
             )
-            for r in answer.responses:
-                found[int(r.resource_type), str(r.resource_name)] = self._error(r)
+            for result in answer.responses:
+                found[int(result.resource_type), str(result.resource_name)] = self._error(result)
         return found
 
     def config_resources(self, kind: int) -> list[str]:
         """Names of the resources of a kind that have settings of their own."""
         answer = self._ask(None, "list_config_resources", resource_types=[kind])
         check(answer.error_code)
-        return sorted(str(r.resource_name) for r in answer.config_resources if int(r.resource_type) == kind)
+        return sorted(
+            str(found.resource_name) for found in answer.config_resources if int(found.resource_type) == kind
+        )
 
     # --- the cluster ----------------------------------------------------------------------------------------
 
@@ -341,19 +345,19 @@ class Admin:
         for broker in ids:
             answer = self._ask(broker, "describe_log_dirs", topics=None)
             check(getattr(answer, "error_code", ErrorCode.none), subject=f"broker {broker}")
-            for r in answer.results:
+            for result in answer.results:
                 sizes = {
-                    TopicPartition(str(t.name), int(p.partition_index)): (
-                        int(p.partition_size),
-                        int(p.offset_lag),
-                        bool(p.is_future_key),
+                    TopicPartition(str(topic.name), int(partition.partition_index)): (
+                        int(partition.partition_size),
+                        int(partition.offset_lag),
+                        bool(partition.is_future_key),
                     )
-                    for t in r.topics
-                    for p in t.partitions
+                    for topic in result.topics
+                    for partition in topic.partitions
                 }
-                total = int(getattr(r, "total_bytes", -1))
-                usable = int(getattr(r, "usable_bytes", -1))
-                found.append(LogFolder(broker, r.log_dir, r.error_code, total, usable, sizes))
+                total = int(getattr(result, "total_bytes", -1))
+                usable = int(getattr(result, "usable_bytes", -1))
+                found.append(LogFolder(broker, result.log_dir, result.error_code, total, usable, sizes))
         return found
 
     # --- inside ---------------------------------------------------------------------------------------------
@@ -401,9 +405,16 @@ class Admin:
             if topic is not None:
                 partitions = [
                     PartitionState(
-                        p.index, p.leader, p.leader_epoch, p.replicas, p.isr, None, None, p.offline
+                        partition.index,
+                        partition.leader,
+                        partition.leader_epoch,
+                        partition.replicas,
+                        partition.isr,
+                        None,
+                        None,
+                        partition.offline,
                     )
-                    for p in topic.partitions.values()
+                    for partition in topic.partitions.values()
                 ]
                 found[name] = TopicState(name, topic.id, topic.internal, partitions)
         return found
@@ -420,39 +431,39 @@ class Admin:
             timeout=self._timeout_ms,
         )
         found: dict[TopicPartition, int | KafkaError] = {}
-        for t in answer.topics:
-            for p in t.partitions:
-                place = TopicPartition(str(t.name), int(p.partition_index))
-                if p.error_code is ErrorCode.none:
-                    found[place] = int(p.low_watermark)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(str(topic.name), int(partition.partition_index))
+                if partition.error_code is ErrorCode.none:
+                    found[topic_partition] = int(partition.low_watermark)
                 else:
-                    found[place] = KafkaError(p.error_code, describe(p.error_code))
+                    found[topic_partition] = KafkaError(partition.error_code, describe(partition.error_code))
         return found
 
 
-def _partition_state(p: Any) -> PartitionState:
+def _partition_state(partition: Any) -> PartitionState:
     def ids(values: Any) -> tuple[int, ...]:
         return tuple(map(int, values))
 
     return PartitionState(
-        int(p.partition_index),
-        int(p.leader_id),
-        int(p.leader_epoch),
-        ids(p.replica_nodes),
-        ids(p.isr_nodes),
-        None if p.eligible_leader_replicas is None else ids(p.eligible_leader_replicas),
-        None if p.last_known_elr is None else ids(p.last_known_elr),
-        ids(p.offline_replicas),
+        int(partition.partition_index),
+        int(partition.leader_id),
+        int(partition.leader_epoch),
+        ids(partition.replica_nodes),
+        ids(partition.isr_nodes),
+        None if partition.eligible_leader_replicas is None else ids(partition.eligible_leader_replicas),
+        None if partition.last_known_elr is None else ids(partition.last_known_elr),
+        ids(partition.offline_replicas),
     )
 
 
-def _setting(c: Any) -> Setting:
-    return Setting(
-        str(c.name),
-        c.value,
-        int(c.config_source),
-        bool(c.read_only),
-        bool(c.is_sensitive),
-        [Synonym(str(s.name), s.value, int(s.source)) for s in c.synonyms],
-        getattr(c, "documentation", None),
+def _config_entry(entry: Any) -> ConfigEntry:
+    return ConfigEntry(
+        str(entry.name),
+        entry.value,
+        int(entry.config_source),
+        bool(entry.read_only),
+        bool(entry.is_sensitive),
+        [Synonym(str(synonym.name), synonym.value, int(synonym.source)) for synonym in entry.synonyms],
+        getattr(entry, "documentation", None),
     )

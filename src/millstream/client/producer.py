@@ -103,8 +103,8 @@ class Producer:
         for topic in {topic for topic, _ in batches}:
             self._cluster.topic(topic, create=self._create_topics)
         if self._idempotent:
-            for place, batch in batches.items():
-                self._stamp(place, batch)
+            for topic_partition, batch in batches.items():
+                self._stamp(topic_partition, batch)
         left = dict(batches)
         return Sending(left, *self._launch(left))
 
@@ -117,15 +117,15 @@ class Producer:
         retry = cluster.retry(timeout)
         while left:
             passing: KafkaError | None = None
-            for place, outcome in self._land(asked, known).items():
+            for topic_partition, outcome in self._land(asked, known).items():
                 if isinstance(outcome, Sent):
-                    sent[place] = outcome
+                    sent[topic_partition] = outcome
                 elif _final(outcome):
                     fatal = outcome
                 else:
                     passing = outcome
                     continue
-                self._settle(place, left.pop(place), outcome)
+                self._settle(topic_partition, left.pop(topic_partition), outcome)
             if passing is not None:
                 try:
                     retry.pause(passing)
@@ -147,12 +147,14 @@ class Producer:
         """Send everything to whoever leads it."""
         outcomes: dict[TopicPartition, Sent | KafkaError] = {}
         asked: list[tuple[Connection, int, list[TopicPartition]]] = []
-        for node_id, places in self._cluster.by_leader(left).items():
+        for node_id, topic_partitions in self._cluster.by_leader(left).items():
             try:
-                connection, version = self._ask(node_id, {place: left[place] for place in places})
-                asked.append((connection, version, places))
+                connection, version = self._ask(
+                    node_id, {topic_partition: left[topic_partition] for topic_partition in topic_partitions}
+                )
+                asked.append((connection, version, topic_partitions))
             except KafkaError as error:
-                outcomes.update(dict.fromkeys(places, error))
+                outcomes.update(dict.fromkeys(topic_partitions, error))
         return asked, outcomes
 
     def _land(
@@ -161,20 +163,20 @@ class Producer:
         outcomes: dict[TopicPartition, Sent | KafkaError],
     ) -> dict[TopicPartition, Sent | KafkaError]:
         """Collect the answers."""
-        for connection, version, places in asked:
+        for connection, version, topic_partitions in asked:
             if self._acks == 0:
-                outcomes.update(dict.fromkeys(places, Sent(-1)))
+                outcomes.update(dict.fromkeys(topic_partitions, Sent(-1)))
                 continue
             try:
                 body = connection.receive(self._cluster.config.request_timeout + self._timeout_ms / 1000)
                 answer = exchange("produce", version).decode(body)
             except KafkaError as error:
-                outcomes.update(dict.fromkeys(places, error))
+                outcomes.update(dict.fromkeys(topic_partitions, error))
                 continue
             missing = KafkaError(
                 ErrorCode.unknown_server_error, "the broker left out a partition in its answer"
             )
-            outcomes.update(dict.fromkeys(places, missing))
+            outcomes.update(dict.fromkeys(topic_partitions, missing))
             outcomes.update(self._outcomes(answer))
         return outcomes
 
@@ -204,34 +206,34 @@ class Producer:
                 getattr(topic, "topic_id", NO_ID), ""
             )
             for part in topic.partition_responses:
-                place = TopicPartition(str(name), int(part.index))
+                topic_partition = TopicPartition(str(name), int(part.index))
                 code = part.error_code
                 if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-                    found[place] = Sent(
+                    found[topic_partition] = Sent(
                         int(part.base_offset), _append_time(part), int(getattr(part, "log_start_offset", -1))
                     )
                 else:
                     message = getattr(part, "error_message", None)
                     subject = f"partition {name}-{part.index}"
                     text = f"{subject}: {message}" if message else describe(code, subject=subject)
-                    found[place] = KafkaError(code, text)
+                    found[topic_partition] = KafkaError(code, text)
         return found
 
     # --- producer id and sequences --------------------------------------------------------------------------
 
-    def _stamp(self, place: TopicPartition, batch: Batch) -> None:
+    def _stamp(self, topic_partition: TopicPartition, batch: Batch) -> None:
         if self.producer_id < 0:
             self._begin()
-        sequence = self._sequences.get(place, 0)
+        sequence = self._sequences.get(topic_partition, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
         batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
 
-    def _settle(self, place: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
+    def _settle(self, topic_partition: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
         if not self._idempotent:
             return
         if isinstance(outcome, Sent):
             header = read_header(batch)
-            self._sequences[place] = next_sequence(header.base_sequence, header.record_count)
+            self._sequences[topic_partition] = next_sequence(header.base_sequence, header.record_count)
         elif outcome.code in _SEQUENCE_LOST:
             self._forget()
 

@@ -11,8 +11,8 @@ from millstream.client.errors import check
 from millstream.client.security import Sasl
 from millstream.wire.errors import ErrorCode, KafkaError
 
-LEAST_ITERATIONS = 4096
-MOST_ITERATIONS = 1 << 20  # a broker must not be able to keep a client busy for hours
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 1 << 20  # a broker must not be able to keep a client busy for hours
 
 Ask = Callable[..., Any]  # Connection.request
 
@@ -69,7 +69,7 @@ class Scram:
         nonce, iterations = fields.get("r", ""), int(fields.get("i", "0") or 0)
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ValueError("the broker's nonce is not based on ours")
-        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise ValueError(f"the broker asks for {iterations} iterations")
         salt = base64.b64decode(fields.get("s", ""), validate=True)
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)

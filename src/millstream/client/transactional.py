@@ -92,9 +92,12 @@ class TransactionalProducer(Producer):
         producer._announced = set(producer._sequences)
         return producer
 
-    def handle(self, places: Iterable[TopicPartition] = ()) -> Handle:
-        """The open transaction, to be resumed elsewhere; `places` are where more will be written."""
-        numbers = tuple((*place, self._sequences.get(place, 0)) for place in places)
+    def handle(self, topic_partitions: Iterable[TopicPartition] = ()) -> Handle:
+        """The open transaction, to be resumed elsewhere; `topic_partitions` is where more will go."""
+        numbers = tuple(
+            (*topic_partition, self._sequences.get(topic_partition, 0))
+            for topic_partition in topic_partitions
+        )
         return Handle(self.transactional_id, self.producer_id, self.producer_epoch, numbers)
 
     # --- the transaction ------------------------------------------------------------------------------------
@@ -109,9 +112,11 @@ class TransactionalProducer(Producer):
         self._sequences.clear()
         self._announced.clear()
 
-    def announce(self, places: Iterable[TopicPartition]) -> None:
+    def announce(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction; batches do so by themselves."""
-        new = [place for place in places if place not in self._announced]
+        new = [
+            topic_partition for topic_partition in topic_partitions if topic_partition not in self._announced
+        ]
         if not new:
             return
 
@@ -234,7 +239,7 @@ def _unless_busy(act: Callable[[Connection], Result], connection: Connection) ->
 
 
 def send_all(
-    cluster: Cluster, place: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
+    cluster: Cluster, topic_partition: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
 ) -> dict[str, KafkaError]:
     """One more batch for each of these transactions, all into one partition that they have announced, all
     requests ahead of their answers. Returns what went wrong, by transactional id; errors that pass are tried
@@ -244,7 +249,7 @@ def send_all(
     retry = cluster.retry()
     while left:
         passing: KafkaError | None = None
-        for name, error in _send_round(cluster, place, list(left.values())).items():
+        for name, error in _send_round(cluster, topic_partition, list(left.values())).items():
             if error is not None and error.code.retriable and getattr(error, "again", True):
                 passing = error
                 continue
@@ -253,24 +258,24 @@ def send_all(
                 failed[name] = error
         if passing is not None:
             retry.pause(passing)
-            cluster.refresh([place[0]])
+            cluster.refresh([topic_partition[0]])
     return failed
 
 
 def _send_round(
-    cluster: Cluster, place: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
+    cluster: Cluster, topic_partition: TopicPartition, batches: Sequence[tuple[Handle, Batch]]
 ) -> dict[str, KafkaError | None]:
     outcomes: dict[str, KafkaError | None] = {}
     producers = [(TransactionalProducer.resume(cluster, handle), batch) for handle, batch in batches]
     try:
-        (node,) = cluster.by_leader([place])
+        (node,) = cluster.by_leader([topic_partition])
         connection = cluster.connection(node)
         for producer, batch in producers:
-            producer._stamp(place, batch)
-            producer._pack_and_send(connection, {place: batch})
+            producer._stamp(topic_partition, batch)
+            producer._pack_and_send(connection, {topic_partition: batch})
         for producer, _ in producers:
             form = exchange("produce", connection.version("produce", up_to=_PRODUCE))
-            answer = producer._outcomes(form.decode(connection.receive()))[place]
+            answer = producer._outcomes(form.decode(connection.receive()))[topic_partition]
             outcomes[producer.transactional_id] = answer if isinstance(answer, KafkaError) else None
     except KafkaError as error:
         for producer, _ in producers:

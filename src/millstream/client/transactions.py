@@ -76,8 +76,10 @@ class Transactions:
                 partial(self._list, node_id, list(producer_ids), longer_than_ms, pattern)
             )
             found += [
-                TransactionListing(node_id, str(t.transactional_id), int(t.producer_id), t.transaction_state)
-                for t in answer.transaction_states
+                TransactionListing(
+                    node_id, str(state.transactional_id), int(state.producer_id), state.transaction_state
+                )
+                for state in answer.transaction_states
             ]
         return found
 
@@ -117,10 +119,10 @@ class Transactions:
         return self._coordinators.ask(transactional_id, ask)
 
     def producers(
-        self, places: Iterable[TopicPartition], broker: int | None = None
+        self, topic_partitions: Iterable[TopicPartition], broker: int | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         """The producers that partitions remember, as their leaders (or one broker) know them."""
-        wanted = list(places)
+        wanted = list(topic_partitions)
         groups = {broker: wanted} if broker is not None else self.cluster.by_leader(wanted)
         found: dict[TopicPartition, list[ProducerState] | KafkaError] = {}
         for node_id, group in groups.items():
@@ -128,14 +130,20 @@ class Transactions:
                 {"name": name, "partition_indexes": n} for name, n in partitions_by_topic(group).items()
             ]
             answer = self.cluster.persistently(partial(self._producers, node_id, topics))
-            for t in answer.topics:
-                for p in t.partitions:
-                    place = TopicPartition(str(t.name), int(p.partition_index))
-                    if p.error_code is not ErrorCode.none:
-                        text = describe(p.error_code, p.error_message, f"partition {place[0]}-{place[1]}")
-                        found[place] = KafkaError(p.error_code, text)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    topic_partition = TopicPartition(str(topic.name), int(partition.partition_index))
+                    if partition.error_code is not ErrorCode.none:
+                        text = describe(
+                            partition.error_code,
+                            partition.error_message,
+                            f"partition {topic_partition[0]}-{topic_partition[1]}",
+                        )
+                        found[topic_partition] = KafkaError(partition.error_code, text)
                     else:
-                        found[place] = [_producer(producer) for producer in p.active_producers]
+                        found[topic_partition] = [
+                            _producer(producer) for producer in partition.active_producers
+                        ]
         return found
 
     def _producers(self, node_id: int, topics: Any) -> Any:
@@ -144,25 +152,28 @@ class Transactions:
         return self.cluster.connection(node_id).request("describe_producers", topics=topics)
 
     def abort(
-        self, place: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+        self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Write an abort marker into one partition, in the name of a coordinator of that epoch."""
         marker = {
             "producer_id": producer_id,
             "producer_epoch": producer_epoch,
             "transaction_result": False,
-            "topics": [{"name": place[0], "partition_indexes": [place[1]]}],
+            "topics": [{"name": topic_partition[0], "partition_indexes": [topic_partition[1]]}],
             "coordinator_epoch": coordinator_epoch,
             "transaction_version": 0,
         }
 
         def act() -> None:
-            leader = self.cluster.leader(*place).leader
+            leader = self.cluster.leader(*topic_partition).leader
             answer = self.cluster.connection(leader).request("write_txn_markers", markers=[marker])
-            for m in answer.markers:
-                for t in m.topics:
-                    for p in t.partitions:
-                        check(p.error_code, subject=f"partition {t.name}-{p.partition_index}")
+            for outcome in answer.markers:
+                for topic in outcome.topics:
+                    for partition in topic.partitions:
+                        check(
+                            partition.error_code,
+                            subject=f"partition {topic.name}-{partition.partition_index}",
+                        )
 
         self.cluster.persistently(act)
 
@@ -175,14 +186,14 @@ class Transactions:
         )
 
 
-def _producer(p: Any) -> ProducerState:
-    start = int(p.current_txn_start_offset)
+def _producer(producer: Any) -> ProducerState:
+    start = int(producer.current_txn_start_offset)
     return ProducerState(
-        int(p.producer_id),
-        int(p.producer_epoch),
-        int(p.coordinator_epoch),
-        int(p.last_sequence),
-        int(p.last_timestamp),
+        int(producer.producer_id),
+        int(producer.producer_epoch),
+        int(producer.coordinator_epoch),
+        int(producer.last_sequence),
+        int(producer.last_timestamp),
         start if start >= 0 else None,
     )
 
@@ -201,12 +212,12 @@ def _read_described(body: memoryview, transactional_id: str, coordinator: int) -
     state, at = read_compact_string(body, at)
     timeout_ms, start_ms, producer_id, epoch = _DESCRIBED.unpack_from(body, at)
     topics, at = read_count(body, at + _DESCRIBED.size, True)
-    places: list[TopicPartition] = []
+    topic_partitions: list[TopicPartition] = []
     for _ in range(topics):
         name, at = read_compact_string(body, at)
         indexes, at = read_count(body, at, True)
         for _ in range(indexes):
-            places.append(TopicPartition((name or b"").decode(), INT32.unpack_from(body, at)[0]))
+            topic_partitions.append(TopicPartition((name or b"").decode(), INT32.unpack_from(body, at)[0]))
             at += 4
         at = skip_tags(body, at)
     return TransactionState(
@@ -217,5 +228,5 @@ def _read_described(body: memoryview, transactional_id: str, coordinator: int) -
         (state or b"").decode(),
         timeout_ms,
         start_ms if start_ms >= 0 else None,
-        tuple(places),
+        tuple(topic_partitions),
     )

@@ -149,23 +149,23 @@ def _unquoted(word: str, text: str, at: int) -> str:
     if "\\" not in body:
         return _without_halves(body)
     out = []
-    place = 0
-    while place < len(body):
-        char = body[place]
-        place += 1
+    position = 0
+    while position < len(body):
+        char = body[position]
+        position += 1
         if char != "\\":
             out.append(char)
             continue
-        follows = body[place]
-        place += 1
-        if follows == "u" and re.fullmatch("[0-9a-fA-F]{4}", body[place : place + 4]):
-            out.append(chr(int(body[place : place + 4], 16)))
-            place += 4
+        follows = body[position]
+        position += 1
+        if follows == "u" and re.fullmatch("[0-9a-fA-F]{4}", body[position : position + 4]):
+            out.append(chr(int(body[position : position + 4], 16)))
+            position += 4
         elif follows in ESCAPES:
             out.append(ESCAPES[follows])
         else:
             raise FilterError(
-                f"'\\{follows}' means nothing in text: write '\\\\{follows}'", text, at + place - 1
+                f"'\\{follows}' means nothing in text: write '\\\\{follows}'", text, at + position - 1
             )
     return _without_halves("".join(out))
 

@@ -4,7 +4,7 @@ I/O."""
 from dataclasses import dataclass, field
 
 from millstream.registry import compatibility_levels, contexts, errors, schema_records
-from millstream.registry.queries import Reading, merged_content, version_property, with_version_property
+from millstream.registry.queries import Queries, merged_content, version_property, with_version_property
 from millstream.registry.requests import SchemaRequest
 from millstream.registry.schema_records import Content, Json, Version
 from millstream.schemas import InvalidSchema, ParsedSchema
@@ -22,10 +22,10 @@ class Change:
     entries: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
 
-class Deciding:
-    def __init__(self, reading: Reading, *, mode_changes: bool = True) -> None:
-        self._reading = reading
-        self._state = reading.state
+class Commands:
+    def __init__(self, queries: Queries, *, mode_changes: bool = True) -> None:
+        self._queries = queries
+        self._state = queries.state
         self._mode_changes = mode_changes
 
     # Registering
@@ -33,11 +33,11 @@ class Deciding:
     def register(
         self, subject: str, request: SchemaRequest, *, normalize: bool = False, force: bool = False
     ) -> Change:
-        reading, state = self._reading, self._state
-        mode = reading.mode_in_scope(subject)
+        queries, state = self._queries, self._state
+        mode = queries.mode_in_scope(subject)
         self._check_register(subject, request, mode)
         importing = mode in IMPORTING
-        config = reading.config_in_scope(subject)
+        config = queries.config_in_scope(subject)
         normalize = normalize or bool(config.get("normalize"))
         versions = list(state.all_versions(subject, deleted=True))
         live = [one for one in versions if not one.deleted]
@@ -55,7 +55,7 @@ class Deciding:
                 request.version,
                 request.id,
             )
-        parsed, content = reading.parse_request(
+        parsed, content = queries.parse_request(
             request, subject, new=not importing, normalize=normalize, checked=not importing
         )
         if not importing:
@@ -69,7 +69,7 @@ class Deciding:
         schema_id = request.id if importing else -1
         known = state.id_of(context, content)
         if request.version == 0:
-            found = reading.find(subject, parsed, content)
+            found = queries.find(subject, parsed, content)
             if found is not None and schema_id in (-1, found.id):
                 return Change(found)
         if known is not None and schema_id in (-1, known):
@@ -97,7 +97,7 @@ class Deciding:
                 entries.append((schema_records.schema_key(subject, old.version), None))
         made = Version(subject, number, schema_id, content)
         entries.append((schema_records.schema_key(subject, number), made.value()))
-        reading.keep(context, content, parsed)
+        queries.keep(context, content, parsed)
         return Change(made, entries)
 
     def _check_register(self, subject: str, request: SchemaRequest, mode: str) -> None:
@@ -137,7 +137,7 @@ class Deciding:
             earlier = [one for one in earlier if _property(one.content, group) == wanted]
         level = str(config["compatibilityLevel"])
         history = [
-            compatibility_levels.Earlier(one.version, lambda one=one: self._reading.parse(one))  # type: ignore[misc]
+            compatibility_levels.Earlier(one.version, lambda one=one: self._queries.parse(one))  # type: ignore[misc]
             for one in earlier
         ]
         lenient = config.get("compatibilityPolicy") == "LENIENT"
@@ -153,10 +153,10 @@ class Deciding:
     def check_compatibility(
         self, subject: str, request: SchemaRequest, earlier: list[Version], *, normalize: bool
     ) -> list[str]:
-        config = self._reading.config_in_scope(subject)
+        config = self._queries.config_in_scope(subject)
         if not request.text.strip():
             raise errors.invalid_schema("Empty schema")
-        parsed, content = self._reading.parse_request(
+        parsed, content = self._queries.parse_request(
             request, subject, new=True, normalize=normalize or bool(config.get("normalize"))
         )
         return self.problems(config, parsed, content, earlier)
@@ -222,7 +222,7 @@ class Deciding:
         return Change(None, [(schema_records.context_key(context), None)])
 
     def _check_writable(self, subject: str | None) -> None:
-        if self._reading.mode_in_scope(subject) in READ_ONLY:
+        if self._queries.mode_in_scope(subject) in READ_ONLY:
             name = subject or ""
             raise errors.not_permitted(
                 f"Subject {name} in context {contexts.parse(name).prefix} is in read-only mode"
@@ -239,7 +239,7 @@ class Deciding:
         )
 
     def delete_config(self, subject: str | None) -> Change:
-        old = self._reading.config(subject)
+        old = self._queries.config(subject)
         if old is None:
             raise errors.subject_not_found(str(subject))
         self._check_writable(subject)
@@ -249,7 +249,7 @@ class Deciding:
         if not self._mode_changes:
             raise errors.not_permitted("Mode changes are not allowed")
         entries: list[tuple[bytes, bytes | None]] = []
-        if mode == "IMPORT" and self._reading.mode_in_scope(subject) != "IMPORT" and not force:
+        if mode == "IMPORT" and self._queries.mode_in_scope(subject) != "IMPORT" and not force:
             entries = self._empty_for_import(subject)
         value = None if mode is None else schema_records.mode_value(subject, mode)
         entries.append((schema_records.mode_key(subject), value))
@@ -280,7 +280,7 @@ class Deciding:
     def delete_mode(self, subject: str | None, *, recursive: bool) -> Change:
         if not self._mode_changes:
             raise errors.not_permitted("Mode changes are not allowed")
-        old = self._reading.mode(subject)
+        old = self._queries.mode(subject)
         if old is None and not recursive:
             raise errors.subject_not_found(str(subject))
         entries: list[tuple[bytes, bytes | None]] = [(schema_records.mode_key(subject), None)]

@@ -17,7 +17,7 @@ CACHED_SCHEMAS = 1000
 LARGE = 100_000  # characters; larger schemas are parsed when they are needed
 
 
-class Reading:
+class Queries:
     def __init__(self, state: State, *, level: str = "BACKWARD", cache: int = CACHED_SCHEMAS) -> None:
         self.state = state
         self._level = level
@@ -46,8 +46,8 @@ class Reading:
         return {**above, **own}
 
     def _scoped(self, subject: str | None) -> Json:
-        for place in self._scopes(subject):
-            found = self.state.configs.get(place)
+        for scope in self._scopes(subject):
+            found = self.state.configs.get(scope)
             if found is not None:
                 return {"compatibilityLevel": self._level, **found}
         return {"compatibilityLevel": self._level}
@@ -68,8 +68,8 @@ class Reading:
         return found
 
     def mode_in_scope(self, subject: str | None) -> str:
-        for place in (subject, *self._scopes(subject)):
-            found = self.state.modes.get(place)
+        for scope in (subject, *self._scopes(subject)):
+            found = self.state.modes.get(scope)
             if found is not None:
                 return found
         return "READWRITE"

@@ -19,8 +19,8 @@ from millstream.http.service_config import (
 )
 from millstream.registry.compatibility_levels import LEVELS
 from millstream.registry.election import ElectionConfig, Identity
-from millstream.registry.schemas_topic import TopicSettings
-from millstream.registry.service import ServiceSettings
+from millstream.registry.schemas_topic import SchemasTopicConfig
+from millstream.registry.service import RegistryOptions
 from millstream.settings.values import InvalidSetting
 
 KEYS: dict[str, ConfigKey] = {
@@ -122,10 +122,10 @@ class RegistryConfig(ServiceConfig):
         eligible = self.value("leader.eligibility") if older is None else older
         return Identity(listener.scheme, str(host), ports[index], bool(eligible))
 
-    def service(self, ports: list[int]) -> ServiceSettings:
-        return ServiceSettings(
+    def service(self, ports: list[int]) -> RegistryOptions:
+        return RegistryOptions(
             client=self.client(),
-            topic=TopicSettings(
+            topic=SchemasTopicConfig(
                 name=self.value("kafkastore.topic"),
                 replication_factor=self.value("kafkastore.topic.replication.factor"),
                 check=not self.value("kafkastore.topic.skip.validation"),

@@ -70,7 +70,7 @@ class TopicUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSettings:
+class SchemasTopicConfig:
     name: str = "_schemas"
     replication_factor: int = 3
     check: bool = True
@@ -86,11 +86,11 @@ class _Epoch:
     sequence: int = 0
 
 
-class SchemaTopic:
-    def __init__(self, config: ClientConfig, settings: TopicSettings) -> None:
-        self._settings = settings
-        self._read_config = replace(config, total_timeout=settings.init_timeout)
-        self._write_config = replace(config, total_timeout=settings.timeout)
+class SchemasTopic:
+    def __init__(self, config: ClientConfig, topic_config: SchemasTopicConfig) -> None:
+        self._config = topic_config
+        self._read_config = replace(config, total_timeout=topic_config.init_timeout)
+        self._write_config = replace(config, total_timeout=topic_config.timeout)
         self._reader = Cluster(self._read_config)
         self._writer = Cluster(self._write_config)
         self._producer = Producer(self._writer, idempotent=False, create_topics=False)
@@ -113,7 +113,7 @@ class SchemaTopic:
 
         A cluster that is not there yet is waited for: it may just be starting, too.
         """
-        deadline = time.monotonic() + self._settings.init_timeout
+        deadline = time.monotonic() + self._config.init_timeout
         waiting = False
         while True:
             try:
@@ -125,52 +125,52 @@ class SchemaTopic:
                 if not waiting:
                     log.warning("waiting for the Kafka cluster: %s", error.message)
                     waiting = True
-        place = TopicPartition(self._settings.name, 0)
-        end = list_offsets(self._reader, {place: LATEST})[place].offset
-        self._position = list_offsets(self._reader, {place: EARLIEST})[place].offset
+        topic_partition = TopicPartition(self._config.name, 0)
+        end = list_offsets(self._reader, {topic_partition: LATEST})[topic_partition].offset
+        self._position = list_offsets(self._reader, {topic_partition: EARLIEST})[topic_partition].offset
         entries: list[Entry] = []
         fetcher = Fetcher(self._reader, partition_max_bytes=PARTITION_BYTES)
         while self._position < end:
             if time.monotonic() > deadline:
                 raise KafkaError(
-                    ErrorCode.request_timed_out, f"topic {self._settings.name} could not be read in time"
+                    ErrorCode.request_timed_out, f"topic {self._config.name} could not be read in time"
                 )
             entries += self._poll(fetcher)
         return entries, self._position
 
     def _prepare(self) -> None:
-        name = self._settings.name
+        name = self._config.name
         problem = self._reader.refresh([name]).get(name)
         if problem is None and name in self._reader.topics:
             self._check()
             return
         if problem is not None and problem.code is not ErrorCode.unknown_topic_or_partition:
             raise problem
-        copies = max(1, min(self._settings.replication_factor, len(self._reader.nodes)))
+        copies = max(1, min(self._config.replication_factor, len(self._reader.nodes)))
         wanted = NewTopic(name, 1, copies, {"cleanup.policy": "compact"})
         answer = Admin(self._reader).create_topics([wanted])[name]
         if isinstance(answer, KafkaError) and answer.code is not ErrorCode.topic_already_exists:
             raise answer
-        deadline = time.monotonic() + self._settings.init_timeout
+        deadline = time.monotonic() + self._config.init_timeout
         while self._reader.refresh([name]).get(name) is not None or not self._has_leader():
             if time.monotonic() > deadline:
                 raise KafkaError(ErrorCode.request_timed_out, f"topic {name} was created but has no leader")
             time.sleep(0.05)
 
     def _has_leader(self) -> bool:
-        topic = self._reader.topics.get(self._settings.name)
+        topic = self._reader.topics.get(self._config.name)
         return topic is not None and all(
             one.leader in self._reader.nodes for one in topic.partitions.values()
         )
 
     def _check(self) -> None:
-        name = self._settings.name
+        name = self._config.name
         count = len(self._reader.topics[name].partitions)
         if count != 1:
             raise TopicUnusable(
                 f"topic {name} has {count} partitions; schemas need one, for the order of all changes"
             )
-        if not self._settings.check:
+        if not self._config.check:
             return
         answer = Admin(self._reader).describe_configs([(2, name)]).get((2, name), [])
         if isinstance(answer, KafkaError):
@@ -184,14 +184,19 @@ class SchemaTopic:
             )
 
     def _poll(self, fetcher: Fetcher) -> list[Entry]:
-        place = TopicPartition(self._settings.name, 0)
+        topic_partition = TopicPartition(self._config.name, 0)
         entries: list[Entry] = []
-        for answer in fetcher.poll({place: self._position}, POLL_MS):
+        for answer in fetcher.poll({topic_partition: self._position}, POLL_MS):
             if answer.error is ErrorCode.offset_out_of_range:
-                self._position = list_offsets(self._reader, {place: EARLIEST})[place].offset
-                log.error("topic %s was cut off or replaced; reading it again from its beginning", place[0])
+                self._position = list_offsets(self._reader, {topic_partition: EARLIEST})[
+                    topic_partition
+                ].offset
+                log.error(
+                    "topic %s was cut off or replaced; reading it again from its beginning",
+                    topic_partition[0],
+                )
                 continue
-            check(answer.error, subject=f"topic {place[0]}")
+            check(answer.error, subject=f"topic {topic_partition[0]}")
             for header, batch in iter_batches(answer.records):
                 last = header.last_offset
                 if last < self._position:
@@ -226,13 +231,13 @@ class SchemaTopic:
             try:
                 entries = self._poll(patient if self._relaxed else eager)
                 if failing:
-                    log.info("topic %s can be read again", self._settings.name)
+                    log.info("topic %s can be read again", self._config.name)
                     failing = False
             except (KafkaError, OSError) as error:
                 if self._stopping.is_set():
                     return
                 if not failing:
-                    log.warning("topic %s cannot be read: %s", self._settings.name, error)
+                    log.warning("topic %s cannot be read: %s", self._config.name, error)
                     failing = True
                 self._stopping.wait(PAUSE)
                 continue
@@ -244,7 +249,7 @@ class SchemaTopic:
     def fence(self, highest_ids: dict[str, int]) -> int:
         """Take the right to write from whoever had it. Returns the offset of the record that marks it."""
         self._epoch = None
-        name = self._settings.producer_name
+        name = self._config.producer_name
         producer_id, epoch = self._coordinators.ask(
             name, lambda connection: init_producer_id(connection, name)
         )
@@ -263,9 +268,9 @@ class SchemaTopic:
             producer_epoch=current.epoch,
             base_sequence=current.sequence,
         )
-        place = TopicPartition(self._settings.name, 0)
+        topic_partition = TopicPartition(self._config.name, 0)
         try:
-            sent = self._producer.send_batches({place: batch})[place]
+            sent = self._producer.send_batches({topic_partition: batch})[topic_partition]
         except KafkaError as error:
             if error.code in TOO_LARGE:
                 raise TooLarge(error.message) from None

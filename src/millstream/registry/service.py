@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from millstream.client import ClientConfig
 from millstream.registry import contexts, errors
-from millstream.registry.commands import Change, Deciding
+from millstream.registry.commands import Change, Commands
 from millstream.registry.election import Election, ElectionConfig, Identity
-from millstream.registry.queries import Reading
-from millstream.registry.schemas_topic import Entry, Fenced, SchemaTopic, TooLarge, TopicSettings
+from millstream.registry.queries import Queries
+from millstream.registry.schemas_topic import Entry, Fenced, SchemasTopic, SchemasTopicConfig, TooLarge
 from millstream.registry.state import State
 from millstream.wire.errors import KafkaError
 
@@ -36,9 +36,9 @@ class NotLeader(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSettings:
+class RegistryOptions:
     client: ClientConfig
-    topic: TopicSettings
+    topic: SchemasTopicConfig
     election: ElectionConfig
     me: Identity
     level: str = "BACKWARD"
@@ -47,11 +47,11 @@ class ServiceSettings:
 
 
 class RegistryService:
-    def __init__(self, settings: ServiceSettings) -> None:
-        self.settings = settings
+    def __init__(self, options: RegistryOptions) -> None:
+        self.options = options
         self.state = State()
-        self.reading = Reading(self.state, level=settings.level)
-        self.deciding = Deciding(self.reading, mode_changes=settings.mode_changes)
+        self.queries = Queries(self.state, level=options.level)
+        self.commands = Commands(self.queries, mode_changes=options.mode_changes)
         self.leader: Identity | None = None
         self.leads = False
         self.elections = 0
@@ -62,7 +62,7 @@ class RegistryService:
         self._changed = asyncio.Condition()
         self._write_lock = asyncio.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="schemas-writer")
-        self._topic = SchemaTopic(settings.client, settings.topic)
+        self._topic = SchemasTopic(options.client, options.topic)
         self._election: Election | None = None
         self._taking_over: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +79,7 @@ class RegistryService:
         self.cluster_id = self._topic.cluster_id
         self._topic.follow(self._deliver)
         self._election = Election(
-            self.settings.client, self.settings.election, self.settings.me, self._leader_changed
+            self.options.client, self.options.election, self.options.me, self._leader_changed
         )
         self._election.start()
 
@@ -156,7 +156,7 @@ class RegistryService:
             try:
                 async with self._write_lock:
                     offset = await self._in_writer(lambda: self._topic.fence(dict(self.state.highest_ids)))
-                    await self._read_back(offset, self.settings.topic.init_timeout)
+                    await self._read_back(offset, self.options.topic.init_timeout)
                     self._may_write = self.leads
                     self._topic.relax(self._may_write)
             except Fenced:
@@ -190,7 +190,7 @@ class RegistryService:
 
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait_for(known), self.settings.leader_patience)
+                await asyncio.wait_for(self._changed.wait_for(known), self.options.leader_patience)
             except TimeoutError:
                 raise errors.unknown_leader() from None
         return None if self._may_write else self.leader
@@ -213,7 +213,7 @@ class RegistryService:
                 if written[0].offset == self._position:
                     self._arrived(written, written[-1].offset + 1)
                 else:
-                    await self._read_back(written[-1].offset, self.settings.topic.timeout)
+                    await self._read_back(written[-1].offset, self.options.topic.timeout)
             except Fenced:
                 log.warning("another instance has taken the lead")
                 self._step_down()
@@ -246,7 +246,7 @@ class RegistryService:
     async def read_up_to(self, position: int) -> None:
         """Wait, but not for ever, until the state is as new as the leader's was."""
         try:
-            await self._read_back(position - 1, self.settings.topic.timeout)
+            await self._read_back(position - 1, self.options.topic.timeout)
         except TimeoutError:
             log.warning("this instance is behind: it has not read up to offset %d yet", position)
 

@@ -162,11 +162,11 @@ class State:
         else:
             insort(self.order.setdefault(subject, []), new.version)
         versions[new.version] = new
-        place = (subject, new.version)
-        self._users.setdefault((context, new.id), {})[place] = None
+        subject_version = (subject, new.version)
+        self._users.setdefault((context, new.id), {})[subject_version] = None
         self._ids.setdefault(context, {})[_identity(new.content)] = new.id
         for target in self._targets(new):
-            self._referrers.setdefault(target, {})[place] = None
+            self._referrers.setdefault(target, {})[subject_version] = None
         self._used(context, new.id)
         if context != contexts.DEFAULT:
             self.contexts.setdefault(context, None)
@@ -183,16 +183,16 @@ class State:
     def _forget(self, old: Version) -> None:
         """Take a version out of the indexes."""
         context = contexts.context_of(old.subject)
-        place = (old.subject, old.version)
+        subject_version = (old.subject, old.version)
         users = self._users.get((context, old.id), {})
-        users.pop(place, None)
+        users.pop(subject_version, None)
         if not users:
             self._users.pop((context, old.id), None)
             ids = self._ids.get(context, {})
             if ids.get(_identity(old.content)) == old.id:
                 del ids[_identity(old.content)]
         for target in self._targets(old):
-            self._referrers.get(target, {}).pop(place, None)
+            self._referrers.get(target, {}).pop(subject_version, None)
 
     def _targets(self, version: Version) -> list[SubjectVersion]:
         return [

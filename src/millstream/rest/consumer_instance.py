@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Assignment
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 from millstream.rest import errors
 from millstream.wire.topic_partition import TopicPartition
@@ -135,10 +135,10 @@ class Instance:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _fetch(self, most: int) -> int:
+    def _fetch(self, limit: int) -> int:
         """Records that librdkafka has, into `_pending`. Does not wait."""
         count = 0
-        for message in self._consumer.consume(most, 0):
+        for message in self._consumer.consume(limit, 0):
             error = message.error()
             if error is None:
                 self._pending.append(message)
@@ -149,30 +149,30 @@ class Instance:
                 log.debug("%s/%s: %s", self.group, self.name, error)
         return count
 
-    def _revoked(self, consumer: Consumer, partitions: list[Assignment]) -> None:
+    def _revoked(self, consumer: Consumer, partitions: list[ConfluentTopicPartition]) -> None:
         self._forget(TopicPartition(one.topic, one.partition) for one in partitions)
 
-    def _forget(self, places: Iterable[TopicPartition]) -> None:
+    def _forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """What was fetched of these partitions is no longer what comes next."""
-        gone = set(places)
+        gone = set(topic_partitions)
         kept = [one for one in self._pending if (one.topic(), one.partition()) not in gone]
         self._pending.clear()  # in place: this happens while a request looks at it, too
         self._pending.extend(kept)
-        for place in gone:
-            self._given.pop(place, None)
-            self._stored.pop(place, None)
+        for topic_partition in gone:
+            self._given.pop(topic_partition, None)
+            self._stored.pop(topic_partition, None)
 
     def _acknowledge(self) -> None:
         """The client asks for more, so it has what it was given: auto commit may commit it."""
         if not self.options.auto_commit:
             return
-        for place, offset in self._given.items():
-            if self._stored.get(place) != offset:
+        for topic_partition, offset in self._given.items():
+            if self._stored.get(topic_partition) != offset:
                 try:
-                    self._consumer.store_offsets(offsets=[Assignment(*place, offset)])
+                    self._consumer.store_offsets(offsets=[ConfluentTopicPartition(*topic_partition, offset)])
                 except KafkaException as error:  # the partition belongs to another member now
                     log.debug("%s/%s: %s", self.group, self.name, error)
-                self._stored[place] = offset
+                self._stored[topic_partition] = offset
 
     # Which partitions
 
@@ -212,28 +212,31 @@ class Instance:
 
         await self._act(act)
 
-    async def assign(self, places: Sequence[TopicPartition]) -> None:
+    async def assign(self, topic_partitions: Sequence[TopicPartition]) -> None:
         if self._mode in ("topics", "pattern"):
             raise errors.illegal_state(EXCLUSIVE)
 
         def act() -> None:
             self._acknowledge()
-            kept = {(one.topic, one.partition) for one in self._consumer.assignment()} & set(places)
-            wanted = [Assignment(*one, self._next(one) if one in kept else -1001) for one in places]
+            kept = {(one.topic, one.partition) for one in self._consumer.assignment()} & set(topic_partitions)
+            wanted = [
+                ConfluentTopicPartition(*one, self._next(one) if one in kept else -1001)
+                for one in topic_partitions
+            ]
             self._forget([one for one in list(self._given) if one not in kept])
             self._pending.clear()  # comes again, from where the client is
             self._consumer.assign(wanted)
-            self._mode = "partitions" if places else ""
+            self._mode = "partitions" if topic_partitions else ""
 
         await self._act(act)
 
-    def _next(self, place: TopicPartition) -> int:
+    def _next(self, topic_partition: TopicPartition) -> int:
         """The offset of the next record for the client; -1001 if that is up to the group and the reset
         policy."""
         for message in self._pending:
-            if (message.topic(), message.partition()) == place:
+            if (message.topic(), message.partition()) == topic_partition:
                 return int(message.offset())  # type: ignore[arg-type]
-        return self._given.get(place, -1001)
+        return self._given.get(topic_partition, -1001)
 
     async def assignment(self) -> list[TopicPartition]:
         found = await self._act(self._consumer.assignment)
@@ -251,15 +254,15 @@ class Instance:
                 raise errors.illegal_state(f"No current assignment for partition {topic}-{partition}")
         for topic, partition, offset in offsets:
             self._acknowledge()
-            self._seek_one(Assignment(topic, partition, offset))
+            self._seek_one(ConfluentTopicPartition(topic, partition, offset))
             self._forget([TopicPartition(topic, partition)])
 
-    def _seek_one(self, place: Assignment) -> None:
+    def _seek_one(self, topic_partition: ConfluentTopicPartition) -> None:
         """A partition that was just assigned cannot be moved in at once."""
         deadline = time.monotonic() + BLOCKING
         while True:
             try:
-                self._consumer.seek(place)
+                self._consumer.seek(topic_partition)
                 return
             except KafkaException as error:
                 passing = error.args[0].code() in (KafkaError._STATE, KafkaError._PREV_IN_PROGRESS)
@@ -267,15 +270,17 @@ class Instance:
                     raise
                 time.sleep(0.02)
 
-    async def seek_to_edge(self, places: Sequence[TopicPartition], *, end: bool) -> None:
+    async def seek_to_edge(self, topic_partitions: Sequence[TopicPartition], *, end: bool) -> None:
         def act() -> None:
             held = {(one.topic, one.partition) for one in self._consumer.assignment()}
             offsets = []
-            for place in places:
-                if place not in held:
-                    raise errors.illegal_state(f"No current assignment for partition {place[0]}-{place[1]}")
-                low, high = self._watermarks(place)
-                offsets.append((*place, high if end else low))
+            for topic_partition in topic_partitions:
+                if topic_partition not in held:
+                    raise errors.illegal_state(
+                        f"No current assignment for partition {topic_partition[0]}-{topic_partition[1]}"
+                    )
+                low, high = self._watermarks(topic_partition)
+                offsets.append((*topic_partition, high if end else low))
             self._seek(offsets)
 
         await self._act(act)
@@ -284,7 +289,7 @@ class Instance:
         """To the first record at or after a moment (milliseconds), or to the end."""
 
         def act() -> None:
-            wanted = [Assignment(topic, partition, moment) for topic, partition, moment in times]
+            wanted = [ConfluentTopicPartition(topic, partition, moment) for topic, partition, moment in times]
             found = self._consumer.offsets_for_times(wanted, timeout=BLOCKING)
             self._seek(
                 [
@@ -301,8 +306,10 @@ class Instance:
 
         await self._act(act)
 
-    def _watermarks(self, place: TopicPartition) -> tuple[int, int]:
-        found: Any = self._consumer.get_watermark_offsets(Assignment(*place), timeout=BLOCKING)
+    def _watermarks(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        found: Any = self._consumer.get_watermark_offsets(
+            ConfluentTopicPartition(*topic_partition), timeout=BLOCKING
+        )
         if found is None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return int(found[0]), int(found[1])
@@ -314,12 +321,15 @@ class Instance:
 
         def act() -> None:
             if offsets is None:
-                wanted = [Assignment(*place, offset) for place, offset in self._given.items()]
+                wanted = [
+                    ConfluentTopicPartition(*topic_partition, offset)
+                    for topic_partition, offset in self._given.items()
+                ]
             else:
                 wanted = [
-                    Assignment(topic, partition, offset, metadata)
+                    ConfluentTopicPartition(topic, partition, offset, metadata)
                     if metadata is not None
-                    else Assignment(topic, partition, offset)
+                    else ConfluentTopicPartition(topic, partition, offset)
                     for topic, partition, offset, metadata in offsets
                 ]
             if not wanted:
@@ -332,9 +342,9 @@ class Instance:
 
         await self._act(act)
 
-    async def committed(self, places: Sequence[TopicPartition]) -> list[tuple[str, int, int, str]]:
+    async def committed(self, topic_partitions: Sequence[TopicPartition]) -> list[tuple[str, int, int, str]]:
         def act() -> list[tuple[str, int, int, str]]:
-            wanted = [Assignment(*place) for place in places]
+            wanted = [ConfluentTopicPartition(*topic_partition) for topic_partition in topic_partitions]
             found = self._consumer.committed(wanted, timeout=BLOCKING)
             return [
                 (one.topic, one.partition, one.offset, one.metadata or "")

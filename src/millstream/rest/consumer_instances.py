@@ -39,17 +39,17 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 
 
 class Instances:
-    def __init__(self, settings: RestConfig, kafka: Kafka, config: dict[str, Any]) -> None:
+    def __init__(self, config: RestConfig, kafka: Kafka, consumer_config: dict[str, Any]) -> None:
         self._kafka = kafka
-        self._config = config
-        self._server = str(settings.value("id"))
-        self._timeout = settings.value("consumer.instance.timeout.ms") / 1000
-        self._wait = settings.value("consumer.request.timeout.ms") / 1000
-        self._min_bytes = int(settings.value("fetch.min.bytes"))
-        self._most = int(settings.value("consumer.instances.max"))
-        self.max_bytes = int(settings.value("consumer.request.max.bytes"))
+        self._consumer_config = consumer_config
+        self._server = str(config.value("id"))
+        self._timeout = config.value("consumer.instance.timeout.ms") / 1000
+        self._wait = config.value("consumer.request.timeout.ms") / 1000
+        self._min_bytes = int(config.value("fetch.min.bytes"))
+        self._most = int(config.value("consumer.instances.max"))
+        self.max_bytes = int(config.value("consumer.request.max.bytes"))
         self._pool = ThreadPoolExecutor(
-            max(1, settings.value("consumer.threads")), thread_name_prefix="consumer"
+            max(1, config.value("consumer.threads")), thread_name_prefix="consumer"
         )
         self._found: dict[tuple[str, str], Instance | None] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -65,25 +65,25 @@ class Instances:
         self._keeper = asyncio.create_task(self._keep())
 
     async def create(self, group: str, body: dict[str, Any]) -> Instance:
-        options, config, name = self._checked(body)
+        options, consumer_config, name = self._checked(body)
         if not group or len(group) > LONGEST_NAME or len(name) > LONGEST_NAME or "\0" in group + name:
             raise errors.invalid_consumer_config("the names of group and instance are too long, or empty")
-        place = (group, name)
-        if place in self._found:
+        key = (group, name)
+        if key in self._found:
             raise errors.instance_exists()
         if len(self._found) >= self._most:
             raise errors.too_many_instances(self._most)
-        self._found[place] = None  # the name is taken from now on
+        self._found[key] = None  # the name is taken from now on
         try:
-            consumer = await self.run(lambda: Consumer(config | {"group.id": group}, logger=log))
+            consumer = await self.run(lambda: Consumer(consumer_config | {"group.id": group}, logger=log))
             instance = Instance(group, name, options, consumer, self.run)
         except KafkaException as error:
-            del self._found[place]
+            del self._found[key]
             raise errors.invalid_consumer_config(error.args[0].str()) from None
         except BaseException:
-            del self._found[place]
+            del self._found[key]
             raise
-        self._found[place] = instance
+        self._found[key] = instance
         return instance
 
     def _checked(self, body: dict[str, Any]) -> tuple[Options, dict[str, Any], str]:
@@ -117,18 +117,18 @@ class Instances:
         wait = _first(body, "consumer.request.timeout.ms", "requestWaitMs")
         if wait is not None and not 0 <= wait <= 600_000:
             raise errors.invalid_consumer_config("consumer.request.timeout.ms must be from 0 to 600000")
-        config = dict(self._config)
+        consumer_config = dict(self._consumer_config)
         if reset is not None:
-            config["auto.offset.reset"] = RESETS[reset]
+            consumer_config["auto.offset.reset"] = RESETS[reset]
         if commit is not None:
-            config["enable.auto.commit"] = str(commit).lower()
+            consumer_config["enable.auto.commit"] = str(commit).lower()
         options = Options(
             form,
             self._wait if wait is None else wait / 1000,
             self._min_bytes if minimum is None else minimum,
-            str(config.get("enable.auto.commit", "true")).lower() == "true",
+            str(consumer_config.get("enable.auto.commit", "true")).lower() == "true",
         )
-        return options, config, body.get("id") or body.get("name") or self._new_name()
+        return options, consumer_config, body.get("id") or body.get("name") or self._new_name()
 
     def _new_name(self) -> str:
         server = f"{self._server}-" if self._server else ""
@@ -173,13 +173,13 @@ class Instances:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        for place, instance in list(self._found.items()):
+        for key, instance in list(self._found.items()):
             if instance is None or instance.lock.locked() or now - instance.used < self._timeout:
                 continue
             log.info(
                 "consumer instance %s of group %s was not used and is closed", instance.name, instance.group
             )
-            del self._found[place]
+            del self._found[key]
             self.expired += 1
             task = asyncio.create_task(instance.close())
             self._closing.add(task)

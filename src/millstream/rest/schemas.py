@@ -19,7 +19,7 @@ from millstream.serdes.names import STRATEGIES
 
 T = TypeVar("T")
 THREADS = 4
-MOST_KEPT = 2000
+MAX_CACHED = 2000
 FORMATS = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}  # the proxy's names, the registry's
 TYPES = {name: form for form, name in FORMATS.items()}
 SUBJECTS = {"TOPIC_NAME": "topic", "RECORD_NAME": "record", "TOPIC_RECORD_NAME": "topic-record"}
@@ -74,7 +74,7 @@ class Schemas:
         if found is None:
             found = await self.run(lambda: self._choose(wish))
             if wish.id is not None or wish.text is not None or wish.version is not None:
-                if len(self._chosen) >= MOST_KEPT:
+                if len(self._chosen) >= MAX_CACHED:
                     self._chosen.clear()
                 self._chosen[wish] = found
         return found
@@ -146,40 +146,42 @@ class Schemas:
         missing = set()
         for one in data:
             try:
-                place, _ = split(one)
+                schema_id, _ = split(one)
             except ValueError:
                 continue
-            if place not in self._codecs:
-                missing.add(place)
-        for place in missing:
-            await self.run(lambda place=place: self._read(place))  # type: ignore[misc]
+            if schema_id not in self._codecs:
+                missing.add(schema_id)
+        for schema_id in missing:
+            await self.run(lambda schema_id=schema_id: self._read(schema_id))  # type: ignore[misc]
 
-    def _read(self, place: int | str) -> None:
+    def _read(self, schema_id: int | str) -> None:
         try:
-            if isinstance(place, int):
-                self._codec(place, self._registry.schema(place))
+            if isinstance(schema_id, int):
+                self._codec(schema_id, self._registry.schema(schema_id))
             else:
-                self._codec(place, self._registry.schema_by_guid(place))
+                self._codec(schema_id, self._registry.schema_by_guid(schema_id))
         except (RegistryRefused, RegistryUnreachable) as error:
-            raise errors.cannot_deserialize(f"Error retrieving schema {place}: {error}") from None
+            raise errors.cannot_deserialize(f"Error retrieving schema {schema_id}: {error}") from None
         except ValueError as error:
-            raise errors.cannot_deserialize(f"Error reading schema {place}: {_first_line(error)}") from None
+            raise errors.cannot_deserialize(
+                f"Error reading schema {schema_id}: {_first_line(error)}"
+            ) from None
 
     def decode(self, data: bytes) -> Any:
         """ValueError for bytes that do not fit, KeyError for a schema that was not prepared."""
-        place, body = split(data)
-        codec = self._codecs[place]
+        schema_id, body = split(data)
+        codec = self._codecs[schema_id]
         try:
             return codec.decode(bytes(body))
         except Exception as error:  # as in encode
-            raise ValueError(f"the bytes do not fit schema {place}: {_first_line(error)}") from None
+            raise ValueError(f"the bytes do not fit schema {schema_id}: {_first_line(error)}") from None
 
-    def _codec(self, place: int | str, schema: RegisteredSchema) -> Codec:
-        found = self._codecs.get(place)
+    def _codec(self, schema_id: int | str, schema: RegisteredSchema) -> Codec:
+        found = self._codecs.get(schema_id)
         if found is None:
-            if len(self._codecs) >= MOST_KEPT:
+            if len(self._codecs) >= MAX_CACHED:
                 self._codecs.clear()
-            found = self._codecs[place] = codec_of(schema)
+            found = self._codecs[schema_id] = codec_of(schema)
         return found
 
     async def run(self, question: Callable[[], T]) -> T:

@@ -27,19 +27,19 @@ CONSUMER_DEFAULTS = {
 
 
 class RestService:
-    def __init__(self, settings: RestConfig) -> None:
-        self.settings = settings
-        self.kafka = Kafka(settings.client())
-        client = {"bootstrap.servers": settings.bootstrap, "client.id": "rest-proxy"}
-        chosen = translated(settings.for_clients("producer."))
-        config = known(Producer, {**client, **producer.DEFAULTS, **chosen})
-        self.producing = Producing(config, patience=3.0)
-        self.schemas = Schemas(_registry(settings))
-        self.instances = Instances(settings, self.kafka, _consumer(settings, client))
+    def __init__(self, config: RestConfig) -> None:
+        self.config = config
+        self.kafka = Kafka(config.client())
+        client = {"bootstrap.servers": config.bootstrap, "client.id": "rest-proxy"}
+        chosen = translated(config.for_clients("producer."))
+        producer_config = known(Producer, {**client, **producer.DEFAULTS, **chosen})
+        self.producing = Producing(producer_config, patience=3.0)
+        self.schemas = Schemas(_registry(config))
+        self.instances = Instances(config, self.kafka, _consumer(config, client))
 
     async def start(self) -> str:
         self.instances.start()
-        return f"bootstrap.servers={self.settings.bootstrap}"
+        return f"bootstrap.servers={self.config.bootstrap}"
 
     def collect_metrics(self) -> Iterator[Metric]:
         """What `/metrics` shows of the proxy itself."""
@@ -58,22 +58,22 @@ class RestService:
         self.kafka.close()
 
 
-def _consumer(settings: RestConfig, client: dict[str, str]) -> dict[str, Any]:
+def _consumer(config: RestConfig, client: dict[str, str]) -> dict[str, Any]:
     # An instance that nobody uses is closed by the proxy, so its place in the group must last as long.
-    interval = max(300_000, settings.value("consumer.instance.timeout.ms") + 60_000)
-    ahead = {"queued.max.messages.kbytes": settings.value("consumer.prefetch.kbytes")}
-    chosen = translated(settings.for_clients("consumer."))
+    interval = max(300_000, config.value("consumer.instance.timeout.ms") + 60_000)
+    ahead = {"queued.max.messages.kbytes": config.value("consumer.prefetch.kbytes")}
+    chosen = translated(config.for_clients("consumer."))
     given = {**client, **CONSUMER_DEFAULTS, **ahead, "max.poll.interval.ms": interval, **chosen}
     # What counts as read is for the proxy to say.
     return known(Consumer, given) | {"enable.auto.offset.store": False}
 
 
-def _registry(settings: RestConfig) -> SchemaRegistry:
-    user, _, password = (settings.secret("schema.registry.basic.auth.user.info") or "").partition(":")
+def _registry(config: RestConfig) -> SchemaRegistry:
+    user, _, password = (config.secret("schema.registry.basic.auth.user.info") or "").partition(":")
     return SchemaRegistry(
-        settings.value("schema.registry.url"),
+        config.value("schema.registry.url"),
         user=user or None,
         password=password,
-        ca_file=settings.value("schema.registry.ssl.truststore.location"),
-        timeout=settings.value("schema.registry.request.timeout.ms") / 1000,
+        ca_file=config.value("schema.registry.ssl.truststore.location"),
+        timeout=config.value("schema.registry.request.timeout.ms") / 1000,
     )

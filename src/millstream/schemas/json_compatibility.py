@@ -35,8 +35,8 @@ from millstream.schemas.json_model import (
 from millstream.schemas.schema import InvalidSchema
 
 Difference = tuple[str, str]  # kind, path from the pair that was compared
-MOST_TOLD = 100  # differences
-MOST_COMPARISONS = 500_000  # two schemas that need more than this are refused, not waited for
+MAX_REPORTED = 100  # differences
+MAX_COMPARISONS = 500_000  # two schemas that need more than this are refused, not waited for
 
 
 def problems(old: Node, new: Node, *, lenient: bool = False) -> list[str]:
@@ -77,7 +77,7 @@ class _Comparison:
 
     def compare(self, old: Node | None, new: Node | None) -> list[Difference]:
         self._count += 1
-        if self._count > MOST_COMPARISONS:
+        if self._count > MAX_COMPARISONS:
             raise InvalidSchema("too complex to be compared with another version")
         if old is None or new is None:
             if old is new:
@@ -97,7 +97,7 @@ class _Comparison:
         found = self._pair(old, new)
         # Only what does harm is told, and of one place not more than anyone would read: lists of lists grow
         # fast.
-        found = [one for one in found if one[0] not in self._allowed][:MOST_TOLD]
+        found = [one for one in found if one[0] not in self._allowed][:MAX_REPORTED]
         self._open.discard(pair)
         self._done[pair] = found
         return found
@@ -459,15 +459,15 @@ def _matching(fits: list[dict[int, list[Difference]]]) -> dict[int, int]:
     of the old."""
     partner: dict[int, int] = {}
 
-    def place(index: int, tried: set[int]) -> bool:
+    def assign(index: int, tried: set[int]) -> bool:
         for other in fits[index]:
             if other not in tried:
                 tried.add(other)
-                if other not in partner or place(partner[other], tried):
+                if other not in partner or assign(partner[other], tried):
                     partner[other] = index
                     return True
         return False
 
     for index in range(len(fits)):
-        place(index, set())
+        assign(index, set())
     return partner

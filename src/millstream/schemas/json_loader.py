@@ -343,9 +343,9 @@ class _Modern(_Loader):
                 return self._items(value, schema, base)
             case "contains":
                 self.node(value, base)
-                least = _integer(schema, "minContains")
-                most = _integer(schema, "maxContains")
-                return ArrayNode(min_contains=1 if least is None else least, max_contains=most)
+                minimum = _integer(schema, "minContains")
+                maximum = _integer(schema, "maxContains")
+                return ArrayNode(min_contains=1 if minimum is None else minimum, max_contains=maximum)
         return None
 
     def _items(self, value: Any, schema: dict[str, Any], base: str) -> Node:

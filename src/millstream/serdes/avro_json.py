@@ -19,7 +19,7 @@ from millstream.wire.varint import Malformed, append_varint, read_varlong
 Encode = Callable[[Any, bytearray], None]
 Decode = Callable[[bytes, int], tuple[Any, int]]
 
-MOST_EMPTY = 1_000_000  # items that take no bytes, in one block: beyond that, the count is nonsense
+MAX_EMPTY_ITEMS = 1_000_000  # items that take no bytes, in one block: beyond that, the count is nonsense
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -303,7 +303,7 @@ def _blocks(data: bytes, at: int) -> tuple[int, int]:
     if count < 0:
         count = -count
         _, at = read_varlong(data, at)
-    if count > max(MOST_EMPTY, len(data) - at):
+    if count > max(MAX_EMPTY_ITEMS, len(data) - at):
         raise Mismatch(f"a block of {count} items in {len(data) - at} bytes")
     return count, at
 

@@ -49,8 +49,8 @@ class Decoder:
         if data is None:
             return None
         try:
-            place, body = self._split(data, headers, key)
-            schema, codec = self._body(place)
+            schema_id, body = self._split(data, headers, key)
+            schema, codec = self._body(schema_id)
             return Decoded(codec.decode(body), schema)
         except NotFramed as error:
             raise SerdeError(str(error)) from None
@@ -67,15 +67,15 @@ class Decoder:
                 return split(value)[0], memoryview(data)
         return split(data)
 
-    def _body(self, place: int | str) -> tuple[RegisteredSchema, Body]:
-        found = self._bodies.get(place)
+    def _body(self, schema_id: int | str) -> tuple[RegisteredSchema, Body]:
+        found = self._bodies.get(schema_id)
         if found is None:
-            if isinstance(place, int):
-                schema = self._registry.schema(place)
+            if isinstance(schema_id, int):
+                schema = self._registry.schema(schema_id)
             else:
-                schema = self._registry.schema_by_guid(place)
+                schema = self._registry.schema_by_guid(schema_id)
             reader = self._reader if schema.type == "AVRO" else None
-            found = self._bodies[place] = (schema, body_of(schema, reader, validate=self._validate))
+            found = self._bodies[schema_id] = (schema, body_of(schema, reader, validate=self._validate))
         return found
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from millstream.client import EARLIEST, LATEST, Admin, Cluster, NewTopic
-from millstream.client.admin import DELETE, SET, SOURCES, TOPIC, Setting
+from millstream.client.admin import DELETE, SET, SOURCES, TOPIC, ConfigEntry
 from millstream.console import cluster_queries, formatting
 from millstream.console.context import Console, flash, get_console, render_page
 from millstream.console.message_pages import get_topic
@@ -197,7 +197,7 @@ async def _settings_page(
 ) -> Response:
     console = get_console(request)
 
-    def query(cluster: Cluster) -> list[Setting]:
+    def query(cluster: Cluster) -> list[ConfigEntry]:
         get_topic(cluster, name)
         found = Admin(cluster).describe_configs([(TOPIC, name)], documentation=True)[TOPIC, name]
         if isinstance(found, KafkaError):

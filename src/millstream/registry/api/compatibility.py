@@ -36,7 +36,7 @@ async def _check(request: Request, subject: str, earlier: list[Version]) -> Resp
     wanted = schema_request(await json_body(request))
     verbose = flag(request, "verbose")
     try:
-        problems = service.deciding.check_compatibility(
+        problems = service.commands.check_compatibility(
             subject, wanted, earlier, normalize=flag(request, "normalize")
         )
     except RegistryError as error:

@@ -13,7 +13,7 @@ config_router = APIRouter(tags=["Config"])
 mode_router = APIRouter(tags=["Modes"])
 
 
-def _place(subject: str) -> str | None:
+def _scope(subject: str) -> str | None:
     """The default context by name means the global settings."""
     parsed = contexts.parse(subject)
     return None if not parsed.name and parsed.context == contexts.DEFAULT else parsed.qualified
@@ -22,14 +22,14 @@ def _place(subject: str) -> str | None:
 def _checked(subject: str) -> str | None:
     if not contexts.is_valid(subject, settings=True):
         raise errors.invalid_subject(subject)
-    return _place(subject)
+    return _scope(subject)
 
 
 @config_router.get("/config")
 async def get_global_config(request: Request) -> Response:
     """The global config."""
-    reading = service_of(request).reading
-    return answer(reading.config_in_scope(None) if flag(request, "defaultToGlobal") else reading.config(None))
+    queries = service_of(request).queries
+    return answer(queries.config_in_scope(None) if flag(request, "defaultToGlobal") else queries.config(None))
 
 
 @config_router.put("/config")
@@ -47,13 +47,13 @@ async def delete_global_config(request: Request) -> Response:
 @config_router.get("/config/{subject:path}")
 async def get_config(subject: str, request: Request) -> Response:
     """A subject's own config; with defaultToGlobal=true what applies to it."""
-    reading = service_of(request).reading
-    place = _place(subject)
+    queries = service_of(request).queries
+    scope = _scope(subject)
     if flag(request, "defaultToGlobal"):
-        return answer(reading.config_in_scope(place))
-    found = reading.config(place)
+        return answer(queries.config_in_scope(scope))
+    found = queries.config(scope)
     if found is None:
-        raise errors.no_subject_config(str(place))
+        raise errors.no_subject_config(str(scope))
     return answer(found)
 
 
@@ -66,11 +66,11 @@ async def set_config(subject: str, request: Request) -> Response:
 @config_router.delete("/config/{subject:path}")
 async def delete_config(subject: str, request: Request) -> Response:
     """A subject's config back to the global one."""
-    return await _delete_config(request, _place(subject))
+    return await _delete_config(request, _scope(subject))
 
 
 async def _set_config(request: Request, subject: str | None) -> Response:
-    deciding = service_of(request).deciding
+    commands = service_of(request).commands
     changes = config_request(await json_body(request))
 
     def render(result: object) -> Response:
@@ -79,19 +79,19 @@ async def _set_config(request: Request, subject: str | None) -> Response:
             body = {"compatibility": body.pop("compatibilityLevel"), **body}
         return answer(body)
 
-    return await at_leader(request, lambda: deciding.set_config(subject, changes), render)
+    return await at_leader(request, lambda: commands.set_config(subject, changes), render)
 
 
 async def _delete_config(request: Request, subject: str | None) -> Response:
-    deciding = service_of(request).deciding
-    return await at_leader(request, lambda: deciding.delete_config(subject), answer)
+    commands = service_of(request).commands
+    return await at_leader(request, lambda: commands.delete_config(subject), answer)
 
 
 @mode_router.get("/mode")
 async def get_global_mode(request: Request) -> Response:
     """The global mode."""
-    reading = service_of(request).reading
-    return answer({"mode": reading.mode_in_scope(None)})
+    queries = service_of(request).queries
+    return answer({"mode": queries.mode_in_scope(None)})
 
 
 @mode_router.put("/mode")
@@ -109,11 +109,11 @@ async def delete_global_mode(request: Request) -> Response:
 @mode_router.get("/mode/{subject:path}")
 async def get_mode(subject: str, request: Request) -> Response:
     """A subject's own mode; with defaultToGlobal=true what applies to it."""
-    reading = service_of(request).reading
-    place = _place(subject)
-    mode = reading.mode_in_scope(place) if flag(request, "defaultToGlobal") else reading.mode(place)
+    queries = service_of(request).queries
+    scope = _scope(subject)
+    mode = queries.mode_in_scope(scope) if flag(request, "defaultToGlobal") else queries.mode(scope)
     if mode is None:
-        raise errors.no_subject_mode(str(place))
+        raise errors.no_subject_mode(str(scope))
     return answer({"mode": mode})
 
 
@@ -126,27 +126,27 @@ async def set_mode(subject: str, request: Request) -> Response:
 @mode_router.delete("/mode/{subject:path}")
 async def delete_mode(subject: str, request: Request) -> Response:
     """A subject's mode back to the global one."""
-    return await _delete_mode(request, _place(subject))
+    return await _delete_mode(request, _scope(subject))
 
 
 async def _set_mode(request: Request, subject: str | None) -> Response:
-    deciding = service_of(request).deciding
+    commands = service_of(request).commands
     mode = mode_request(await json_body(request))
     if mode == "FORWARD" and subject is not None and contexts.context_of(subject) != contexts.GLOBAL:
         raise errors.invalid_mode("Forward mode only supported on global level")
     force = flag(request, "force")
     return await at_leader(
         request,
-        lambda: deciding.set_mode(subject, mode, force=force),
+        lambda: commands.set_mode(subject, mode, force=force),
         lambda _: answer({"mode": mode}),
     )
 
 
 async def _delete_mode(request: Request, subject: str | None) -> Response:
-    deciding = service_of(request).deciding
+    commands = service_of(request).commands
     recursive = flag(request, "recursive")
     return await at_leader(
         request,
-        lambda: deciding.delete_mode(subject, recursive=recursive),
+        lambda: commands.delete_mode(subject, recursive=recursive),
         lambda mode: answer({"mode": mode}),
     )

@@ -25,7 +25,7 @@ async def delete_context(context: str, request: Request) -> Response:
     service = service_of(request)
     name = contexts.with_dot(context)
     return await at_leader(
-        request, lambda: service.deciding.delete_context(name), lambda _: Response(status_code=204)
+        request, lambda: service.commands.delete_context(name), lambda _: Response(status_code=204)
     )
 
 
@@ -41,7 +41,7 @@ async def server_id(request: Request) -> Response:
     service = service_of(request)
     clusters = {
         "kafka-cluster": service.cluster_id or "",
-        "schema-registry-cluster": service.settings.election.group_id,
+        "schema-registry-cluster": service.options.election.group_id,
     }
     return answer({"scope": {"path": [], "clusters": clusters}})
 

@@ -76,7 +76,7 @@ async def at_leader(
 ) -> Response:
     """Do a change here if this instance leads, else have the leader do it."""
     service = service_of(request)
-    deadline = time.monotonic() + service.settings.leader_patience
+    deadline = time.monotonic() + service.options.leader_patience
     while True:
         leader = await service.wait_for_leader()
         if leader is not None:

@@ -101,4 +101,4 @@ def version_body(version: Version, request: Request, *, text: str | None = None)
 def formatted(service: RegistryService, version: Version, form: str) -> str:
     if not form.strip():
         return version.content.text
-    return service.reading.parse(version).formatted(form.strip().lower())
+    return service.queries.parse(version).formatted(form.strip().lower())

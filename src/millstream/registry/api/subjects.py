@@ -120,7 +120,7 @@ async def register(subject: str, request: Request) -> Response:
         return render(known)
     return await at_leader(
         request,
-        lambda: service.deciding.register(subject, wanted, normalize=normalize, force=force),
+        lambda: service.commands.register(subject, wanted, normalize=normalize, force=force),
         render,
     )
 
@@ -129,13 +129,13 @@ def _registered(
     service: RegistryService, subject: str, wanted: SchemaRequest, normalize: bool
 ) -> Version | None:
     """A schema that is there already is answered by any instance, without the leader."""
-    config = service.reading.config_in_scope(subject)
+    config = service.queries.config_in_scope(subject)
     plain = wanted.text.strip() and wanted.version == 0 and wanted.id < 0
     if not plain or any(config.get(name) for name in config if name.startswith(("default", "override"))):
         return None
-    if service.reading.mode_in_scope(subject) != "READWRITE" or subject not in service.state.versions:
+    if service.queries.mode_in_scope(subject) != "READWRITE" or subject not in service.state.versions:
         return None
-    return service.reading.look_up(
+    return service.queries.look_up(
         subject, wanted, normalize=normalize or bool(config.get("normalize")), deleted=False
     )
 
@@ -148,7 +148,7 @@ async def delete_version(subject: str, version: str, request: Request) -> Respon
     subject = service.subject(subject)
     permanent = flag(request, "permanent")
     return await at_leader(
-        request, lambda: service.deciding.delete_version(subject, number, permanent=permanent), answer
+        request, lambda: service.commands.delete_version(subject, number, permanent=permanent), answer
     )
 
 
@@ -178,13 +178,13 @@ async def look_up(subject: str, request: Request) -> Response:
     subject = service.subject(subject)
     wanted = schema_request(await json_body(request))
     deleted = flag(request, "deleted")
-    config = service.reading.config_in_scope(subject)
+    config = service.queries.config_in_scope(subject)
     normalize = flag(request, "normalize") or bool(config.get("normalize"))
     found = None
     for candidate in _with_contexts(service, subject):
         if candidate != subject and candidate not in service.state.versions:
             continue
-        found = service.reading.look_up(candidate, wanted, normalize=normalize, deleted=deleted)
+        found = service.queries.look_up(candidate, wanted, normalize=normalize, deleted=deleted)
         if found is not None:
             break
     if found is None:
@@ -202,7 +202,7 @@ async def delete_subject(subject: str, request: Request) -> Response:
     subject = service.subject(subject)
     permanent = flag(request, "permanent")
     return await at_leader(
-        request, lambda: service.deciding.delete_subject(subject, permanent=permanent), answer
+        request, lambda: service.commands.delete_subject(subject, permanent=permanent), answer
     )
 
 

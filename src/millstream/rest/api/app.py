@@ -40,7 +40,7 @@ ROUTERS = (
 
 
 def make_app(service: RestService) -> ASGIApp:
-    config = service.settings
+    config = service.config
     app = make_http_app("Millstream REST Proxy", ROUTERS, _render_error, API)
     app.state.service = service
     negotiated = ContentNegotiation(app, media_types, max_bytes=config.value("max.request.size"))

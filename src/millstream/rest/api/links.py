@@ -16,7 +16,7 @@ class Links:
     def __init__(self, request: Request, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self._base = url(base_url(request), "v3", "clusters")
-        authority = service_of(request).settings.value("confluent.resource.name.authority")
+        authority = service_of(request).config.value("confluent.resource.name.authority")
         self._crn = f"crn://{str(authority).strip('/')}"
 
     def url(self, *segments: object) -> str:

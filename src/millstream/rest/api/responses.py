@@ -154,16 +154,16 @@ def query_number(request: Request, name: str, default: int) -> int:
 
 def base_url(request: Request) -> str:
     """Where the client reaches this proxy: as advertised, else as it asked."""
-    settings = service_of(request).settings
+    config = service_of(request).config
     scheme = request.scope.get("scheme", "http")
-    for listener in settings.value("advertised.listeners"):
+    for listener in config.value("advertised.listeners"):
         if str(listener).startswith(f"{scheme}://"):
             return str(listener).rstrip("/")
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         name, port = request.scope.get("server") or ("localhost", None)
         host = f"{name}:{port}" if port else str(name)
-    named = settings.value("host.name")
+    named = config.value("host.name")
     if named:
         _, colon, port = host.rpartition(":")
         host = f"{named}:{port}" if colon and port.isdecimal() else str(named)

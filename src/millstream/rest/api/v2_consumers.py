@@ -34,8 +34,8 @@ from millstream.wire.topic_partition import TopicPartition
 router = APIRouter(prefix="/consumers/{group}", tags=["v2 consumers"])
 ONE = "/instances/{instance}"
 TYPES = {form: media_type for media_type, form in EMBEDDED.items()}
-MOST_INLINE = 1 << 18  # bytes of records that are turned into JSON at once; more of them in a thread
-MOST_PARTITIONS = 10_000
+MAX_INLINE = 1 << 18  # bytes of records that are turned into JSON at once; more of them in a thread
+MAX_PARTITIONS = 10_000
 
 
 def _instance(request: Request) -> Instance:
@@ -77,7 +77,7 @@ async def subscribe(group: str, instance: str, request: Request) -> Response:
     body = await json_object(request, frozenset({"topics", "topic_pattern"}))
     found = _instance(request)
     topics = list_of(body, "topics")
-    if any(not isinstance(one, str) or not one for one in topics) or len(topics) > MOST_PARTITIONS:
+    if any(not isinstance(one, str) or not one for one in topics) or len(topics) > MAX_PARTITIONS:
         raise errors.unprocessable("topics: expected names of topics")
     pattern = text_of(body, "topic_pattern")
     if body.get("topics") is not None:
@@ -106,16 +106,18 @@ async def unsubscribe(group: str, instance: str, request: Request) -> Response:
 async def assign(group: str, instance: str, request: Request) -> Response:
     """Read these partitions, whatever the group does."""
     body = await json_object(request, frozenset({"partitions"}))
-    places = _places(body, "partitions")
-    await _instance(request).assign(places)
+    topic_partitions = _topic_partitions(body, "partitions")
+    await _instance(request).assign(topic_partitions)
     return done()
 
 
 @router.get(f"{ONE}/assignments")
 async def assignments(group: str, instance: str, request: Request) -> Response:
     """The partitions that the instance reads."""
-    places = await _instance(request).assignment()
-    return v2({"partitions": [{"topic": topic, "partition": partition} for topic, partition in places]})
+    topic_partitions = await _instance(request).assignment()
+    return v2(
+        {"partitions": [{"topic": topic, "partition": partition} for topic, partition in topic_partitions]}
+    )
 
 
 # Positions
@@ -145,7 +147,7 @@ async def seek(group: str, instance: str, request: Request) -> Response:
 async def seek_to_beginning(group: str, instance: str, request: Request) -> Response:
     """Go back to the oldest record of these partitions."""
     body = await json_object(request, frozenset({"partitions"}))
-    await _instance(request).seek_to_edge(_places(body, "partitions"), end=False)
+    await _instance(request).seek_to_edge(_topic_partitions(body, "partitions"), end=False)
     return done()
 
 
@@ -153,7 +155,7 @@ async def seek_to_beginning(group: str, instance: str, request: Request) -> Resp
 async def seek_to_end(group: str, instance: str, request: Request) -> Response:
     """Go on with what comes after the newest record of these partitions."""
     body = await json_object(request, frozenset({"partitions"}))
-    await _instance(request).seek_to_edge(_places(body, "partitions"), end=True)
+    await _instance(request).seek_to_edge(_topic_partitions(body, "partitions"), end=True)
     return done()
 
 
@@ -186,7 +188,7 @@ async def committed(group: str, instance: str, request: Request) -> Response:
     body = await json_object(request, frozenset({"partitions"}), optional=True)
     if body.get("partitions") is None:
         raise errors.partition_not_found()
-    found = await _instance(request).committed(_places(body, "partitions"))
+    found = await _instance(request).committed(_topic_partitions(body, "partitions"))
     return v2(
         {
             "offsets": [
@@ -209,8 +211,9 @@ async def records(group: str, instance: str, request: Request) -> Response:
     timeout = query_number(request, "timeout", -1)
     max_bytes = query_number(request, "max_bytes", -1)
     wait = found.options.wait if timeout <= 0 else min(timeout / 1000, found.options.wait)
-    most = service.instances.max_bytes
-    limit = most if max_bytes <= 0 else min(max_bytes, most)
+    limit = service.instances.max_bytes
+    if max_bytes > 0:
+        limit = min(max_bytes, limit)
     schemas = service.schemas
 
     async def render(messages: list[Message]) -> tuple[bytes, int]:
@@ -247,7 +250,7 @@ async def _render(
     messages: list[Message], decode: Any, *, always_in_thread: bool = False
 ) -> tuple[bytes, int]:
     size = sum(len(one.value() or b"") + len(one.key() or b"") for one in messages)
-    if messages and (always_in_thread or size > MOST_INLINE):
+    if messages and (always_in_thread or size > MAX_INLINE):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, _as_json, messages, decode)
     return _as_json(messages, decode)
@@ -296,10 +299,10 @@ def _place(one: Any, fields: frozenset[str]) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def _places(body: dict[str, Any], name: str) -> list[TopicPartition]:
+def _topic_partitions(body: dict[str, Any], name: str) -> list[TopicPartition]:
     items = list_of(body, name, needed=True)
-    if len(items) > MOST_PARTITIONS:
-        raise errors.unprocessable(f"{name}: more than {MOST_PARTITIONS}")
+    if len(items) > MAX_PARTITIONS:
+        raise errors.unprocessable(f"{name}: more than {MAX_PARTITIONS}")
     return [_place(one, frozenset({"topic", "partition"})) for one in items]
 
 

@@ -15,7 +15,7 @@ router = APIRouter(tags=["v2 records"])
 
 FIELDS = frozenset({"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"})
 RECORD = frozenset({"key", "value", "partition"})
-MOST_INLINE = 200  # records with schemas; more of them are encoded in a thread
+MAX_INLINE = 200  # records with schemas; more of them are encoded in a thread
 
 
 @router.post("/topics/{topic}")
@@ -49,7 +49,7 @@ async def _produce(request: Request, topic: str, partition: int | None) -> Respo
         key = await _schema(service, body, topic, form, is_key=True)
         value = await _schema(service, body, topic, form, is_key=False)
         key_id, value_id = key and key.id, value and value.id
-        if len(items) > MOST_INLINE:
+        if len(items) > MAX_INLINE:
             records = await service.schemas.run(lambda: _encoded(items, key, value, partition))
         else:
             records = _encoded(items, key, value, partition)

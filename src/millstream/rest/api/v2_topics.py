@@ -50,10 +50,10 @@ async def topic(topic: str, request: Request) -> Response:
 
     def ask(cluster: Cluster) -> tuple[TopicState, dict[str, str | None]]:
         state = _state(cluster, topic)
-        settings = Admin(cluster).describe_configs([(TOPIC, topic)])[TOPIC, topic]
-        if isinstance(settings, KafkaError):
-            raise settings
-        return state, {one.name: one.value for one in settings}
+        entries = Admin(cluster).describe_configs([(TOPIC, topic)])[TOPIC, topic]
+        if isinstance(entries, KafkaError):
+            raise entries
+        return state, {one.name: one.value for one in entries}
 
     state, configs = await service_of(request).kafka.ask(ask)
     return v2({"name": topic, "configs": configs, "partitions": [_shown(one) for one in state.partitions]})
@@ -77,13 +77,13 @@ async def partition(topic: str, partition: str, request: Request) -> Response:
 @router.get("/topics/{topic}/partitions/{partition}/offsets")
 async def offsets(topic: str, partition: str, request: Request) -> Response:
     """Where a partition begins and ends."""
-    place = TopicPartition(topic, path_number(partition))
+    topic_partition = TopicPartition(topic, path_number(partition))
 
     def ask(cluster: Cluster) -> dict[str, int]:
-        _one(_state(cluster, topic), place[1])
+        _one(_state(cluster, topic), topic_partition[1])
         return {
-            "beginning_offset": list_offsets(cluster, {place: EARLIEST})[place].offset,
-            "end_offset": list_offsets(cluster, {place: LATEST})[place].offset,
+            "beginning_offset": list_offsets(cluster, {topic_partition: EARLIEST})[topic_partition].offset,
+            "end_offset": list_offsets(cluster, {topic_partition: LATEST})[topic_partition].offset,
         }
 
     return v2(await service_of(request).kafka.ask(ask))

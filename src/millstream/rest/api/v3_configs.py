@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from millstream.client import Admin, Cluster
-from millstream.client.admin import BROKER, DELETE, SET, SOURCES, TOPIC, Setting
+from millstream.client.admin import BROKER, DELETE, SET, SOURCES, TOPIC, ConfigEntry
 from millstream.client.errors import check
 from millstream.rest import errors
 from millstream.rest.api.links import Json, Links, links
@@ -44,12 +44,12 @@ class Owner:
 
 
 def _topic(name: str) -> Owner:
-    place = ("topics", name, "configs")
+    path = ("topics", name, "configs")
     return Owner(
         TOPIC,
         name,
         "KafkaTopicConfig",
-        place,
+        path,
         (("topic", name),),
         (("topic_name", name),),
         f"TOPIC {name}",
@@ -57,9 +57,9 @@ def _topic(name: str) -> Owner:
 
 
 def _broker(broker: int) -> Owner:
-    place = ("brokers", broker, "configs")
+    path = ("brokers", broker, "configs")
     crn, facts = (("broker", broker),), (("broker_id", broker),)
-    return Owner(BROKER, str(broker), "KafkaBrokerConfig", place, crn, facts, f"BROKER {broker}")
+    return Owner(BROKER, str(broker), "KafkaBrokerConfig", path, crn, facts, f"BROKER {broker}")
 
 
 def _cluster() -> Owner:
@@ -76,8 +76,8 @@ async def list_all_topics_configs(cluster_id: str, request: Request) -> Response
     shown = await links(request)
     names = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).topic_names())
     owners = [_topic(name) for name in names]
-    found = await _settings(request, owners, skip_missing=True)
-    data = [_shown(shown, owner, one) for owner, settings in found for one in settings]
+    found = await _entries(request, owners, skip_missing=True)
+    data = [_shown(shown, owner, one) for owner, entries in found for one in entries]
     return v3(shown.collection("KafkaTopicConfigList", ("topics", "-", "configs"), data))
 
 
@@ -92,13 +92,13 @@ async def list_default_topic_configs(cluster_id: str, topic_name: str, request: 
     """The settings that a new topic of that name would have."""
     shown = await links(request)
     owner = _topic(topic_name)
-    settings = await service_of(request).kafka.ask(_defaults)
-    data = [_shown(shown, owner, one) for one in settings]
+    entries = await service_of(request).kafka.ask(_defaults)
+    data = [_shown(shown, owner, one) for one in entries]
     segments = ("topics", topic_name, "default-configs")
     return v3(shown.collection("KafkaTopicConfigList", segments, data))
 
 
-def _defaults(cluster: Cluster) -> list[Setting]:
+def _defaults(cluster: Cluster) -> list[ConfigEntry]:
     """A broker that is asked whether it could create a topic tells the settings that it would have."""
     wanted = {
         "name": f"default-configs-{uuid.uuid4()}",
@@ -115,8 +115,16 @@ def _defaults(cluster: Cluster) -> list[Setting]:
     ).topics[0]
     check(answer.error_code, answer.error_message)
     return [
-        Setting(str(c.name), c.value, int(c.config_source), bool(c.read_only), bool(c.is_sensitive), [], None)
-        for c in sorted(answer.configs or (), key=lambda c: str(c.name))
+        ConfigEntry(
+            str(entry.name),
+            entry.value,
+            int(entry.config_source),
+            bool(entry.read_only),
+            bool(entry.is_sensitive),
+            [],
+            None,
+        )
+        for entry in sorted(answer.configs or (), key=lambda entry: str(entry.name))
     ]
 
 
@@ -151,8 +159,8 @@ async def reset_topic_config(cluster_id: str, topic_name: str, name: str, reques
 async def list_all_brokers_configs(cluster_id: str, request: Request) -> Response:
     """The settings of all brokers."""
     shown = await links(request)
-    found = await _settings(request, [_broker(one.id) for one in await nodes(request)])
-    data = [_shown(shown, owner, one) for owner, settings in found for one in settings]
+    found = await _entries(request, [_broker(one.id) for one in await nodes(request)])
+    data = [_shown(shown, owner, one) for owner, entries in found for one in entries]
     return v3(shown.collection("KafkaBrokerConfigList", ("brokers", "-", "configs"), data))
 
 
@@ -227,9 +235,9 @@ async def reset_cluster_config(cluster_id: str, name: str, request: Request) -> 
 # What all of them do
 
 
-async def _settings(
+async def _entries(
     request: Request, owners: Sequence[Owner], *, skip_missing: bool = False
-) -> list[tuple[Owner, list[Setting]]]:
+) -> list[tuple[Owner, list[ConfigEntry]]]:
     keys = [(owner.type, owner.name) for owner in owners]
     if not keys:
         return []
@@ -251,14 +259,14 @@ async def _settings(
 
 async def _list(request: Request, owner: Owner) -> Response:
     shown = await links(request)
-    ((_, settings),) = await _settings(request, [owner])
-    data = [_shown(shown, owner, one) for one in settings]
+    ((_, entries),) = await _entries(request, [owner])
+    data = [_shown(shown, owner, one) for one in entries]
     return v3(shown.collection(f"{owner.kind}List", owner.segments, data))
 
 
-async def _one(request: Request, owner: Owner, name: str) -> Setting:
-    ((_, settings),) = await _settings(request, [owner])
-    found = next((one for one in settings if one.name == name), None)
+async def _one(request: Request, owner: Owner, name: str) -> ConfigEntry:
+    ((_, entries),) = await _entries(request, [owner])
+    found = next((one for one in entries if one.name == name), None)
     if found is None:
         cluster_id = request.path_params["cluster_id"]
         raise errors.not_found(f"Config {name} cannot be found for {owner.words} in cluster {cluster_id}.")
@@ -302,8 +310,8 @@ async def _alter_many(request: Request, owner: Owner) -> Response:
     if not changes:
         raise errors.unprocessable("data must not be empty")
     if owner.kind != "KafkaClusterConfig":
-        ((_, settings),) = await _settings(request, [owner])
-        known = {one.name for one in settings}
+        ((_, entries),) = await _entries(request, [owner])
+        known = {one.name for one in entries}
         unknown = next((name for name, _, _ in changes if name not in known), None)
         if unknown is not None:
             raise errors.not_found(
@@ -330,7 +338,7 @@ async def _change(
     await service_of(request).kafka.ask(change)
 
 
-def _shown(shown: Links, owner: Owner, one: Setting) -> Json:
+def _shown(shown: Links, owner: Owner, one: ConfigEntry) -> Json:
     return shown.resource(
         owner.kind,
         (*owner.segments, one.name),

@@ -84,7 +84,9 @@ async def list_assignments(
     shown = await links(request)
     group = (await _found(request, consumer_group_id)).group
     member = _member(group, consumer_id)
-    data = [_assignment(shown, group, member, *place) for place in sorted(member.assignment)]
+    data = [
+        _assignment(shown, group, member, *topic_partition) for topic_partition in sorted(member.assignment)
+    ]
     segments = ("consumer-groups", group.group_id, "consumers", consumer_id, "assignments")
     return v3(shown.collection("KafkaConsumerAssignmentList", segments, data))
 
@@ -101,10 +103,10 @@ async def get_assignment(
     """A partition that a member reads."""
     shown = await links(request)
     group = (await _found(request, consumer_group_id)).group
-    member, place = _member(group, consumer_id), (topic_name, path_number(partition_id))
-    if place not in member.assignment:
+    member, topic_partition = _member(group, consumer_id), (topic_name, path_number(partition_id))
+    if topic_partition not in member.assignment:
         raise errors.not_found()
-    return v3(_assignment(shown, group, member, *place))
+    return v3(_assignment(shown, group, member, *topic_partition))
 
 
 @router.get(f"{ONE}/lag-summary")
@@ -146,9 +148,9 @@ async def get_lag(
 ) -> Response:
     """How far behind a group is in one partition."""
     shown = await links(request)
-    place = (topic_name, path_number(partition_id))
+    topic_partition = (topic_name, path_number(partition_id))
     for one in await _lags(request, consumer_group_id):
-        if (one.topic, one.partition) == place:
+        if (one.topic, one.partition) == topic_partition:
             return v3(_lag(shown, consumer_group_id, one))
     raise errors.not_found()
 
@@ -192,18 +194,27 @@ async def _lags(request: Request, name: str) -> list[Lag]:
         found = _groups(cluster, name)
         if not found:
             raise errors.not_found(f"Consumer Group {name} could not be found.")
-        holders = {place: member for member in found[0].group.members for place in member.assignment}
+        holders = {
+            topic_partition: member
+            for member in found[0].group.members
+            for topic_partition in member.assignment
+        }
         offsets = {
-            place: one.offset
-            for place, one in Groups(cluster).committed(name).items()
+            topic_partition: one.offset
+            for topic_partition, one in Groups(cluster).committed(name).items()
             if isinstance(one, Committed) and one.offset >= 0
         }
         existing = _existing(cluster, offsets)
         ends = list_offsets(cluster, dict.fromkeys(existing, LATEST), read_committed=True) if existing else {}
         return [
-            Lag(*place, holders.get(place), offsets[place], ends[place].offset)
-            for place in existing
-            if place in ends
+            Lag(
+                *topic_partition,
+                holders.get(topic_partition),
+                offsets[topic_partition],
+                ends[topic_partition].offset,
+            )
+            for topic_partition in existing
+            if topic_partition in ends
         ]
 
     lags = await service_of(request).kafka.ask(ask)
@@ -212,11 +223,14 @@ async def _lags(request: Request, name: str) -> list[Lag]:
     return sorted(lags, key=lambda one: (-one.lag, one.topic, one.partition))
 
 
-def _existing(cluster: Cluster, places: dict[TopicPartition, int]) -> list[TopicPartition]:
+def _existing(cluster: Cluster, topic_partitions: dict[TopicPartition, int]) -> list[TopicPartition]:
     """Offsets may outlive their topics."""
-    gone = cluster.refresh({topic for topic, _ in places}) if places else {}
+    gone = cluster.refresh({topic for topic, _ in topic_partitions}) if topic_partitions else {}
     return [
-        place for place in places if place[0] not in gone and place[1] in cluster.topics[place[0]].partitions
+        topic_partition
+        for topic_partition in topic_partitions
+        if topic_partition[0] not in gone
+        and topic_partition[1] in cluster.topics[topic_partition[0]].partitions
     ]
 
 
@@ -225,11 +239,11 @@ def _existing(cluster: Cluster, places: dict[TopicPartition, int]) -> list[Topic
 
 def _group(shown: Links, found: Found) -> Json:
     group = found.group
-    place = ("consumer-groups", group.group_id)
+    path = ("consumer-groups", group.group_id)
     upgraded = [one.upgraded for one in group.members if one.upgraded is not None]
     return shown.resource(
         "KafkaConsumerGroup",
-        place,
+        path,
         [("consumer-group", group.group_id)],
         consumer_group_id=group.group_id,
         is_simple=found.simple,
@@ -238,22 +252,22 @@ def _group(shown: Links, found: Found) -> Json:
         type=group.type.upper(),
         is_mixed_consumer_group=group.type == "Consumer" and False in upgraded,
         coordinator=shown.related("brokers", group.coordinator.id),
-        consumers=shown.related(*place, "consumers"),
-        lag_summary=shown.related(*place, "lag-summary"),
+        consumers=shown.related(*path, "consumers"),
+        lag_summary=shown.related(*path, "lag-summary"),
     )
 
 
 def _consumer(shown: Links, group: GroupDescription, one: Member) -> Json:
-    place = ("consumer-groups", group.group_id, "consumers", one.member_id)
+    path = ("consumer-groups", group.group_id, "consumers", one.member_id)
     return shown.resource(
         "KafkaConsumer",
-        place,
+        path,
         [("consumer-group", group.group_id), ("consumer", one.member_id)],
         consumer_group_id=group.group_id,
         consumer_id=one.member_id,
         instance_id=one.instance_id,
         client_id=one.client_id,
-        assignments=shown.related(*place, "assignments"),
+        assignments=shown.related(*path, "assignments"),
     )
 
 

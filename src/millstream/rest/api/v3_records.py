@@ -30,7 +30,7 @@ FIELDS = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
 DATA = frozenset(
     {"type", "subject", "subject_name_strategy", "schema_id", "schema_version", "schema", "data"}
 )
-MOST_UNDER_WAY = 32  # parts of a stream that are sent and not answered yet
+MAX_IN_FLIGHT = 32  # parts of a stream that are sent and not answered yet
 AT_ONCE = 1000  # records sent together
 LONGEST_ID = 80
 
@@ -54,7 +54,7 @@ async def produce_batch(cluster_id: str, topic_name: str, request: Request) -> R
     await links(request)
     body = await json_body(request)
     service = service_of(request)
-    entries = _entries(body, service.settings.value("api.v3.produce.batch.maximum.entries"))
+    entries = _entries(body, service.config.value("api.v3.produce.batch.maximum.entries"))
     bodies = [{name: value for name, value in one.items() if name != "id"} for one in entries]
     results = await (await _begin(service, cluster_id, topic_name, bodies))
     successes, failures = [], []
@@ -67,7 +67,7 @@ async def produce_batch(cluster_id: str, topic_name: str, request: Request) -> R
     return v3({"successes": successes, "failures": failures}, 207)
 
 
-def _entries(body: Any, most: int) -> list[dict[str, Any]]:
+def _entries(body: Any, limit: int) -> list[dict[str, Any]]:
     if not isinstance(body, dict) or not isinstance(body.get("entries"), list):
         raise errors.http_error(400, "the body must be a JSON object with a list of entries")
     entries: list[Any] = body["entries"]
@@ -81,7 +81,7 @@ def _entries(body: Any, most: int) -> list[dict[str, Any]]:
         seen.add(given)
     if not entries:
         raise errors.invalid_batch("Empty batch.")
-    if len(entries) > most:
+    if len(entries) > limit:
         raise errors.invalid_batch("Too many entries in batch.")
     return entries
 
@@ -97,7 +97,7 @@ class Stream(Response):
         self._topic = topic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        waiting: asyncio.Queue[Awaitable[list[Any]] | None] = asyncio.Queue(MOST_UNDER_WAY)
+        waiting: asyncio.Queue[Awaitable[list[Any]] | None] = asyncio.Queue(MAX_IN_FLIGHT)
         parts = self._parts(receive)
         first = await anext(parts, None)
         if first is None:
@@ -120,9 +120,9 @@ class Stream(Response):
 
     async def _parts(self, receive: Receive) -> AsyncIterator[list[Any]]:
         """What has arrived, in lists; an error as the last item ends the stream."""
-        settings = self._service.settings
-        stream = JsonStream(settings.value("max.request.size"))
-        until = time.monotonic() + settings.value("streaming.connection.max.duration.ms") / 1000
+        config = self._service.config
+        stream = JsonStream(config.value("max.request.size"))
+        until = time.monotonic() + config.value("streaming.connection.max.duration.ms") / 1000
         more = True
         while more:
             message = await receive()

@@ -143,11 +143,11 @@ async def get_offsets(cluster_id: str, topic_name: str, partition_id: str, reque
     """Where a partition begins and ends."""
     shown = await links(request)
     index = (await _partition_of(request, topic_name, partition_id)).index
-    place = TopicPartition(topic_name, index)
+    topic_partition = TopicPartition(topic_name, index)
 
     def ask(cluster: Cluster) -> tuple[int, int]:
-        first = list_offsets(cluster, {place: EARLIEST})[place].offset
-        return first, list_offsets(cluster, {place: LATEST})[place].offset
+        first = list_offsets(cluster, {topic_partition: EARLIEST})[topic_partition].offset
+        return first, list_offsets(cluster, {topic_partition: LATEST})[topic_partition].offset
 
     first, last = await service_of(request).kafka.ask(ask)
     made = shown.resource(
@@ -300,16 +300,16 @@ def _described(shown: Links, name: str, internal: bool, factor: int, partitions:
 
 
 def _partition(shown: Links, topic: str, one: PartitionState) -> Json:
-    place = ("topics", topic, "partitions", one.index)
+    path = ("topics", topic, "partitions", one.index)
     return shown.resource(
         "KafkaPartition",
-        place,
+        path,
         [("topic", topic), ("partition", one.index)],
         topic_name=topic,
         partition_id=one.index,
-        leader=shown.related(*place, "replicas", one.leader) if one.leader >= 0 else None,
-        replicas=shown.related(*place, "replicas"),
-        reassignment=shown.related(*place, "reassignment"),
+        leader=shown.related(*path, "replicas", one.leader) if one.leader >= 0 else None,
+        replicas=shown.related(*path, "replicas"),
+        reassignment=shown.related(*path, "reassignment"),
     )
 
 
@@ -328,14 +328,14 @@ def replica(shown: Links, topic: str, one: PartitionState, broker: int) -> Json:
 
 
 def _reassignment(shown: Links, topic: str, index: int, one: Any) -> Json:
-    place = ("topics", topic, "partitions", index)
+    path = ("topics", topic, "partitions", index)
     return shown.resource(
         "KafkaReassignment",
-        (*place, "reassignment"),
+        (*path, "reassignment"),
         [("topic", topic), ("partition", index), "reassignment"],
         topic_name=topic,
         partition_id=index,
         adding_replicas=list(one.adding),
         removing_replicas=list(one.removing),
-        replicas=shown.related(*place, "replicas"),
+        replicas=shown.related(*path, "replicas"),
     )
