@@ -195,6 +195,12 @@ class Target:
         self._client = Raw(bootstrap)
         self._read = 0  # of the broker's log
 
+    def __enter__(self) -> "Target":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.socket.close()
+
     @property
     def is_millstream(self) -> bool:
         return self.broker is not None
@@ -228,7 +234,7 @@ class Target:
             return
         before = self.broker.log.count("\n")
         yield
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + WAIT
         while self.broker.log.count("\n") == before and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.02)
@@ -240,7 +246,8 @@ class Target:
 def target() -> Iterator[Target]:
     """Import it where it is wanted: one broker for all the bad input of a session."""
     if (elsewhere := os.environ.get("MILLSTREAM_AGAINST")) is not None:
-        yield Target(elsewhere, None)
+        with Target(elsewhere, None) as target:
+            yield target
     else:
-        with Broker() as broker:
-            yield Target(broker.bootstrap_servers, broker)
+        with Broker() as broker, Target(broker.bootstrap_servers, broker) as target:
+            yield target

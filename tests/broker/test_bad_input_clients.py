@@ -203,8 +203,10 @@ def test_fetch_sessions_nobody_closes(target: Target, big_topic: str, bounded: C
 
 
 def test_the_largest_frame_is_a_setting(target: Target) -> None:
-    with Broker({"socket.request.max.bytes": 10_000}) as broker:
-        small = Target(broker.bootstrap_servers, broker)
+    with (
+        Broker({"socket.request.max.bytes": 10_000}) as broker,
+        Target(broker.bootstrap_servers, broker) as small,
+    ):
         padding = b"x" * (10_000 - len(header(18, 0, 7, flexible=False)))
         with Raw(broker.bootstrap_servers) as connection:
             connection.send(framed(header(18, 0, 7, flexible=False) + padding))
