@@ -1,17 +1,18 @@
-"""Apache Kafka as a peer: one KRaft node in a child process, for benchmarks and for tests against the original.
+"""Apache Kafka as a peer: one KRaft node in a child process, for benchmarks and for tests against the
+original.
 
     with ApacheKafka() as kafka:
         kafka.bootstrap        # "127.0.0.1:40123"
         kafka.pid              # the java process
         kafka.tool("org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", kafka.bootstrap)
 
-The jars come from Maven through pom.xml beside this file. Maven runs once: the class path is kept in the cache folder
-(~/.cache/millstream, or MILLSTREAM_CACHE) under a name made of pom.xml's hash. Where Java or Maven is missing or the
-jars cannot be had, `Unavailable` says why, and whoever asked can skip.
+The jars come from Maven through pom.xml beside this file. Maven runs once: the class path is kept in the
+cache folder (~/.cache/millstream, or MILLSTREAM_CACHE) under a name made of pom.xml's hash. Where Java or
+Maven is missing or the jars cannot be had, `Unavailable` says why, and whoever asked can skip.
 
-The settings are Kafka's own defaults, except what one node needs (replication factor 1 for internal topics). The JVM
-flags are those of Kafka's start script. This module imports nothing beside the standard library, so that tests may load
-it by path.
+The settings are Kafka's own defaults, except what one node needs (replication factor 1 for internal topics).
+The JVM flags are those of Kafka's start script. This module imports nothing beside the standard library, so
+that tests may load it by path.
 
     python benchmarks/apache_kafka.py --port 9092 [--dir FOLDER] [--set name=value ...]
 
@@ -117,7 +118,8 @@ def _usable(class_path: str) -> bool:
 
 
 def class_path() -> str:
-    """The jars of pom.xml as one class path; Maven is asked only when the cached answer is missing or stale."""
+    """The jars of pom.xml as one class path; Maven is asked only when the cached answer is missing or
+    stale."""
     folder = cache_folder()
     kept = folder / f"class-path-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}.txt"
     with _one_at_a_time(folder / "class-path.lock"):
@@ -189,13 +191,15 @@ def _logger_flags(level: str) -> list[str]:
 
 
 def end_with_parent() -> None:
-    """In the child: ask Linux for SIGKILL when the thread that started it ends, so that no JVM outlives a killed test."""
+    """In the child: ask Linux for SIGKILL when the thread that started it ends, so that no JVM outlives a
+    killed test."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class ApacheKafka:
-    """One broker that is its own controller. `start` after `stop` or `kill` serves the same data on the same port."""
+    """One broker that is its own controller. `start` after `stop` or `kill` serves the same data on the same
+    port."""
 
     def __init__(
         self,
@@ -248,7 +252,8 @@ class ApacheKafka:
         return self._process.pid
 
     def start(self, timeout: float = 120) -> "ApacheKafka":
-        """Format the folder if it is new, start the JVM, and return when the broker answers and is registered."""
+        """Format the folder if it is new, start the JVM, and return when the broker answers and is
+        registered."""
         self.launch()
         self.wait_until_serving(timeout)
         return self
@@ -286,7 +291,8 @@ class ApacheKafka:
             )
 
     def wait_until_serving(self, timeout: float = 120) -> None:
-        """Return once a Metadata answer names this broker; raise with the end of its log when it died or is late."""
+        """Return once a Metadata answer names this broker; raise with the end of its log when it died or is
+        late."""
         deadline = time.monotonic() + timeout
         while not self._answers():
             if self._process is None or self._process.poll() is not None:
@@ -298,7 +304,8 @@ class ApacheKafka:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        # Metadata v1 with an empty list of topics: length, key 3, version 1, correlation id, null client id, no topics.
+        # Metadata v1 with an empty list of topics: length, key 3, version 1, correlation id, null client id,
+        # no topics.
         request = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
         try:
             with socket.create_connection((HOST, self.port), timeout=2) as connection:

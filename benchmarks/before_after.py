@@ -2,12 +2,13 @@
 
     python benchmarks/before_after.py --before ../old [--after .] [--pairs 11] [--seconds 3] [--only fetch]
 
-Both brokers run at the same time with the same settings, each from the `src` of its checkout; one has work at a time, in pairs
-whose order turns (before-after, after-before, ...). Judged is the CPU time of the broker process for each request: unlike
-wall time it hardly depends on what else the machine does. A pair gives one ratio, after / before; a row shows the median and the
-interval of order statistics that holds the true median with at least 95 %. A row is within the limit when its median is at most
-1.02, or when its interval contains 1 and stays inside 0.96..1.04: then the machine is too noisy to tell, and the change too small
-to matter. Wall time is printed and not judged. Exit code 1 if a row is not within the limit.
+Both brokers run at the same time with the same settings, each from the `src` of its checkout; one has work at
+a time, in pairs whose order turns (before-after, after-before, ...). Judged is the CPU time of the broker
+process for each request: unlike wall time it hardly depends on what else the machine does. A pair gives one
+ratio, after / before; a row shows the median and the interval of order statistics that holds the true median
+with at least 95 %. A row is within the limit when its median is at most 1.02, or when its interval contains 1
+and stays inside 0.96..1.04: then the machine is too noisy to tell, and the change too small to matter. Wall
+time is printed and not judged. Exit code 1 if a row is not within the limit.
 """
 
 import argparse
@@ -123,8 +124,8 @@ def commit_offsets(broker: Checkout, seconds: float) -> tuple[float, float]:
 
 
 def join_group(broker: Checkout, seconds: float) -> tuple[float, float]:
-    """Rounds of a classic group: all members join with new metadata, the leader assigns, all sync. A round counts as one JoinGroup
-    and one SyncGroup for each member."""
+    """Rounds of a classic group: all members join with new metadata, the leader assigns, all sync. A round
+    counts as one JoinGroup and one SyncGroup for each member."""
     group = f"joining-{uuid.uuid4().hex[:8]}"
     connections = [members.Line(broker.port) for _ in range(MEMBERS)]
     ids = [members.NO_MEMBER] * MEMBERS
@@ -210,8 +211,8 @@ def measure(workload: Workload, broker: Checkout, seconds: float) -> Cost:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """The narrowest pair of order statistics around the median that holds the true one with CONFIDENCE; with too few
-    pairs for that, smallest and largest."""
+    """The narrowest pair of order statistics around the median that holds the true one with CONFIDENCE; with
+    too few pairs for that, smallest and largest."""
     ordered, count = sorted(ratios), len(ratios)
     rank = 0
     while rank + 1 < count / 2 and _coverage(count, rank + 1) >= CONFIDENCE:
@@ -220,7 +221,8 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def _coverage(count: int, rank: int) -> float:
-    """How often the median lies between the order statistics `rank` places from either end, counted from 0."""
+    """How often the median lies between the order statistics `rank` places from either end, counted from
+    0."""
     return 1 - 2 * sum(comb(count, below) for below in range(rank + 1)) / 2**count
 
 
@@ -276,7 +278,8 @@ def main() -> int:
                 broker.check()
                 brokers.start(broker)
             print(
-                f"{'broker CPU in us for a request':<34} {'before':>10} {'after':>10}   ratio  interval        wall"
+                f"{'broker CPU in us for a request':<34} {'before':>10} {'after':>10}   ratio  interval "
+                "       wall"
             )
             for workload in WORKLOADS:
                 if given.only in workload.name:

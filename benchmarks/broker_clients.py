@@ -1,8 +1,8 @@
 """Real clients: Kafka's own ProducerPerformance (Java) and confluent-kafka's producer, against both brokers.
 
-Here the client is part of what is measured, and often the slower part; the ratio says whether a user who changes only
-the address loses anything. acks=all, idempotent, otherwise the clients' defaults. Each run is a fresh client process;
-the Java client's first records are its warm-up and not counted.
+Here the client is part of what is measured, and often the slower part; the ratio says whether a user who
+changes only the address loses anything. acks=all, idempotent, otherwise the clients' defaults. Each run is a
+fresh client process; the Java client's first records are its warm-up and not counted.
 """
 
 import itertools
@@ -31,7 +31,8 @@ def note(error, message):
         failed += 1
     else:
         delivered += 1
-producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "enable.idempotence": True,
+producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all",
+                      "enable.idempotence": True,
                      "queue.buffering.max.messages": 100000, "on_delivery": note})
 value = b"x" * size
 producer.produce(topic, value)

@@ -1,12 +1,14 @@
 """Compaction: how fast, on one core, and what do producers notice of it?
 
-A topic is filled with records of 1 KB over a tenth as many keys, not compacted yet. Then `cleanup.policy` becomes `compact`
-and the clock runs until the broker notes in its cleaner checkpoint that everything but the active segment is clean: keys
-read, survivors written and synced, segments replaced. MB are those of the records as they were produced, before any codec.
-CPU is the broker's with its child, so "MB per CPU second" is what one core does.
+A topic is filled with records of 1 KB over a tenth as many keys, not compacted yet. Then `cleanup.policy`
+becomes `compact` and the clock runs until the broker notes in its cleaner checkpoint that everything but the
+active segment is clean: keys read, survivors written and synced, segments replaced. MB are those of the
+records as they were produced, before any codec. CPU is the broker's with its child, so "MB per CPU second" is
+what one core does.
 
-The second load is a producer that sends one message of 100 bytes after the other and takes the time of each: alone, while
-a log is compacted, and alone again. The figure is how much higher the 99th percentile is in between.
+The second load is a producer that sends one message of 100 bytes after the other and takes the time of each:
+alone, while a log is compacted, and alone again. The figure is how much higher the 99th percentile is in
+between.
 """
 
 import dataclasses
@@ -38,7 +40,8 @@ _numbers = itertools.count()
 
 
 def fill(broker: Broker, megabytes: float, codec: str, linger_ms: int = 20) -> str:
-    """A topic of so many MB of records, each key about ten times. Text-like values, so that a codec has something to do."""
+    """A topic of so many MB of records, each key about ten times. Text-like values, so that a codec has
+    something to do."""
     topic = f"compaction-{next(_numbers)}"
     brokers.require_room(broker.log_dir, 2.2 * megabytes / 1000)
     config = {

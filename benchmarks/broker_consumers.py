@@ -1,8 +1,10 @@
-"""Kafka's ConsumerPerformance (kafka-consumer-perf-test, Java) reads the same log from both brokers, in a group of its own.
+"""Kafka's ConsumerPerformance (kafka-consumer-perf-test, Java) reads the same log from both brokers, in a
+group of its own.
 
-As in broker_clients the client is part of what is measured. Each run is a fresh client process, so its warm-up counts on
-both sides. The rate is the tool's own `fetch.MB.sec`: without the time in which the group settles, which is the initial
-rebalance delay on both. The log lies in the page cache: 4 partitions, batches of 64 KB.
+As in broker_clients the client is part of what is measured. Each run is a fresh client process, so its
+warm-up counts on both sides. The rate is the tool's own `fetch.MB.sec`: without the time in which the group
+settles, which is the initial rebalance delay on both. The log lies in the page cache: 4 partitions, batches
+of 64 KB.
 """
 
 import itertools

@@ -1,10 +1,12 @@
-"""Fetch: 1 MB at a time from a log of 1 GB, against Kafka; and from a log of 10 GB against one of 100 MB, ours and Kafka's.
+"""Fetch: 1 MB at a time from a log of 1 GB, against Kafka; and from a log of 10 GB against one of 100 MB,
+ours and Kafka's.
 
-The logs hold batches of 64 KB and lie in the page cache, as the tail of a log does that consumers keep up with. Four
-connections read four partitions: on one partition they would march in step and measure the CPU's cache. For the
-second question both logs lie on one broker: whatever grows with the log (index search, segments, open files) shows as a
-ratio below 1. Once in order, once at random offsets, where every fetch searches the index anew. The kernel's own tables of
-10 GB of pages do not fit into the processor's caches either, so Kafka's figures tell how much of the loss is the machine's.
+The logs hold batches of 64 KB and lie in the page cache, as the tail of a log does that consumers keep up
+with. Four connections read four partitions: on one partition they would march in step and measure the CPU's
+cache. For the second question both logs lie on one broker: whatever grows with the log (index search,
+segments, open files) shows as a ratio below 1. Once in order, once at random offsets, where every fetch
+searches the index anew. The kernel's own tables of 10 GB of pages do not fit into the processor's caches
+either, so Kafka's figures tell how much of the loss is the machine's.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Latency: one 100-byte message at a time, and end to end at 1,000 messages a second.
 
-The round trip is the generator's: one connection, one idempotent produce in flight, acks=all. End to end is what an
-application sees: confluent-kafka's producer sends a message of 100 bytes every millisecond (linger 0), confluent-kafka's
-consumer polls the same partition; the time between is taken on one clock.
+The round trip is the generator's: one connection, one idempotent produce in flight, acks=all. End to end is
+what an application sees: confluent-kafka's producer sends a message of 100 bytes every millisecond (linger
+0), confluent-kafka's consumer polls the same partition; the time between is taken on one clock.
 """
 
 import itertools

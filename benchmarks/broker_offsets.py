@@ -1,13 +1,15 @@
-"""Groups and offsets: a restart with a million committed offsets, 1,000 groups that commit, 100 members that come at once.
+"""Groups and offsets: a restart with a million committed offsets, 1,000 groups that commit, 100 members that
+come at once.
 
-The offsets are committed through the protocol, once as 1,000 groups of 1,000 offsets and once as a million groups of one
-(a million batches in the log). After a clean stop the broker starts again: measured are the time from the start of the
-process to the first acknowledged produce, the time until a group of every coordinator partition can be asked for its
-offsets, the slowest Metadata and Produce request meanwhile, and what the broker's memory grew by, per offset.
+The offsets are committed through the protocol, once as 1,000 groups of 1,000 offsets and once as a million
+groups of one (a million batches in the log). After a clean stop the broker starts again: measured are the
+time from the start of the process to the first acknowledged produce, the time until a group of every
+coordinator partition can be asked for its offsets, the slowest Metadata and Produce request meanwhile, and
+what the broker's memory grew by, per offset.
 
-Then 1,000 connections commit once a second each, and the broker's CPU time is read. Last, 100 raw members join a group
-over 200 partitions; the time runs from the end of the initial rebalance delay until all of them have their partitions
-(in the consumer protocol, which has no such delay, from the first heartbeat on).
+Then 1,000 connections commit once a second each, and the broker's CPU time is read. Last, 100 raw members
+join a group over 200 partitions; the time runs from the end of the initial rebalance delay until all of them
+have their partitions (in the consumer protocol, which has no such delay, from the first heartbeat on).
 """
 
 import socket

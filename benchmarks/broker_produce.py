@@ -1,9 +1,9 @@
 """Produce: 16 KB, 64 KB and 1 MB batches over 1 and 4 connections, and 50 connections with one message each.
 
-Idempotent, acks=all, 5 requests in flight (1 with 50 connections), records of 1,000 bytes (100 bytes where each request
-carries one message). Four connections write to four partitions, fifty to one shared partition and to one each. The loads
-named "rotating" go to another partition with every request, as a client without keys does: nothing that a broker may
-remember of the last request of a connection helps there.
+Idempotent, acks=all, 5 requests in flight (1 with 50 connections), records of 1,000 bytes (100 bytes where
+each request carries one message). Four connections write to four partitions, fifty to one shared partition
+and to one each. The loads named "rotating" go to another partition with every request, as a client without
+keys does: nothing that a broker may remember of the last request of a connection helps there.
 """
 
 import itertools

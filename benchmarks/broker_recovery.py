@@ -1,11 +1,11 @@
 """Recovery after kill -9: how fast are the bytes read that were written since the recovery point?
 
-Four partitions get nearly one segment each, nothing is flushed, the broker is killed. It then has to read and check every
-batch of these segments before it serves. The time of the next start after a clean stop is subtracted, what remains is
-recovery, in MB/s. The second load shows that time grows only with the bytes since the recovery point: a log of many
-segments, of which only the last was not flushed (both brokers flush a segment when they close it, and are asked to note
-that every second instead of every minute). The data lie in the page cache, as they do when a process dies and the
-machine does not.
+Four partitions get nearly one segment each, nothing is flushed, the broker is killed. It then has to read and
+check every batch of these segments before it serves. The time of the next start after a clean stop is
+subtracted, what remains is recovery, in MB/s. The second load shows that time grows only with the bytes since
+the recovery point: a log of many segments, of which only the last was not flushed (both brokers flush a
+segment when they close it, and are asked to note that every second instead of every minute). The data lie in
+the page cache, as they do when a process dies and the machine does not.
 """
 
 import shutil

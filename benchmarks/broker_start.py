@@ -1,8 +1,10 @@
-"""Start and size: time from starting the process to the first acknowledged produce, memory, and 2,000 partitions.
+"""Start and size: time from starting the process to the first acknowledged produce, memory, and 2,000
+partitions.
 
-The first produce is asked for by raw bytes in a tight loop, into a topic that the broker creates on demand. Memory is
-resident memory, mapped files included: a second after the start, and after a load of every kind. The folder of 2,000
-partitions holds one message in each; it is stopped cleanly, started again, and then left alone for a while.
+The first produce is asked for by raw bytes in a tight loop, into a topic that the broker creates on demand.
+Memory is resident memory, mapped files included: a second after the start, and after a load of every kind.
+The folder of 2,000 partitions holds one message in each; it is stopped cleanly, started again, and then left
+alone for a while.
 """
 
 import itertools
@@ -31,8 +33,8 @@ def _timed_start(broker: Broker) -> float:
 
 
 def _empty(broker: Broker) -> str:
-    """A fresh folder, after one start that is not counted: it formats Kafka's folder, and compiles our sources if they
-    are newer than their byte code."""
+    """A fresh folder, after one start that is not counted: it formats Kafka's folder, and compiles our
+    sources if they are newer than their byte code."""
     broker.stop()
     shutil.rmtree(broker.log_dir, ignore_errors=True)
     brokers.start(broker)

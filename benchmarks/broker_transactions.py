@@ -1,8 +1,9 @@
-"""Transactions: confluent-kafka commits 100 records of 100 bytes a transaction, one after the other, against both brokers.
+"""Transactions: confluent-kafka commits 100 records of 100 bytes a transaction, one after the other, against
+both brokers.
 
-The client waits for each commit before it begins the next transaction, so this is about the time a transaction takes:
-partition added, records written, decision logged, markers written. Once to one partition and once to ten, where each
-transaction leaves ten markers.
+The client waits for each commit before it begins the next transaction, so this is about the time a
+transaction takes: partition added, records written, decision logged, markers written. Once to one partition
+and once to ten, where each transaction leaves ten markers.
 """
 
 import itertools
@@ -21,7 +22,8 @@ PROGRAM = """
 import json, sys, time
 from confluent_kafka import Producer
 bootstrap, topic, partitions, count, seconds = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
-producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": topic, "linger.ms": 0})
+producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": topic,
+                     "linger.ms": 0})
 producer.init_transactions(60)
 value = b"x" * 100
 def transaction():

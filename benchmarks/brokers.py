@@ -1,7 +1,8 @@
 """The two brokers under test as processes: start, stop, kill, ask what they cost, create and delete topics.
 
-Both are told the same settings and keep their data below the same folder. `Millstream` runs the package of the current
-interpreter in a child process, exactly as a user would; `Kafka` is Apache Kafka from apache_kafka.py.
+Both are told the same settings and keep their data below the same folder. `Millstream` runs the package of
+the current interpreter in a child process, exactly as a user would; `Kafka` is Apache Kafka from
+apache_kafka.py.
 """
 
 import contextlib
@@ -31,7 +32,8 @@ COMMON_SETTINGS = {"log.segment.delete.delay.ms": "1000"}
 
 
 class Failed(RuntimeError):
-    """A broker refused or lost part of a load, or did not do what it was asked: a figure would be worth nothing."""
+    """A broker refused or lost part of a load, or did not do what it was asked: a figure would be worth
+    nothing."""
 
 
 class Broker(Protocol):
@@ -203,7 +205,8 @@ def settle(below_mb: float = 300, timeout: float = 60) -> None:
 
 
 def write_back(folder: Path) -> None:
-    """Have everything below a folder written to disk now; the broker does not notice, its recovery point stays."""
+    """Have everything below a folder written to disk now; the broker does not notice, its recovery point
+    stays."""
     for base, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
@@ -244,8 +247,8 @@ def create_topic(
 
 
 def delete_topic(broker: Broker, topic: str) -> None:
-    """Delete a topic and wait until its bytes have left the disk, for a minute at most: Kafka sometimes keeps a folder
-    longer, and `require_room` sees to it that the disk does not fill."""
+    """Delete a topic and wait until its bytes have left the disk, for a minute at most: Kafka sometimes keeps
+    a folder longer, and `require_room` sees to it that the disk does not fill."""
     client = admin(broker)
     with contextlib.suppress(KafkaException, TimeoutError):
         client.delete_topics([topic])[topic].result(60)
@@ -279,7 +282,8 @@ def _ask(connection: socket.socket, api: int, version: int, body: bytes) -> byte
 
 
 def first_acknowledged_produce(port: int, topic: str, timeout: float = 120) -> None:
-    """Knock until the broker is up, let it create `topic` automatically, return when a produce was acknowledged.
+    """Knock until the broker is up, let it create `topic` automatically, return when a produce was
+    acknowledged.
 
     Raw bytes, because a client library retries in steps of its own (librdkafka: 100 ms and more).
     """

@@ -1,13 +1,13 @@
 """How a comparison is made, the same for every benchmark.
 
-Both brokers run side by side, on the same disk, with the same settings; only one has work at a time. Each is warmed with
-the very load that is measured (a JVM needs many seconds of it), then they take turns in pairs: ours first, Kafka first,
-Kafka first ... so that whatever drifts (disk, clock speed, neighbours) hits both. A pair yields one ratio; the figure is
-the median of the ratios, with the smallest and largest beside it. Around each run the broker's CPU time is read, so that
-a broker cannot look fast by burning the second core.
+Both brokers run side by side, on the same disk, with the same settings; only one has work at a time. Each is
+warmed with the very load that is measured (a JVM needs many seconds of it), then they take turns in pairs:
+ours first, Kafka first, Kafka first ... so that whatever drifts (disk, clock speed, neighbours) hits both. A
+pair yields one ratio; the figure is the median of the ratios, with the smallest and largest beside it. Around
+each run the broker's CPU time is read, so that a broker cannot look fast by burning the second core.
 
-Ratios are ours / Kafka. For rates more is better; for times, memory and CPU less is better; the last column says whether
-the aim is met.
+Ratios are ours / Kafka. For rates more is better; for times, memory and CPU less is better; the last column
+says whether the aim is met.
 """
 
 import argparse
@@ -53,7 +53,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Workload:
-    """One load. `prepare` and `clean` are not measured; `run` returns the figures and gets what `prepare` returned."""
+    """One load. `prepare` and `clean` are not measured; `run` returns the figures and gets what `prepare`
+    returned."""
 
     name: str
     run: Callable[[Broker, str], Result]
@@ -156,7 +157,8 @@ def data_folder(options: Options) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def both(options: Options, report: Report, running: bool = True) -> Iterator[list[Broker]]:
-    """The brokers asked for, started unless the workloads do that; Kafka is left out, with a note, where it cannot be had."""
+    """The brokers asked for, started unless the workloads do that; Kafka is left out, with a note, where it
+    cannot be had."""
     with data_folder(options) as folder:
         used: list[Broker] = []
         try:
@@ -196,7 +198,8 @@ def _once(workload: Workload, broker: Broker) -> Result:
 
 
 def _warm_up(workload: Workload, used: list[Broker], options: Options) -> None:
-    """The load itself, in runs of the usual length, until it has run long enough. Ours has no JIT: a few seconds do."""
+    """The load itself, in runs of the usual length, until it has run long enough. Ours has no JIT: a few
+    seconds do."""
     for broker in used:
         length = options.warm_seconds if broker.name == KAFKA else min(options.warm_seconds, 3.0)
         spent = 0.0
@@ -364,7 +367,8 @@ def finish(report: Report) -> None:
 
 
 def main(name: str, description: str, measure: Callable[[Report], None]) -> int:
-    """Run one benchmark from its command line; 0 also when aims are missed: figures are for people to judge."""
+    """Run one benchmark from its command line; 0 also when aims are missed: figures are for people to
+    judge."""
     report = Report(name, parse(description))
     # Ended from outside: leave through the `finally`s, which stop the brokers and remove their data.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))

@@ -2,10 +2,11 @@
 
     python benchmarks/console_search.py [--records 1000000] [--topics 1000] [--groups 10000] [--check]
 
-The search's process is pinned to one core, as it runs beside the console; the broker may use the others. Pages are asked
-for over HTTP, one at a time, and the median counts. "Worst" is a text that every record contains, but not where it is looked
-for, so that every record has to be looked at. --check fails when a target is missed: 100,000 records/s by text, also in the
-worst case, 10,000 by expression, the first page within 300 ms.
+The search's process is pinned to one core, as it runs beside the console; the broker may use the others.
+Pages are asked for over HTTP, one at a time, and the median counts. "Worst" is a text that every record
+contains, but not where it is looked for, so that every record has to be looked at. --check fails when a
+target is missed: 100,000 records/s by text, also in the worst case, 10,000 by expression, the first page
+within 300 ms.
 """
 
 import argparse
@@ -135,7 +136,8 @@ def main() -> int:
                 target = TARGETS.get(kind, 0)
                 missed |= rate < target
                 print(
-                    f"search by {kind:<11} {codec:<5} {rate:>10,.0f} records/s, {own:>10,.0f} per second of its own "
+                    f"search by {kind:<11} {codec:<5} {rate:>10,.0f} records/s, {own:>10,.0f} per "
+                    "second of its own "
                     f"processor time, start included; {hits} hits"
                     + (f"; target {target:,}" if target else "")
                 )
@@ -156,7 +158,8 @@ def main() -> int:
             first = page_time(client, "/")
             missed |= first > FIRST_PAGE
             print(
-                f"first page, {arguments.topics:,} topics  {1000 * first:>10.0f} ms  (target {1000 * FIRST_PAGE:.0f})"
+                f"first page, {arguments.topics:,} topics  {1000 * first:>10.0f} ms  (target "
+                f"{1000 * FIRST_PAGE:.0f})"
             )
             for path in (
                 "/topics",

@@ -1,4 +1,5 @@
-"""The load generator: build it when its source is newer than what the cache holds, run it, read its one line of JSON."""
+"""The load generator: build it when its source is newer than what the cache holds, run it, read its one line
+of JSON."""
 
 import hashlib
 import json

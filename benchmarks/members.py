@@ -84,7 +84,8 @@ def refused(answer: bytes) -> bool:
 def settle_classic(broker: brokers.Broker, topic: str, partitions: int, members: int, delay: float) -> float:
     """Seconds from the end of the initial rebalance delay until every member has its assignment.
 
-    The delay is prolonged once because members came while it ran, as Kafka does: it ends two delays after the first join.
+    The delay is prolonged once because members came while it ran, as Kafka does: it ends two delays after the
+    first join.
     """
     group = f"settle-{uuid.uuid4().hex[:8]}"
     lines = [Line(broker.port) for _ in range(members)]
@@ -148,8 +149,8 @@ def _assignment(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def settle_consumer(broker: brokers.Broker, topic: str, partitions: int, members: int) -> float:
-    """Seconds from the first heartbeat until every member holds its share at the group's last epoch; every member sends
-    its next heartbeat when it has the answer to the last."""
+    """Seconds from the first heartbeat until every member holds its share at the group's last epoch; every
+    member sends its next heartbeat when it has the answer to the last."""
     group = f"settle-{uuid.uuid4().hex[:8]}"
     lines = [Line(broker.port) for _ in range(members)]
     names = [str(uuid.uuid4()) for _ in lines]

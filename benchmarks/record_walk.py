@@ -1,4 +1,5 @@
-"""How many records a second each walk over a batch passes, on one core, beside the strict reader that builds records.
+"""How many records a second each walk over a batch passes, on one core, beside the strict reader that builds
+records.
 
 python benchmarks/record_walk.py [--records 100000] [--value-bytes 100]
 

@@ -1,10 +1,12 @@
-"""The Schema Registry on one core: cached reads, registrations, and how long it takes to start with many schemas.
+"""The Schema Registry on one core: cached reads, registrations, and how long it takes to start with many
+schemas.
 
     python benchmarks/registry_speed.py [--seconds 5] [--connections 4] [--bootstrap host:port] [--check]
 
-The registry runs pinned to one core, its clients and the broker on the others. Beside the rate it prints the processor time
-that the registry itself takes per request, which does not depend on what else runs on the machine. --check fails
-when a target is missed: 2,000 cached reads/s, 200 registrations/s, 10,000 schemas read in 2 s.
+The registry runs pinned to one core, its clients and the broker on the others. Beside the rate it prints the
+processor time that the registry itself takes per request, which does not depend on what else runs on the
+machine. --check fails when a target is missed: 2,000 cached reads/s, 200 registrations/s, 10,000 schemas read
+in 2 s.
 """
 
 import argparse
@@ -32,7 +34,8 @@ Request = tuple[str, str, str | None]
 
 @contextmanager
 def running_registry(bootstrap: str, topic: str) -> Iterator[tuple[subprocess.Popen[str], str, int, float]]:
-    """A registry of its own; yields the process, where it listens, and how long it took to read the topic and listen."""
+    """A registry of its own; yields the process, where it listens, and how long it took to read the topic and
+    listen."""
     command = [sys.executable, "-m", "millstream", "registry"]
     settings = {
         "listeners": "http://127.0.0.1:0",

@@ -1,11 +1,12 @@
 """The REST Proxy on one core: produce in batches, and many consumer instances that are polled for long.
 
-    python benchmarks/rest_speed.py [--seconds 10] [--poll-seconds 60] [--connections 4] [--instances 100] [--bootstrap host:port] [--check]
+    python benchmarks/rest_speed.py [--seconds 10] [--poll-seconds 60] [--connections 4] [--instances 100]
+    [--bootstrap host:port] [--check]
 
-The proxy runs pinned to one core with all its threads, its clients and the broker on the others. Beside rates it prints the
-processor time that the proxy itself takes, which does not depend on what else runs on the machine. --check fails when a
-target is missed: 20,000 records/s in batches of 100 JSON records; 10,000 polls a minute over 100 instances, its memory
-no larger at the end than after the first rounds.
+The proxy runs pinned to one core with all its threads, its clients and the broker on the others. Beside rates
+it prints the processor time that the proxy itself takes, which does not depend on what else runs on the
+machine. --check fails when a target is missed: 20,000 records/s in batches of 100 JSON records; 10,000 polls
+a minute over 100 instances, its memory no larger at the end than after the first rounds.
 """
 
 import argparse
@@ -134,7 +135,8 @@ async def run(bootstrap: str, arguments: argparse.Namespace, core: int | None) -
             wanted = f"   target {target:,}/s" if target else ""
             cost = share / rate * 1e6
             print(
-                f"produce, {size} records a request:  {rate:>10,.0f} records/s  {cost:6.1f} us of processor time each, "
+                f"produce, {size} records a request:  {rate:>10,.0f} records/s  {cost:6.1f} us of "
+                "processor time each, "
                 f"{share:.0%} of a core{wanted}",
                 flush=True,
             )
@@ -157,7 +159,10 @@ async def run(bootstrap: str, arguments: argparse.Namespace, core: int | None) -
 async def streamed(process: psutil.Process, host: str, port: int, path: str, seconds: float) -> None:
     """Version 3: one connection, records after records."""
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 24)
-    head = f"POST {path} HTTP/1.1\r\nHost: rest\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: rest\r\nContent-Type: application/json\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
     writer.write(head.encode())
     part = b"".join(
         json.dumps({"value": {"type": "JSON", "data": {"id": n, "name": f"Customer {n}"}}}).encode()
@@ -190,7 +195,8 @@ async def streamed(process: psutil.Process, host: str, port: int, path: str, sec
     share = (used(process) - before) / elapsed
     rate = answered / elapsed
     print(
-        f"produce, one stream of version 3: {rate:>10,.0f} records/s  {share / rate * 1e6:6.1f} us of processor time "
+        f"produce, one stream of version 3: {rate:>10,.0f} records/s  {share / rate * 1e6:6.1f} us of "
+        "processor time "
         f"each, {share:.0%} of a core",
         flush=True,
     )
@@ -226,7 +232,8 @@ async def polls(
         rate, share = await measure(process, arguments.poll_seconds or arguments.seconds, workers)
         sizes.append(process.memory_info().rss / 1e6)
         print(
-            f"polls:  {rate * 60:>10,.0f} a minute  {share / rate * 1e6:6.0f} us of processor time each, {share:.0%} of a "
+            f"polls:  {rate * 60:>10,.0f} a minute  {share / rate * 1e6:6.0f} us of processor time "
+            f"each, {share:.0%} of a "
             f"core, memory {sizes[-1]:.0f} MB   target 10,000 a minute",
             flush=True,
         )

@@ -1,8 +1,10 @@
-"""How long `millstream up` takes from the command to all services ready, and the CPU time of all its processes until then.
+"""How long `millstream up` takes from the command to all services ready, and the CPU time of all its
+processes until then.
 
     python benchmarks/up_start.py [--runs 5] [--only broker,registry]
 
-Each run is a fresh process with a fresh folder (--ephemeral). CPU is read from /proc when the table of addresses appears.
+Each run is a fresh process with a fresh folder (--ephemeral). CPU is read from /proc when the table of
+addresses appears.
 """
 
 import argparse
@@ -79,7 +81,8 @@ def main() -> None:
     for name in runs[0]:
         values = sorted(run[name] for run in runs)
         print(
-            f"{name:<16} median {statistics.median(values):7.2f}  best {values[0]:7.2f}  worst {values[-1]:7.2f}"
+            f"{name:<16} median {statistics.median(values):7.2f}  best {values[0]:7.2f}  worst "
+            f"{values[-1]:7.2f}"
         )
     print(f"load {os.getloadavg()[0]:.1f}")
 

@@ -1,5 +1,6 @@
-"""For all tests: `--against` says which broker those talk to that can talk to any; markers for what needs Spark, Java or a
-browser are set here; the last line of a run says what was skipped and what to install; in CI nothing may be skipped."""
+"""For all tests: `--against` says which broker those talk to that can talk to any; markers for what needs
+Spark, Java or a browser are set here; the last line of a run says what was skipped and what to install; in CI
+nothing may be skipped."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ from millstream.wire.errors import KafkaError  # noqa: E402
 from millstream.wire.records import iter_records  # noqa: E402
 
 NAME = "ebike"
-PATIENCE = 150.0
+# Seconds until a wait gives up. A quiet machine needs a tenth of it; a busy one only takes longer.
+PATIENCE = 600.0
 
 
 class Child:
@@ -60,7 +61,7 @@ class Child:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         self.process.kill()
@@ -177,7 +178,7 @@ def run(seconds: float, rate: int, folder: Path) -> int:
     began = time.monotonic()
     children: list[Child] = []
     settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 4}
-    with Broker(settings, data_dir=folder / "data") as broker:
+    with Broker(settings, data_dir=folder / "data", start_timeout=PATIENCE) as broker:
         servers = broker.bootstrap_servers
         say(f"Broker ready on {servers} after {time.monotonic() - began:.1f} s, pid {broker.pid}.")
         try:
@@ -216,9 +217,10 @@ def run(seconds: float, rate: int, folder: Path) -> int:
             say(f"Sensors stopped after {len(sensors.levels):,} acknowledged events.")
             wait_until_caught_up(sensors, watch, child, log, application(servers, url, str(folder)))
             stop = Child(
-                ["pipeline", "stop", NAME, "--bootstrap-server", servers], (folder / "stop.log").open("wb")
+                ["pipeline", "stop", NAME, "--bootstrap-server", servers, "--timeout", str(PATIENCE)],
+                (folder / "stop.log").open("wb"),
             )
-            if stop.process.wait(60) != 0 or child.process.wait(60) != 0:
+            if stop.process.wait(PATIENCE) != 0 or child.process.wait(PATIENCE) != 0:
                 raise RuntimeError(f"the pipeline did not stop cleanly:\n{log.read_text()[-3000:]}")
             watch.finish()
             restarts = watch.status.restarts if watch.status else 0

@@ -2,7 +2,8 @@
 windows of ten seconds.
 
     plant.stages     key: stage, value: {"name": ..., "limit": alerts in a window that are fine}; a table
-    plant.by-stage   key: stage and window, value: the stage's name, how many alerts, how many critical, whether
+    plant.by-stage   key: stage and window, value: the stage's name, how many alerts, how many critical,
+                     whether
                      that is too many
 
 The same windows as `trends` in pipeline.py, which are Spark's own: the two must agree. This one runs in the

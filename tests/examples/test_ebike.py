@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from millstream.client import ClientConfig, Cluster, Producer
 from millstream.serdes import Decoder, SchemaRegistry, SerdeError
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ebike"
 sys.path.insert(0, str(EXAMPLE))
@@ -39,8 +39,7 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
             create_topics(servers)
             sensors = Sensors(servers, url, 2000)
             sensors.start()
-            while len(sensors.levels) < 500:
-                time.sleep(0.05)
+            wait_until(lambda: len(sensors.levels) >= 500 or sensors.failure)
             sensors.finish()
             assert sensors.failure is None
             with Cluster(ClientConfig.of(servers)) as cluster:
@@ -84,13 +83,13 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(2400)
 def test_the_whole_demo_adds_up() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE / "demo.py"), "--seconds", "4", "--rate", "300"],
         capture_output=True,
         text=True,
-        timeout=270,
+        timeout=2300,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "exactly once, across a kill -9 of the broker" in done.stdout

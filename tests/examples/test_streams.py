@@ -1,5 +1,5 @@
-"""The examples of examples/streams: each runs by itself and prints what its text says; and on Spark, against a broker, each writes
-what it writes in the test driver."""
+"""The examples of examples/streams: each runs by itself and prints what its text says; and on Spark, against
+a broker, each writes what it writes in the test driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ PRINTED = {
     "clicks_and_users": "Alice, shoes: clicked\nb, hats: ignored\n",
     "sum_six_or_five": "as a stream: 6\nas a table:  5\n",
     "event_sourcing": (
-        "event   o1 placed\nevent   o2 placed\nevent   o1 paid\nevent   o2 paid\nevent   o2 refused\nevent   o1 cancelled\n"
+        "event   o1 placed\nevent   o2 placed\nevent   o1 paid\nevent   o2 paid\nevent   o2 "
+        "refused\nevent   o1 cancelled\n"
         "order   o1 cancelled ute 30\norder   o2 paid ute 12\n"
         "revenue ute 30\nrevenue ute 42\nrevenue ute 42\nrevenue ute 12\n"
     ),
@@ -110,7 +111,8 @@ ANSWERS = {
 @pytest.mark.timeout(220)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_views_are_served_over_http(name: str) -> None:
-    """Beside the application, in a process of its own: it writes what it always writes, and the views answer."""
+    """Beside the application, in a process of its own: it writes what it always writes, and the views
+    answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -139,7 +141,8 @@ def test_example_on_spark(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_stopped_and_started_again_with_other_parallelism_on_another_machine(tmp_path: Path) -> None:
-    """Three times the same lines: on one core, then on two with another folder, then on one again. No count is lost."""
+    """Three times the same lines: on one core, then on two with another folder, then on one again. No count
+    is lost."""
     with Broker() as broker:
         options = ("--bootstrap", broker.bootstrap_servers, "--partitions", "4")
         for times, (cores, folder) in enumerate(((1, "one"), (2, "two"), (1, "two")), 1):

@@ -1,4 +1,5 @@
-"""What happens to the broker: kill -9, also while it starts, standing still, and what a crash leaves behind in its files."""
+"""What happens to the broker: kill -9, also while it starts, standing still, and what a crash leaves behind
+in its files."""
 
 import os
 import random
@@ -55,7 +56,8 @@ class Chaos:
             self.damage()
 
     def damage(self) -> None:
-        """As if the machine had been writing when it died: something behind the last whole batch of some logs."""
+        """As if the machine had been writing when it died: something behind the last whole batch of some
+        logs."""
         folders = sorted(path for path in self.broker.data_dir.iterdir() if _is_partition(path))
         for folder in self.random.sample(folders, min(len(folders), 6)):
             segments = sorted(folder.glob("*.log"))

@@ -6,7 +6,8 @@ reordered       records of one writer in another order than written, or a reader
 skipped         a reader that leaves out a record, or a group that never read one
 aborted read    a reader of committed records sees one of a transaction that was aborted, or never committed
 early read      ... or that was not committed yet when it was read
-inconsistent    an offset that means different records at different times, or a group's offset that nobody committed
+inconsistent    an offset that means different records at different times, or a group's offset that nobody
+                committed
 went back       a group's offset that falls behind what was acknowledged
 torn            a part of a transaction: some of its records, or its records without its offsets
 stopped         a group, a reader or a writer that does not go on although the broker runs
@@ -55,11 +56,12 @@ def check(history: History) -> list[Violation]:
     return found
 
 
-# --- the log -----------------------------------------------------------------------------------------------------------
+# --- the log ------------------------------------------------------------------------------------------------
 
 
 def acknowledged_writes_stay(history: History) -> Found:
-    """Each is there, at the offset that was acknowledged. Those of transactions that were not committed need not be."""
+    """Each is there, at the offset that was acknowledged. Those of transactions that were not committed need
+    not be."""
     for place, acked in history.acked.items():
         records = history.final.get(place, Records())
         final, keys = dict(iter(records)), set(records.keys)
@@ -102,7 +104,7 @@ def writers_keep_their_order(history: History) -> Found:
             last[writer] = max(key, last.get(writer, -1))
 
 
-# --- readers -----------------------------------------------------------------------------------------------------------
+# --- readers ------------------------------------------------------------------------------------------------
 
 
 def readers_see_the_log(history: History) -> Found:
@@ -174,7 +176,7 @@ def _span(offsets: list[int]) -> str:
     return f"{len(offsets)} offsets from {offsets[0]} to {offsets[-1]}"
 
 
-# --- transactions ------------------------------------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------------------
 
 
 def transactions_are_whole(history: History) -> Found:
@@ -232,7 +234,7 @@ def _last_fetched(history: History, group: str) -> dict[TopicPartition, int]:
     return {place: max(0, offset) for place, (_, offset) in found.items()}
 
 
-# --- offsets of groups -------------------------------------------------------------------------------------------------
+# --- offsets of groups --------------------------------------------------------------------------------------
 
 
 def offsets_never_go_back(history: History) -> Found:
@@ -269,7 +271,8 @@ def offsets_never_go_back(history: History) -> Found:
 
 
 def offsets_were_committed(history: History) -> Found:
-    """What a group is told is what somebody committed. (Offsets inside of transactions are checked by their outputs.)"""
+    """What a group is told is what somebody committed. (Offsets inside of transactions are checked by their
+    outputs.)"""
     tried: dict[tuple[str, TopicPartition], dict[int, float]] = {}
     for commit in history.commits:
         starts = tried.setdefault((commit.group, commit.place), {})

@@ -1,8 +1,8 @@
 """What happened in a run, as the clients saw it. Written by the workload, judged by checker.py.
 
-A record is one number, its key, which says who wrote it and as what (see `key`); it is the record's value too. Events
-that come by the hundred thousand are kept in arrays of machine numbers, the others in lists of tuples. Times are
-seconds of one clock.
+A record is one number, its key, which says who wrote it and as what (see `key`); it is the record's value
+too. Events that come by the hundred thousand are kept in arrays of machine numbers, the others in lists of
+tuples. Times are seconds of one clock.
 """
 
 from array import array
@@ -73,8 +73,8 @@ class Records:
 
 @dataclass(slots=True)
 class Reading:
-    """What one reader was given of one partition, from when it got the partition until it lost it. `start` is where it
-    began; a reader goes on from record to record by itself."""
+    """What one reader was given of one partition, from when it got the partition until it lost it. `start` is
+    where it began; a reader goes on from record to record by itself."""
 
     reader: str
     place: TopicPartition
@@ -123,7 +123,8 @@ class Stall(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """One run. `final` is what a reader of committed records finds in the end, from the first record to the last."""
+    """One run. `final` is what a reader of committed records finds in the end, from the first record to the
+    last."""
 
     acked: dict[TopicPartition, Records] = field(default_factory=dict)
     final: dict[TopicPartition, Records] = field(default_factory=dict)

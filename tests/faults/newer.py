@@ -1,9 +1,9 @@
-"""A transactional producer that speaks the newer protocol (transaction.version 2), which librdkafka does not: a produce adds
-its partition to the transaction by itself, and every end raises the producer's epoch.
+"""A transactional producer that speaks the newer protocol (transaction.version 2), which librdkafka does not:
+a produce adds its partition to the transaction by itself, and every end raises the producer's epoch.
 
-It is written out here request by request, on one connection, so that what is asked again after a fault is exactly what a
-client may ask again: the same batch with the same sequence number, the same end with the same epoch. Each transaction also
-commits an offset for a group of the writer's own, which counts its transactions.
+It is written out here request by request, on one connection, so that what is asked again after a fault is
+exactly what a client may ask again: the same batch with the same sequence number, the same end with the same
+epoch. Each transaction also commits an offset for a group of the writer's own, which counts its transactions.
 """
 
 import time
@@ -84,7 +84,7 @@ class NewerLedgerWriter(Worker):
         if self._connection is not None:
             self._connection.close()
 
-    # --- one transaction -----------------------------------------------------------------------------------------------
+    # --- one transaction ------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self._ask(
@@ -231,7 +231,7 @@ class NewerLedgerWriter(Worker):
             Fetched(self.group, place, known.committed_offset, started, time.monotonic())
         )
 
-    # --- asking --------------------------------------------------------------------------------------------------------
+    # --- asking ---------------------------------------------------------------------------------------------
 
     def _ask(self, act: Callable[[Connection], Result]) -> Result:
         """The answer, asked for again while the error passes; KafkaError if it does not."""

@@ -1,4 +1,5 @@
-"""One round: topics of its own, clients that work, a broker that breaks, then quiet, and the history is complete."""
+"""One round: topics of its own, clients that work, a broker that breaks, then quiet, and the history is
+complete."""
 
 import math
 import time
@@ -31,7 +32,8 @@ from .workload import (
 
 WAIT = 30
 LONGEST_WAIT = 5.0
-DRAIN = 90.0  # how long everybody may take to reach the end once the broker is left alone: longer than the session of a
+# How long everybody may take to reach the end once the broker is left alone: longer than the session of a.
+DRAIN = 90.0
 # member that died unheard, which in the newer protocol is 45 s from the last start
 SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -128,16 +130,16 @@ class Crew:
         return sum(len(records) for worker in self.everybody() for records in worker.acked.values())
 
     def progress(self) -> list[int]:
-        """How far the work has come: plain records, transactions, transformed batches. Not the groups of readers: after a
-        member's silent death they rightly wait for its session to end."""
+        """How far the work has come: plain records, transactions, transformed batches. Not the groups of
+        readers: after a member's silent death they rightly wait for its session to end."""
         history = self.round.history
         plain = sum(len(records) for writer in self.plain for records in writer.acked.values())
         ended = sum(t.outcome != UNKNOWN for t in list(history.transactions.values()))
         return [plain, ended, sum(map(len, self.transformer.acked.values()))]
 
     def wait_for(self, before: list[int]) -> None:
-        """Until each kind of work has gone on, but not for ever: on a busy machine the broker may need a while to be of use
-        again, and killing it before that proves little."""
+        """Until each kind of work has gone on, but not for ever: on a busy machine the broker may need a
+        while to be of use again, and killing it before that proves little."""
         deadline = time.monotonic() + LONGEST_WAIT
         while time.monotonic() < deadline:
             if all(now > then for now, then in zip(self.progress(), before, strict=True)):
@@ -162,7 +164,8 @@ def prepare(this: Round, bootstrap: str) -> None:
 
 
 def finish(this: Round, crew: Crew, bootstrap: str) -> None:
-    """The broker is left alone: everybody comes to the end, and the logs are read once more from the start."""
+    """The broker is left alone: everybody comes to the end, and the logs are read once more from the
+    start."""
     history = this.history
     crew.stop([*crew.plain, *crew.ledger])
     with Cluster(ClientConfig.of(bootstrap, client_id="judge")) as cluster:
@@ -226,8 +229,8 @@ def play(
     end: float = math.inf,
     progress: Callable[[str], None] = lambda _: None,
 ) -> History:
-    """A whole round with (at least) so many kills, fewer if the clock reaches `end`. The history is complete and ready to
-    be checked."""
+    """A whole round with (at least) so many kills, fewer if the clock reaches `end`. The history is complete
+    and ready to be checked."""
     prepare(this, broker.bootstrap_servers)
     crew = Crew(this, broker.bootstrap_servers, seed)
     crew.start()
@@ -245,7 +248,7 @@ def play(
     return this.history
 
 
-# --- reading the end ---------------------------------------------------------------------------------------------------
+# --- reading the end ----------------------------------------------------------------------------------------
 
 
 def _until(history: History, who: str, behind: Callable[[], dict[TopicPartition, object]]) -> None:

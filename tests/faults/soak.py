@@ -1,7 +1,7 @@
 """The long run: `python tests/faults/soak.py --kills 500 --seed 7` (or `make faults KILLS=500 SEED=7`).
 
-Rounds of kills, each with topics of its own, all on one broker; after each round the history is checked, and what is wrong is
-printed with the seed. Exit code 0 means that nothing was.
+Rounds of kills, each with topics of its own, all on one broker; after each round the history is checked, and
+what is wrong is printed with the seed. Exit code 0 means that nothing was.
 """
 
 import argparse
@@ -54,7 +54,8 @@ def main() -> int:
             records += history.count()
             took = time.monotonic() - began
             print(
-                f"\rround {number}: {chaos.kills} kills, {chaos.pauses} pauses, {chaos.damages} damaged files, "
+                f"\rround {number}: {chaos.kills} kills, {chaos.pauses} pauses, {chaos.damages} damaged "
+                "files, "
                 f"{records:,} records, {len(violations)} violations, {took:.0f} s",
                 flush=True,
             )

@@ -1,4 +1,5 @@
-"""A short run of what `make faults` does for long: ten kills with pauses and damaged files, and nobody notices."""
+"""A short run of what `make faults` does for long: ten kills with pauses and damaged files, and nobody
+notices."""
 
 from pathlib import Path
 

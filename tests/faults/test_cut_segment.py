@@ -1,5 +1,5 @@
-"""A segment that ends before acknowledged data: no kill does that, a broken disk or a hand does. The broker starts, says what
-is lost, keeps what is whole, and leaves all other partitions alone."""
+"""A segment that ends before acknowledged data: no kill does that, a broken disk or a hand does. The broker
+starts, says what is lost, keeps what is whole, and leaves all other partitions alone."""
 
 import re
 import time

@@ -1,4 +1,5 @@
-"""A disk that is full or read-only: the write fails with a clear error, the log stays valid, and there is a way back."""
+"""A disk that is full or read-only: the write fails with a clear error, the log stays valid, and there is a
+way back."""
 
 import os
 import subprocess

@@ -1,12 +1,15 @@
-"""Clients that work while the broker breaks, and write down what they see (history.py). Each is a thread with a client of
-confluent-kafka.
+"""Clients that work while the broker breaks, and write down what they see (history.py). Each is a thread with
+a client of confluent-kafka.
 
     PlainWriter     an idempotent producer: plain records
-    LedgerWriter    a transactional producer: transactions of some records over some partitions, some of them aborted
-    GroupReader     one member of a group (of either protocol) that subscribes, reads, commits after every batch, and leaves
+    LedgerWriter    a transactional producer: transactions of some records over some partitions, some of them
+                    aborted
+    GroupReader     one member of a group (of either protocol) that subscribes, reads, commits after every
+                    batch, and leaves
                     and comes back now and then
     LedgerReader    reads committed records by assignment, from the beginning on
-    Transformer     reads plain records in a group and writes one derived record for each, in transactions with its offsets
+    Transformer     reads plain records in a group and writes one derived record for each, in transactions
+                    with its offsets
 """
 
 import contextlib
@@ -122,8 +125,9 @@ def _passes(error: Any) -> bool:
     return error.retriable() or error.code() in PASSING
 
 
-# Local and remote errors that only say that the broker is away or not yet ready: timed out (here and there), transport,
-# all brokers down, coordinator loading, not available, moved; rebalance under way; offsets not stable yet.
+# Local and remote errors that only say that the broker is away or not yet ready: timed out (here and there),
+# transport, all brokers down, coordinator loading, not available, moved; rebalance under way; offsets not
+# stable yet.
 PASSING = frozenset({-185, -195, -187, 7, 14, 15, 16, 27, 88})
 
 
@@ -436,9 +440,9 @@ class LedgerReader(Worker):
 
 
 class Transformer(Subscriber, Transactional):
-    # All other clients have the default, which forgets its only broker while that is away and starts from the bootstrap
-    # address. Here librdkafka 2.16 would send the offsets of a transaction to the forgotten one and wait for ever (its
-    # issue 5511).
+    # All other clients have the default, which forgets its only broker while that is away and starts from the
+    # bootstrap address. Here librdkafka 2.16 would send the offsets of a transaction to the forgotten one and
+    # wait for ever (its issue 5511).
     more_settings = {"metadata_recovery_strategy": "none"}
 
     def __init__(

@@ -1,1 +1,2 @@
-"""Other people's clients against the broker, and, with --against kafka, against Apache Kafka: the same tests."""
+"""Other people's clients against the broker, and, with --against kafka, against Apache Kafka: the same
+tests."""

@@ -2,10 +2,11 @@
 
     pytest tests/interop                              Millstream, one broker for the whole run
     pytest tests/interop --against kafka              Apache Kafka, started by benchmarks/apache_kafka.py
-    pytest tests/interop --against localhost:9092     whatever runs there (its settings should be Kafka's defaults)
+    pytest tests/interop --against localhost:9092     whatever runs there (its settings should be Kafka's
+    defaults)
 
-MILLSTREAM_AGAINST in the environment does the same. What the tests assert is what Apache Kafka does: a test that passes
-against Millstream only is a wrong test.
+MILLSTREAM_AGAINST in the environment does the same. What the tests assert is what Apache Kafka does: a test
+that passes against Millstream only is a wrong test.
 """
 
 import importlib.util

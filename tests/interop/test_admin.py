@@ -17,7 +17,7 @@ def code_of(refused: pytest.ExceptionInfo[Refused]) -> ErrorCode:
     return ErrorCode(refused.value.code)
 
 
-# -- topics ----------------------------------------------------------------------------------------------------------
+# -- topics --------------------------------------------------------------------------------------------------
 
 
 def test_create_describe_list_delete(client: Client, name: str) -> None:
@@ -130,7 +130,7 @@ def test_partitions_of_an_unknown_topic(client: Client, name: str) -> None:
     assert code_of(refused) == ErrorCode.unknown_topic_or_partition
 
 
-# -- settings --------------------------------------------------------------------------------------------------------
+# -- settings ------------------------------------------------------------------------------------------------
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
@@ -332,7 +332,7 @@ def test_a_setting_of_the_broker_that_needs_a_restart_is_refused(
     assert code_of(refused) == ErrorCode.invalid_request
 
 
-# -- the cluster -----------------------------------------------------------------------------------------------------
+# -- the cluster ---------------------------------------------------------------------------------------------
 
 
 def test_all_clients_see_the_same_cluster(client: Client, clients: dict[str, Client]) -> None:

@@ -1,6 +1,6 @@
-"""A transaction that hangs, made as it happens in life: a producer of the old protocol writes into a partition that its
-coordinator never heard of, on a broker that does not check. `find-hanging` of Kafka's tool and of ours name it, with the
-same words, and `abort` ends it.
+"""A transaction that hangs, made as it happens in life: a producer of the old protocol writes into a
+partition that its coordinator never heard of, on a broker that does not check. `find-hanging` of Kafka's tool
+and of ours name it, with the same words, and `abort` ends it.
 """
 
 import subprocess

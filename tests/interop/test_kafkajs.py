@@ -1,5 +1,5 @@
-"""kafkajs: produce and admin, by node/checks.js (what it wrote is read here with confluent-kafka); groups and transactions, by
-node/groups.js."""
+"""kafkajs: produce and admin, by node/checks.js (what it wrote is read here with confluent-kafka); groups and
+transactions, by node/groups.js."""
 
 import shutil
 import subprocess

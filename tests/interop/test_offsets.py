@@ -1,4 +1,5 @@
-"""Finding a place in the log: earliest, latest, by time; deleting from the front; seeking; waiting at the end."""
+"""Finding a place in the log: earliest, latest, by time; deleting from the front; seeking; waiting at the
+end."""
 
 import asyncio
 import threading
@@ -29,7 +30,7 @@ def values(records: list[Record]) -> list[int]:
     return [int(record.value or b"") for record in records]
 
 
-# -- where things are ------------------------------------------------------------------------------------------------
+# -- where things are ----------------------------------------------------------------------------------------
 
 
 def test_both_ends(client: Client, new_topic: NewTopic) -> None:
@@ -74,7 +75,7 @@ def test_by_time_in_an_empty_partition(client: Client, new_topic: NewTopic) -> N
     assert client.offset_at(new_topic(), 0, T0) is None
 
 
-# -- deleting from the front -----------------------------------------------------------------------------------------
+# -- deleting from the front ---------------------------------------------------------------------------------
 
 
 def test_delete_records(client: Client, new_topic: NewTopic) -> None:
@@ -101,7 +102,7 @@ def test_delete_records_past_the_end(client: Client, new_topic: NewTopic) -> Non
     assert client.ends(topic, 0) == (0, 3)
 
 
-# -- seeking ---------------------------------------------------------------------------------------------------------
+# -- seeking -------------------------------------------------------------------------------------------------
 
 
 def test_seek_with_confluent(clients: Clients, new_topic: NewTopic) -> None:
@@ -175,7 +176,7 @@ def test_reading_past_the_end(client: Client, new_topic: NewTopic) -> None:
     assert refused.value.code in (ErrorCode.offset_out_of_range, AUTO_OFFSET_RESET)
 
 
-# -- waiting at the end ----------------------------------------------------------------------------------------------
+# -- waiting at the end --------------------------------------------------------------------------------------
 
 
 def test_a_reader_at_the_end_gets_what_is_written_later(client: Client, new_topic: NewTopic) -> None:
@@ -204,7 +205,7 @@ def test_a_reader_that_wants_more_bytes_than_there_are_gets_them_after_its_wait(
         consumer.close()
 
 
-# -- many partitions in one fetch session ----------------------------------------------------------------------------
+# -- many partitions in one fetch session --------------------------------------------------------------------
 
 MANY = 60
 

@@ -1,4 +1,5 @@
-"""The partition is the client's choice: the same key must land in the same place, whichever client sends it."""
+"""The partition is the client's choice: the same key must land in the same place, whichever client sends
+it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -79,7 +79,7 @@ def test_a_topic_with_a_codec_of_its_own(
         assert [record.timestamp for record in got] == [record.timestamp for record in records]
 
 
-# -- timestamps ------------------------------------------------------------------------------------------------------
+# -- timestamps ----------------------------------------------------------------------------------------------
 
 
 def test_the_producers_timestamp_is_kept(client: Client, clients: Clients, new_topic: NewTopic) -> None:
@@ -125,7 +125,7 @@ def test_a_timestamp_too_far_away_is_refused(
     assert client.ends(topic, 0) == (0, 0)
 
 
-# -- size ------------------------------------------------------------------------------------------------------------
+# -- size ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -162,7 +162,7 @@ def test_a_topic_may_allow_more_than_a_fetch_asks_for(
         assert reader.consume(topic, 0)[0].value == big, reader
 
 
-# -- acknowledgements, order, idempotence ----------------------------------------------------------------------------
+# -- acknowledgements, order, idempotence --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
@@ -202,7 +202,7 @@ def test_a_compacted_topic_wants_keys(client: Client, new_topic: NewTopic) -> No
     assert client.ends(topic, 0) == (0, 1)
 
 
-# -- topics that are not there ---------------------------------------------------------------------------------------
+# -- topics that are not there -------------------------------------------------------------------------------
 
 
 def test_writing_to_a_topic_makes_it(client: Client, name: str) -> None:

@@ -1,4 +1,5 @@
-"""The Schema Registry with clients of other languages: Node (kafkajs' and Confluent's) and Go (franz-go's sr)."""
+"""The Schema Registry with clients of other languages: Node (kafkajs' and Confluent's) and Go (franz-go's
+sr)."""
 
 import os
 import re

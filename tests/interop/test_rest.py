@@ -1,4 +1,5 @@
-"""The REST Proxy between other people's clients: what they write is read over HTTP, and the other way round."""
+"""The REST Proxy between other people's clients: what they write is read over HTTP, and the other way
+round."""
 
 import json
 import uuid

@@ -1,7 +1,9 @@
-"""Kafka Streams: word count with `exactly_once_v2`, while the application, or the broker, is killed in the middle.
+"""Kafka Streams: word count with `exactly_once_v2`, while the application, or the broker, is killed in the
+middle.
 
-The application (streams/WordCount.java) writes one count for every word it reads. So whoever reads committed records must
-find, for each word, the counts 1, 2, 3, ... in this order, each once, up to the number of times it was written.
+The application (streams/WordCount.java) writes one count for every word it reads. So whoever reads committed
+records must find, for each word, the counts 1, 2, 3, ... in this order, each once, up to the number of times
+it was written.
 """
 
 import random

@@ -1,7 +1,8 @@
 """The command line: our tools with the broker under test, and Kafka's own tools with it.
 
-Both are told the story of tests/cli/scenario.py; what Kafka's tools said of Kafka is in tests/cli/recorded.json. A
-broker hears the story once, since it is about the same topics each time: so Kafka's tools talk to a broker of their own.
+Both are told the story of tests/cli/scenario.py; what Kafka's tools said of Kafka is in
+tests/cli/recorded.json. A broker hears the story once, since it is about the same topics each time: so
+Kafka's tools talk to a broker of their own.
 """
 
 import json
@@ -24,7 +25,8 @@ Tool = Callable[[Step, list[str]], "subprocess.CompletedProcess[str]"]
 
 
 def needs_groups(step: Step) -> bool:
-    """Kafka's consumer reads as a member of a group unless it is given a partition; groups are not served yet."""
+    """Kafka's consumer reads as a member of a group unless it is given a partition; groups are not served
+    yet."""
     return step.tool == "console-consumer" and "--partition" not in step.args
 
 

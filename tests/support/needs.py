@@ -1,11 +1,11 @@
 """What tests need beyond Python, and what to install when it is missing.
 
-A test gets a marker of this table by itself as soon as it uses the fixture beside it; a test that starts the program in
-another way carries the marker in its file. Where none of the programs is found, the tests with the marker are skipped, and the
-last line of the run names the package.
+A test gets a marker of this table by itself as soon as it uses the fixture beside it; a test that starts the
+program in another way carries the marker in its file. Where none of the programs is found, the tests with the
+marker are skipped, and the last line of the run names the package.
 
-`LONG` names the folders and files whose tests kill services, wait for retries to give up, or run for many seconds: `make test` runs
-them, `make check` does not.
+`LONG` names the folders and files whose tests kill services, wait for retries to give up, or run for many
+seconds: `make test` runs them, `make check` does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Services as child processes: `with RunningRegistry(bootstrap) as registry: registry.http.get("/subjects")`.
 
-A service listens on a free port of 127.0.0.1, is ready when it has printed its ready line, and ends with the process that started
-it, even if that one is killed. Everything that it prints is in `log()`.
+A service listens on a free port of 127.0.0.1, is ready when it has printed its ready line, and ends with the
+process that started it, even if that one is killed. Everything that it prints is in `log()`.
 """
 
 import os

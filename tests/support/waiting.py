@@ -1,7 +1,7 @@
 """The one way to wait in a test: look often, end as soon as it is true, give up after minutes.
 
-The patience is not an expectation. On a quiet machine nothing here takes more than a few seconds; on a loaded one the same test
-takes longer and still passes.
+The patience is not an expectation. On a quiet machine nothing here takes more than a few seconds; on a loaded
+one the same test takes longer and still passes.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ def wait_until(
     interval: float = INTERVAL,
     ignoring: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> T:
-    """The condition's value as soon as it is true. Exceptions named in `ignoring` count as not yet, until the patience ends;
-    `message` is what a failure says, a function where that is known only then (a log, for example)."""
+    """The condition's value as soon as it is true. Exceptions named in `ignoring` count as not yet, until the
+    patience ends; `message` is what a failure says, a function where that is known only then (a log, for
+    example)."""
     deadline = time.monotonic() + patience
     while True:
         late = time.monotonic() > deadline

@@ -32,7 +32,8 @@ from millstream.spark.session import spark
 servers, topic, folder, notes, master = sys.argv[1:6]
 session = spark("speculation", {
     "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.4", "spark.speculation.minTaskRuntime": "200ms", "spark.executor.memory": "512m",
+    "spark.speculation.quantile": "0.4", "spark.speculation.minTaskRuntime": "200ms",
+    "spark.executor.memory": "512m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20", "spark.speculation.efficiency.enabled": "false",
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
 }, master=master)
@@ -46,10 +47,12 @@ def slow_at_first(value):
     return value
 
 slow = udf(slow_at_first, "string", useArrow=False)
-rows = (session.readStream.format("rate-micro-batch").option("rowsPerBatch", "400").option("numPartitions", "4").load()
+rows = (session.readStream.format("rate-micro-batch")
+    .option("rowsPerBatch", "400").option("numPartitions", "4").load()
     .selectExpr("cast(value as string) as value").select(slow("value").alias("value")))
-query = (rows.writeStream.format("millstream").option("kafka.bootstrap.servers", servers).option("topic", topic)
-    .option("delivery", "exactly_once").option("kafka.batch.size", "200").option("checkpointLocation", folder).start())
+query = (rows.writeStream.format("millstream").option("kafka.bootstrap.servers", servers)
+    .option("topic", topic).option("delivery", "exactly_once").option("kafka.batch.size", "200")
+    .option("checkpointLocation", folder).start())
 while query.isActive and len([p for p in query.recentProgress if p["numInputRows"]]) < 3:
     time.sleep(0.1)
 problem = query.exception()

@@ -221,7 +221,8 @@ class Confluent(Client):
         }
 
     def serves(self, topic: str) -> bool:
-        """True when each partition has a leader that knows it; Kafka takes a moment after the topic is made."""
+        """True when each partition has a leader that knows it; Kafka takes a moment after the topic is
+        made."""
         asked = {
             TopicPartition(topic, partition): OffsetSpec.latest() for partition in self.describe_topic(topic)
         }

@@ -1,8 +1,10 @@
-"""Kafka's compiled tests come from Maven; what starts their cluster is replaced by classes that come first on the class path.
+"""Kafka's compiled tests come from Maven; what starts their cluster is replaced by classes that come first on
+the class path.
 
-java/ has what is ours. Three classes of Kafka need a line or two changed: their sources are taken from Maven's source jars,
-changed by the patches below and compiled beside ours into the cache folder. Nothing of Kafka lies in this repository.
-A patch that does not find its place ends the build: then the version of Kafka in pom.xml is another than the patches know.
+java/ has what is ours. Three classes of Kafka need a line or two changed: their sources are taken from
+Maven's source jars, changed by the patches below and compiled beside ours into the cache folder. Nothing of
+Kafka lies in this repository. A patch that does not find its place ends the build: then the version of Kafka
+in pom.xml is another than the patches know.
 """
 
 import hashlib

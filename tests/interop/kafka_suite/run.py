@@ -1,11 +1,14 @@
-"""Apache Kafka's own integration tests against this broker: `python tests/interop/kafka_suite/run.py [--only TEXT]`.
+"""Apache Kafka's own integration tests against this broker: `python tests/interop/kafka_suite/run.py [--only
+TEXT]`.
 
-The tests are the compiled ones of Kafka's release (see build.py). Whatever starts a cluster in them starts one process of
-`millstream broker` from the source tree this file lies in; whatever they ask the inside of a broker is asked over the wire,
-or aborts the test. classes.txt says which classes run, and which methods cannot pass and why. Each class has a JVM of its own.
+The tests are the compiled ones of Kafka's release (see build.py). Whatever starts a cluster in them starts
+one process of `millstream broker` from the source tree this file lies in; whatever they ask the inside of a
+broker is asked over the wire, or aborts the test. classes.txt says which classes run, and which methods
+cannot pass and why. Each class has a JVM of its own.
 
-One line for each class, then the failures that nobody expects. Ends with 1 where there are any, with 2 where Maven or Java
-cannot be had. What the JVM and the brokers wrote is kept in the folder that the last line names, if something failed.
+One line for each class, then the failures that nobody expects. Ends with 1 where there are any, with 2 where
+Maven or Java cannot be had. What the JVM and the brokers wrote is kept in the folder that the last line
+names, if something failed.
 """
 
 import argparse
@@ -173,7 +176,8 @@ def main() -> int:
         if not bad:
             shutil.rmtree(folder / one.name, ignore_errors=True)
     print(
-        f"{len(chosen)} classes: {total['SUCCESSFUL']} passed, {unexpected} failed, {total['ABORTED']} aborted, "
+        f"{len(chosen)} classes: {total['SUCCESSFUL']} passed, {unexpected} failed, {total['ABORTED']} "
+        "aborted, "
         f"{total['FAILED'] - unexpected} failed as expected"
     )
     if unexpected:
