@@ -1,16 +1,28 @@
 """Who gets in, what a stranger's form can do, and what masking rules hide."""
 # ruff: noqa: S106
 
+import asyncio
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
-from millstream.console.users import hash_password, read_users, verify_password
+from millstream.console import users
+from millstream.console.users import (
+    LoginChecker,
+    TooManyTries,
+    User,
+    hash_password,
+    read_users,
+    verify_password,
+)
 from millstream.wire.records import Record
 
 from .console_client import Client, RunningConsole
@@ -130,12 +142,16 @@ def guarded(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     lines = [f"{name}:{hash_password(name + '-secret')}:{roles}" for name, roles in USERS.items()]
     (folder / "users").write_text("# who\n" + "\n".join(lines) + "\n")
     (folder / "masks").write_text(MASKS)
-    settings = {"users.file": folder / "users", "masking.file": folder / "masks"}
+    settings = {
+        "users.file": folder / "users",
+        "masking.file": folder / "masks",
+        "login.failures.per.address": 0,
+    }
     with RunningConsole(bootstrap, settings) as running:
         yield running
 
 
-USERS = {"vera": "viewer", "ed": "editor", "root": "editor,unmasked"}
+USERS = {"vera": "viewer", "target": "viewer", "ed": "editor", "root": "editor,unmasked"}
 
 
 def as_user(console: RunningConsole, name: str) -> Client:
@@ -176,6 +192,76 @@ def test_guessing_is_slowed_down(guarded: RunningConsole) -> None:
     assert answers[-1] == 429
 
 
+def test_guesses_at_the_same_moment_count_one_by_one(guarded: RunningConsole) -> None:
+    """The right password is the last of sixty: it must not be reached."""
+    with guarded.client() as stranger:
+        token = stranger.token("/login")
+
+        def guess(number: int) -> int:
+            password = "target-secret" if number == 59 else str(number)
+            fields = {"csrf": token, "name": "target", "password": password, "next": "/health"}
+            return httpx.post(
+                f"{guarded.url}/login", data=fields, cookies=dict(stranger.cookies), timeout=120
+            ).status_code
+
+        with ThreadPoolExecutor(60) as threads:
+            statuses = list(threads.map(guess, range(60)))
+    assert statuses.count(429) >= 55
+    assert statuses.count(401) + statuses.count(303) <= 5
+
+
+def test_guessing_by_address() -> None:
+    """Each name once: the address has to wait. A right password in between makes no room for more."""
+    ann = User("ann", hash_password("right"), frozenset({"editor"}))
+    checker = LoginChecker({"ann": ann}, max_address_failures=20)
+
+    async def scenario() -> None:
+        for number in range(19):
+            assert await checker.check(f"name-{number}", "guess", "203.0.113.7") is None
+            assert await checker.check("ann", "right", "203.0.113.7") is ann
+        assert await checker.check("last", "guess", "203.0.113.7") is None
+        with pytest.raises(TooManyTries):
+            await checker.check("ann", "right", "203.0.113.7")
+        assert await checker.check("ann", "right", "203.0.113.8") is ann
+        for number in range(20):
+            await checker.check(f"six-{number}", "guess", f"2001:db8::{number:x}")
+        with pytest.raises(TooManyTries):
+            await checker.check("ann", "right", "2001:db8::ffff")
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        checker.close()
+
+
+def test_logins_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One check at a time (scrypt takes memory), sixteen at the most that wait, whatever their names."""
+    at_work, most_at_work = 0, 0
+
+    def verify(password: str, stored: str) -> bool:
+        nonlocal at_work, most_at_work
+        at_work += 1
+        most_at_work = max(at_work, most_at_work)
+        time.sleep(0.005)
+        at_work -= 1
+        return False
+
+    monkeypatch.setattr(users, "verify_password", verify)
+    checker = LoginChecker({}, max_address_failures=0)
+
+    async def scenario() -> list[User | BaseException | None]:
+        tries = (checker.check(f"name-{number}", "guess", f"10.0.0.{number}") for number in range(100))
+        return await asyncio.gather(*tries, return_exceptions=True)
+
+    try:
+        results = asyncio.run(scenario())
+    finally:
+        checker.close()
+    assert most_at_work == 1
+    assert results.count(None) == 16
+    assert sum(isinstance(result, TooManyTries) for result in results) == 84
+
+
 def test_a_viewer_changes_nothing(guarded: RunningConsole) -> None:
     with closing(as_user(guarded, "vera")) as vera:
         assert "New topic" not in vera.get("/topics").text
@@ -193,8 +279,6 @@ def test_read_only_console(bootstrap: str) -> None:
 def test_masked_values(
     guarded: RunningConsole, new_topic: Callable[..., str], write: Callable[..., int]
 ) -> None:
-    import time
-
     name = new_topic(name=f"masked-{time.time_ns()}")
     value = b'{"card":"4111222233334444","deep":[{"pin":"9876"}],"open":"yes"}'
     record = Record(0, 1_700_000_000_000, b"customer-42", value, (("token", b"s3cr3t"), ("other", b"shown")))

@@ -38,6 +38,11 @@ KEYS: dict[str, ConfigKey] = {
     "users.file": ConfigKey(
         STRING, None, "Who may log in; see `millstream console hash-password`. Without it, anyone."
     ),
+    "login.failures.per.address": ConfigKey(
+        INT,
+        "20",
+        "Wrong passwords from one address before it has to wait; 0 for no limit, behind a proxy of one's own.",
+    ),
     "session.hours": ConfigKey(INT, "12", "How long a login lasts."),
     "session.secret": ConfigKey(
         PASSWORD, None, "Signs the cookies. Random by default, so a restart ends every login."
@@ -84,6 +89,10 @@ class ConsoleConfig(ServiceConfig):
         ):
             if self.value(name) < 1:
                 raise InvalidSetting(name, str(self.value(name)), "at least 1")
+        if self.value("login.failures.per.address") < 0:
+            raise InvalidSetting(
+                "login.failures.per.address", str(self.value("login.failures.per.address")), "at least 0"
+            )
         secret = self._values["session.secret"]
         self.signing: bytes = secret.value.encode() if secret is not None else secrets.token_bytes(32)
         self.metrics_urls = dict(_metrics_url(item) for item in self._values["metrics.urls"])

@@ -74,6 +74,7 @@ class Console:
         for search in list(self.searches.values()):
             search.cancel()
         self.sampler.stop()
+        self.logins.close()
         self.pool.close()
 
 
@@ -93,7 +94,7 @@ def make_console(settings: ConsoleConfig) -> Console:
         masks=masks,
         renderer=RecordRenderer(registry, masks, settings.value("message.show.bytes")),
         sessions=Sessions(settings, bool(users)),
-        logins=LoginChecker(users),
+        logins=LoginChecker(users, settings.value("login.failures.per.address")),
         templates=_templates(),
         ending=asyncio.Event(),
         pipelines=PipelineReports(settings.value("pipelines.topic")),

@@ -7,12 +7,14 @@ A `viewer` changes nothing, an `editor` does; `unmasked` sees what masking rules
 `millstream console hash-password` makes the hashes.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import ipaddress
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from millstream.console.console_config import readable
@@ -22,6 +24,9 @@ SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 14, 8, 1
 MAX_MEMORY = 64 * 1024 * 1024
 MAX_FAILURES = 5  # wrong passwords for one name before it has to wait
 LOCKOUT_SECONDS = 30.0
+FORGET_SECONDS = 3600.0  # a try that is older does not count
+MAX_REMEMBERED = 10_000  # names and addresses
+MAX_WAITING = 16  # logins that wait for their check; each keeps a password, the one at work 16 MB or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +85,105 @@ def read_users(path: str) -> dict[str, User]:
     return users
 
 
-class LoginChecker:
-    """Checks passwords, one at a time (a check is made to cost memory), and slows down whoever guesses."""
+class TooManyTries(Exception):
+    """Somebody guesses, or more logins wait than the console checks. `seconds` says when to come back."""
 
-    def __init__(self, users: dict[str, User]) -> None:
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"Too many tries. Wait {seconds} seconds.")
+        self.seconds = seconds
+
+
+class LoginChecker:
+    """Checks passwords, and slows down whoever guesses: by the name and by the address.
+
+    A try counts as a wrong one from the moment it is let in, and is taken back if the password turns out to be
+    right. So guesses that arrive together count like guesses that arrive one after the other. scrypt is made to
+    cost memory: one thread checks, and only a few tries wait for it.
+    """
+
+    def __init__(self, users: dict[str, User], max_address_failures: int) -> None:
         self._users = users
-        self._failures: dict[str, tuple[int, float]] = {}
-        self._lock = threading.Lock()
+        self._max_address_failures = max_address_failures
+        self._names = _Failures()
+        self._addresses = _Failures()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-login")
+        self._waiting = 0
         self._nobody = hash_password("nobody", b"0" * 16)
 
-    def check(self, name: str, password: str) -> User | None:
-        """The user, or None. Takes as long for a name that does not exist."""
-        with self._lock:
-            user = self._users.get(name)
-            right = verify_password(password[:1000], user.hash if user is not None else self._nobody)
-            if user is not None and right:
-                self._failures.pop(name, None)
-                return user
-            if len(self._failures) > 10_000:
-                self._failures.clear()
-            count, _ = self._failures.get(name, (0, 0.0))
-            self._failures[name] = (count + 1, time.monotonic())
+    async def check(self, name: str, password: str, address: str) -> User | None:
+        """The user, or None; takes as long for a name that does not exist. TooManyTries: not even looked at."""
+        name_key, address_key = name[:200], _network(address)
+        wait = self._names.seconds_to_wait(name_key, MAX_FAILURES)
+        if self._max_address_failures:
+            wait = max(wait, self._addresses.seconds_to_wait(address_key, self._max_address_failures))
+        if not wait and self._waiting >= MAX_WAITING:
+            wait = 1
+        if wait:
+            raise TooManyTries(wait)
+        self._names.add(name_key)
+        self._addresses.add(address_key)
+        self._waiting += 1
+        user = self._users.get(name)
+        stored = user.hash if user is not None else self._nobody
+        loop = asyncio.get_running_loop()
+        checking = loop.run_in_executor(self._thread, verify_password, password[:1000], stored)
+        checking.add_done_callback(self._checked)
+        # A browser that hangs up ends neither the check nor its count.
+        right = await asyncio.shield(checking)
+        if user is None or not right:
             return None
+        self._names.forget(name_key)
+        # Only this try: a password of one's own must not make room for guesses at others.
+        self._addresses.take_back(address_key)
+        return user
 
-    def seconds_to_wait(self, name: str) -> int:
-        """Seconds that this name has to wait after too many wrong passwords."""
-        count, last = self._failures.get(name, (0, 0.0))
+    def _checked(self, _: object) -> None:
+        self._waiting -= 1
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class _Failures:
+    """How many wrong tries there were, by name or by address, and when the last one was."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, float]] = {}
+
+    def seconds_to_wait(self, key: str, maximum: int) -> int:
+        count, last = self._found.get(key, (0, 0.0))
         left = LOCKOUT_SECONDS - (time.monotonic() - last)
-        if count < MAX_FAILURES or left <= 0:
-            return 0
-        return round(left) or 1
+        return max(1, round(left)) if count >= maximum and left > 0 else 0
+
+    def add(self, key: str) -> None:
+        """The oldest goes first where there are too many: whoever makes up names must not clear the rest."""
+        now = time.monotonic()
+        count, last = self._found.pop(key, (0, now))
+        self._found[key] = (count + 1 if now - last < FORGET_SECONDS else 1, now)
+        if len(self._found) > MAX_REMEMBERED:
+            del self._found[next(iter(self._found))]
+
+    def take_back(self, key: str) -> None:
+        count, last = self._found.get(key, (0, 0.0))
+        if count > 1:
+            self._found[key] = (count - 1, last)
+        else:
+            self.forget(key)
+
+    def forget(self, key: str) -> None:
+        self._found.pop(key, None)
+
+
+def _network(address: str) -> str:
+    """Whoever has one IPv6 address has the 2^64 of its network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 6:
+        mapped = found.ipv4_mapped
+        return str(mapped) if mapped else str(ipaddress.ip_network((found, 64), strict=False))
+    return address
 
 
 def _text(data: bytes) -> str:

@@ -5,6 +5,7 @@ from starlette.responses import RedirectResponse
 
 from millstream.console.context import get_console, render_page
 from millstream.console.security import get_session, read_form
+from millstream.console.users import TooManyTries
 
 router = APIRouter()
 
@@ -26,15 +27,14 @@ async def log_in(request: Request) -> Response:
     console = get_console(request)
     form = await read_form(request)
     name, target = form.get("name", ""), _target(form.get("next", "/"))
-    wait = console.logins.seconds_to_wait(name)
-    user = (
-        None
-        if wait
-        else await console.pool.run_blocking(lambda: console.logins.check(name, form.get("password", "")))
-    )
+    address = request.client.host if request.client is not None else ""
+    status, wrong = 401, "Name or password is wrong."
+    try:
+        user = await console.logins.check(name, form.get("password", ""), address)
+    except TooManyTries as error:
+        user, status, wrong = None, 429, str(error)
     if user is None:
-        wrong = f"Too many tries. Wait {wait} seconds." if wait else "Name or password is wrong."
-        return render_page(request, "login.html", 429 if wait else 401, target=target, wrong=wrong, name=name)
+        return render_page(request, "login.html", status, target=target, wrong=wrong, name=name)
     request.session["id"] = console.sessions.log_in(user)
     return RedirectResponse(target, 303)
 
