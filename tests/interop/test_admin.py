@@ -180,6 +180,7 @@ def test_settings_of_an_unknown_topic(clients: dict[str, Client], name: str) -> 
         assert code_of(refused) == ErrorCode.unknown_topic_or_partition
 
 
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
 def test_replacing_the_settings(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"retention.ms": "1000", "segment.ms": "2000"})
     client.replace_configs("topic", topic, {"retention.ms": "3000"})

@@ -46,6 +46,8 @@ NEEDS = (
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = (
+    "tests/broker/apis/test_fast_path_equivalence.py",
+    "tests/broker/coordinators/transactions/test_transaction_recovery.py",
     "tests/broker/test_log_cleaner.py",
     "tests/cli/test_cli_recorded.py",
     "tests/cli/test_groups_recorded.py",
