@@ -39,6 +39,34 @@ def test_a_fresh_folder_gets_an_identity(tmp_path: Path) -> None:
     assert "node.id=1" in lines
 
 
+SEGMENT_KINDS = (".log", ".index", ".timeindex")
+
+
+def test_a_partition_has_all_its_files_from_the_first_moment(tmp_path: Path) -> None:
+    log_dirs = start(tmp_path)
+    log = log_dirs.create("t", 0, uuid4(), small())
+    folder = tmp_path / "t-0"
+    beside = {"leader-epoch-checkpoint", "partition.metadata"}
+    assert set(files(folder)) == beside | {"0" * 20 + kind for kind in SEGMENT_KINDS}
+    assert all((folder / name).stat().st_size == 0 for name in files(folder) if name != "partition.metadata")
+    fill(log, 5)
+    log.roll(NOW)
+    assert {f"{log.end_offset:020d}{kind}" for kind in SEGMENT_KINDS} <= set(files(folder))
+    log_dirs.close()
+
+
+def test_an_empty_partition_of_an_older_release_gets_the_files_it_lacks(tmp_path: Path) -> None:
+    log_dirs = start(tmp_path)
+    log_dirs.create("t", 0, uuid4(), small())
+    log_dirs.close()
+    folder = tmp_path / "t-0"
+    complete = files(folder)
+    for name in ("0" * 20 + ".index", "0" * 20 + ".timeindex", "leader-epoch-checkpoint"):
+        (folder / name).unlink()
+    start(tmp_path).close()
+    assert files(folder) == complete
+
+
 def test_only_one_broker_at_a_time(tmp_path: Path) -> None:
     log_dirs = start(tmp_path)
     with pytest.raises(LogDirError, match="in use by another broker"):

@@ -6,7 +6,8 @@
     3 1470
 
 Every batch carries its leader's epoch, so this is derived data: rebuilt from headers where it is missing,
-trusted only up to the log's end. It is kept in memory and written at a flush, a truncation and a clean stop.
+trusted only up to the log's end. It is kept in memory and written at a flush, a truncation and a clean stop;
+a new partition has an empty file, as Kafka's has.
 """
 
 from __future__ import annotations
@@ -88,6 +89,12 @@ class EpochCache:
         if self.dirty:
             replace_file(os.path.join(folder, FILE_NAME), self.encode(), sync)
             self.dirty = False
+
+
+def create(folder: str) -> None:
+    """The file of a new partition: empty, which both Kafka and `load` take for no epochs known."""
+    path = os.path.join(folder, FILE_NAME)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
 def load(folder: str) -> EpochCache | None:

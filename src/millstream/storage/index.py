@@ -89,8 +89,12 @@ class _IndexFile:
             raise
         self.saved += entries
 
+    def create(self) -> None:
+        """Make the file of a new segment, empty whatever an interrupted attempt may have left there."""
+        os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+
     def ensure(self) -> None:
-        """Create the file, empty, if it does not exist: Kafka expects one beside every closed segment."""
+        """Create the file, empty, if it does not exist: Kafka expects one beside every segment."""
         if self.fd < 0 and not self.saved:
             self._file()
             self.close_file()
@@ -99,8 +103,12 @@ class _IndexFile:
         """Keep the first `entries` saved ones. The file is cut even when it only holds rubbish behind
         them."""
         self.saved = entries
-        if self.fd >= 0 or os.path.exists(self.path):
-            os.ftruncate(self._file(), entries * self.entry_size)
+        size = entries * self.entry_size
+        try:
+            if os.stat(self.path).st_size != size:
+                os.ftruncate(self._file(), size)
+        except FileNotFoundError:
+            pass
 
     def sync(self) -> None:
         """Durable, if there is anything to make durable."""

@@ -113,6 +113,7 @@ def load(
     for segment in incomplete:
         if segment in loaded.segments and segment.base_offset < loaded.checked_from:
             _complete(loaded, segment, config.index_interval_bytes)
+    _make_missing_files(loaded, set(names))
     _drop_stray_snapshots(loaded)
     loaded.epochs.truncate_start(max(start_offset, loaded.segments[0].base_offset))
     loaded.producers.touch(int(time.time() * 1000))
@@ -202,6 +203,20 @@ def _begin(loaded: Loaded, offset: int, pool: FilePool) -> None:
     loaded.segments[:] = [segment]
     loaded.end_offset = offset
     loaded.created = True
+
+
+def _make_missing_files(loaded: Loaded, present: set[str]) -> None:
+    """A partition has these from its first moment, empty. Nothing relies on them, so a full disk may have
+    none."""
+    try:
+        if epoch_files.FILE_NAME not in present:
+            epoch_files.create(loaded.folder)
+        active = loaded.segments[-1]
+        if not loaded.created and file_stem(active.base_offset) + INDEX not in present:
+            active.index.ensure()
+            active.time_index.ensure()
+    except OSError as error:
+        logger.warning("%s: an empty file could not be made: %s", loaded.name, error)
 
 
 # -- after a clean stop --------------------------------------------------------------------------------------

@@ -157,11 +157,15 @@ class Segment:
         return index
 
     def create(self) -> None:
-        """Make the empty file. Indexes appear with their first entries."""
+        """Make the empty files, the log last: without it the others are nobody's, and the next start removes
+        them. Indexes are not preallocated, and are opened again when they have something to save."""
+        index = OffsetIndex(self.stem + INDEX, self.base_offset, saved=0)
+        time_index = TimeIndex(self.stem + TIME_INDEX, self.base_offset, saved=0)
+        index.create()
+        time_index.create()
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._adopt(fd)
-        self._index = OffsetIndex(self.stem + INDEX, self.base_offset, saved=0)
-        self._time_index = TimeIndex(self.stem + TIME_INDEX, self.base_offset, saved=0)
+        self._index, self._time_index = index, time_index
 
     def open_file(self) -> int:
         """The descriptor of the .log file, opened now if it is not."""
