@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.wire._kio import api_key_map, entity_reader, load_request_schema, schema_name_map
-from millstream.wire.message_check import LIMIT, message_checker
+from millstream.wire.message_check import MAX_ELEMENTS, message_checker
 from millstream.wire.varint import Malformed
 
 from .samples import sample_body
@@ -83,7 +83,7 @@ def test_an_impossible_request_is_stopped(schema: Any, body: bytes, why: str) ->
 def test_there_is_an_end_to_the_elements_of_one_request() -> None:
     """Many small ones fit a frame and would be a hundred times as large in memory."""
     with pytest.raises(Malformed, match="more than"):
-        message_checker(METADATA_1)(struct.pack(">i", LIMIT + 1) + bytes(2 * (LIMIT + 1)))
+        message_checker(METADATA_1)(struct.pack(">i", MAX_ELEMENTS + 1) + bytes(2 * (MAX_ELEMENTS + 1)))
 
 
 def test_null_passes_where_it_may_stand() -> None:

@@ -78,7 +78,7 @@ class Broker:
         self.loop_lag = 0.0
         self.epoch = -1
         self.acceptors: list[Acceptor] = []
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher(lambda: len(self.partitions))
         self.listeners = parse_listeners(settings)
         self.budget = BufferBudget(settings.integer("millstream.broker.memory.budget.bytes"))
         self.admission = Admission()
@@ -367,6 +367,7 @@ class Broker:
         for connection in list(self.admission.open):
             connection.close()
         self.poller.close()
+        self.dispatcher.close()
         if self._http is not None:
             self._http.close()
         await self.controller.close()

@@ -4,8 +4,8 @@ possible.
 kio trusts the count in front of an array and makes room for that many elements before it reads the first. A
 frame of thirty bytes that claims four billion ends the process. It also lets null through where the protocol
 does not. So every frame is walked once: each length lies inside the frame, each count is no greater than the
-bytes that are left, null stands only where the schema allows it, and a request has at most LIMIT elements in
-all. Nothing is built; a schema is turned into a list of steps once, and neighbours of fixed size are one step
+bytes that are left, null stands only where the schema allows it, and a request has no more elements in
+all than the caller allows. Nothing is built; a schema is turned into a list of steps once, and neighbours of fixed size are one step
 (2 to 3 us a request).
 
 On the way, tagged fields that the schema does not know are cut out: a newer client may send them, the
@@ -16,12 +16,16 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from millstream.wire.primitives import INT16, INT32
 from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
-LIMIT = 1_000_000  # elements of all arrays of a request
+MAX_ELEMENTS = 1_000_000  # of all arrays of a request, unless the caller allows another number
+
+
+class TooManyElements(Malformed):
+    pass
 
 
 class Walk:
@@ -29,10 +33,14 @@ class Walk:
 
     __slots__ = ("cuts", "inside_tag", "left")
 
-    def __init__(self) -> None:
-        self.left = LIMIT
+    def __init__(self, max_elements: int) -> None:
+        self.left = max_elements
         self.cuts: list[tuple[int, int, bytes]] = []  # (from, to, what stands there instead)
         self.inside_tag = False
+
+
+class Check(Protocol):
+    def __call__(self, body: bytes, max_elements: int = MAX_ELEMENTS) -> bytes: ...
 
 
 Step = Callable[[bytes, int, Walk], int]  # (body, position, walk) -> position after the field
@@ -54,16 +62,18 @@ _FIXED = {
 }
 
 
-def message_checker(schema: Any) -> Callable[[bytes], bytes]:
-    """check(body): the body that kio may read (nearly always the same one), or Malformed."""
+def message_checker(schema: Any) -> Check:
+    """check(body, max_elements): the body that kio may read (nearly always the same one), or Malformed."""
     step = _entity(schema)
 
-    def check(body: bytes) -> bytes:
-        walk = Walk()
+    def check(body: bytes, max_elements: int = MAX_ELEMENTS) -> bytes:
+        walk = Walk(max_elements)
         try:
             step(body, 0, walk)
         except IndexError:
             raise Malformed("the request ends too early") from None
+        except TooManyElements:
+            raise Malformed(f"more than {max_elements} elements in one request") from None
         for start, end, instead in reversed(walk.cuts):
             body = body[:start] + instead + body[end:]
         return body
@@ -174,7 +184,7 @@ def _array(element: Step, nullable: bool, flexible: bool) -> Step:
             raise Malformed(f"{count} elements announced, {len(body) - at} bytes left in the frame")
         walk.left -= count
         if walk.left < 0:
-            raise Malformed(f"more than {LIMIT} elements in one request")
+            raise TooManyElements
         for _ in range(count):
             at = element(body, at, walk)
         return at

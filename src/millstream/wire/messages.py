@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
-from millstream.wire.message_check import message_checker
+from millstream.wire.message_check import MAX_ELEMENTS, message_checker
 from millstream.wire.primitives import skip_tags
 from millstream.wire.varint import Malformed
 
@@ -74,10 +74,10 @@ class Codec:
     def has(self, structure: str) -> bool:
         return hasattr(self._module, structure)
 
-    def read(self, frame: memoryview, at: int) -> Any:
+    def read(self, frame: memoryview, at: int, max_elements: int = MAX_ELEMENTS) -> Any:
         """The request whose body begins at `at`. Whatever is wrong with it is `Malformed`."""
         try:
-            return self.read_body(self._check(bytes(frame[at:])), 0)[0]
+            return self.read_body(self._check(bytes(frame[at:]), max_elements), 0)[0]
         except Malformed:
             raise
         except Exception as error:  # kio has no common base for what bad bytes can raise

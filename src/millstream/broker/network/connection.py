@@ -82,6 +82,22 @@ class BufferBudget:
         self.holders.discard(holder)
 
 
+class KeptFrame:
+    """A frame that outlives its turn, with the connection's own buffer if it lies there. The budget counts
+    that buffer until it is given back."""
+
+    __slots__ = ("_budget", "_size", "frame")
+
+    def __init__(self, frame: memoryview, budget: BufferBudget, size: int) -> None:
+        self.frame = frame
+        self._budget = budget
+        self._size = size
+
+    def give_back(self) -> None:
+        self.frame = memoryview(b"")
+        self._budget.used -= self._size
+
+
 class Connection:
     __slots__ = (
         "_buffer",
@@ -268,6 +284,10 @@ class Connection:
         if self.closed or not done:
             return
         rest = filled - done
+        if self._buffer is not buffer:  # `keep_frame` has taken it
+            if rest:
+                self._keep(memoryview(buffer)[done:filled])
+            return
         if rest:
             buffer[:rest] = buffer[done:filled]
         self._filled = rest
@@ -334,6 +354,18 @@ class Connection:
         """The current request is answered later: the next frame is not looked at until `resume`."""
         self.parked = True
         self.pending = pending
+
+    def keep_frame(self, frame: memoryview) -> KeptFrame:
+        """The frame that is being handled, for work that ends after this turn. What arrived in the shared
+        scratch buffer is copied, which is little; a buffer of our own goes with it."""
+        budget = self.context.budget
+        buffer = self._buffer
+        if buffer is None or frame.obj is not buffer:
+            return KeptFrame(memoryview(bytes(frame)), budget, 0)
+        self._buffer = None
+        self._filled = 0
+        budget.holders.discard(self)
+        return KeptFrame(frame, budget, len(buffer))
 
     def resume(self) -> None:
         """The parked request has been answered (or needs no answer)."""

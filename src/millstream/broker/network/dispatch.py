@@ -1,8 +1,14 @@
 """From a frame to the handler of its API, and from what the handler returns to the response.
 
 An `Api` names the versions served and the function that serves them. Handlers of the control plane get a
-`Call` with the decoded request and return the response, as an object or packed, or a coroutine that will;
-Produce and Fetch get the raw frame. An unknown API, an unsupported version and a body that cannot be read
+`Call` with the decoded request and return the response, as an object or packed, or a coroutine or a generator
+(see `slices`) that will; Produce and Fetch get the raw frame.
+
+A large request is checked and decoded by a thread, and its response encoded there, because both take about 10
+microseconds an element. One interpreter runs one thread at a time, so the loop would get its turn back only
+after Python's switch interval, at every system call; the interval is short while such a thread is at work.
+
+An unknown API, an unsupported version and a body that cannot be read
 close the connection with one log line, as in Kafka; only ApiVersions is answered whatever its version, so
 that any client can find out what is served.
 """
@@ -12,11 +18,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import sys
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from types import CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from millstream.broker.network.slices import Outcome, Slices, run_slice, run_slices
 from millstream.wire.messages import API_VERSIONS, Codec, body_start, codec
 from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.varint import Malformed
@@ -28,6 +38,12 @@ logger = logging.getLogger("millstream.requests")
 
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, size of the client id
 ANONYMOUS = "User:ANONYMOUS"
+LARGE_FRAME = 4 * 1024  # bytes; an element has at least one
+MAX_ELEMENTS = 100_000  # of all lists of a request, whatever the cluster has
+THREADS = 2  # that decode and encode
+SWITCH_INTERVAL, BUSY_SWITCH_INTERVAL = 0.005, 0.0005  # seconds; the first is Python's own
+
+Returned = TypeVar("Returned")
 
 _clock = time.perf_counter
 
@@ -35,7 +51,7 @@ _clock = time.perf_counter
 class Call:
     """One request of the control plane, with what a handler may want to know about it."""
 
-    __slots__ = ("codec", "connection", "correlation_id", "request", "version")
+    __slots__ = ("codec", "connection", "correlation_id", "is_large", "request", "version")
 
     def __init__(self, connection: Connection, codec: Codec, correlation_id: int, request: Any) -> None:
         self.connection = connection
@@ -43,6 +59,7 @@ class Call:
         self.version = codec.version
         self.correlation_id = correlation_id
         self.request = request
+        self.is_large = False  # its response is encoded by a thread
 
     @property
     def listener(self) -> str:
@@ -57,6 +74,17 @@ class Call:
 
     def answer(self, **fields: Any) -> Any:
         return self.codec.answer(**fields)
+
+    async def in_slices(self, slices: Slices[Outcome]) -> Outcome:
+        """For handlers that are coroutines: run a generator that yields after each element to its end."""
+        try:
+            run_slice(slices)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        self.is_large = True
+        await asyncio.sleep(0)
+        return await run_slices(slices)
 
 
 Handler = Callable[[Call], Any]
@@ -90,10 +118,26 @@ class FastPath(Protocol):
 
 
 class Dispatcher:
-    def __init__(self) -> None:
+    def __init__(self, partition_count: Callable[[], int] = lambda: 0) -> None:
         self.apis: dict[int, Api] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self.malformed = 0
+        self._partition_count = partition_count
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = ThreadPoolExecutor(THREADS, "large-request")
+        self._in_threads = 0
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def at_work(self) -> int:
+        """Requests that are answered later."""
+        return len(self._tasks)
+
+    def max_elements(self) -> int:
+        """How many elements the lists of a request may have in all: enough to name every partition four
+        times."""
+        return max(MAX_ELEMENTS, 4 * self._partition_count())
 
     def serve(self, api: Api) -> None:
         self.apis[api.key] = api
@@ -128,8 +172,12 @@ class Dispatcher:
                 start = body_start(frame, size, message_codec.flexible)
                 if size > 0:
                     connection.client_id = str(frame[10 : 10 + size], "utf-8", "replace")
-                request = message_codec.read(frame, start)
-                self._run(api, connection, Call(connection, message_codec, correlation_id, request))
+                call = Call(connection, message_codec, correlation_id, None)
+                if len(frame) > LARGE_FRAME:
+                    self._later(connection, self._read_and_run(api, connection, call, frame, start))
+                else:
+                    call.request = message_codec.read(frame, start)
+                    self._run(api, connection, call)
             api.seconds += _clock() - began
         except BAD_FRAME as error:
             self.malformed += 1
@@ -141,20 +189,38 @@ class Dispatcher:
     def _run(self, api: Api, connection: Connection, call: Call) -> None:
         assert api.handler is not None
         result = api.handler(call)
-        if asyncio.iscoroutine(result):
-            task = connection.loop.create_task(self._finish(api, connection, call, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            connection.park(None)
+        if type(result) is GeneratorType:
+            try:
+                run_slice(result)
+            except StopIteration as end:
+                result = end.value
+            else:
+                call.is_large = True
+                result = run_slices(result)
+        if type(result) is CoroutineType:
+            self._later(connection, self._finish(api, connection, call, result))
         else:
             connection.send(_frame(call, result))
+
+    def _later(self, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+        """The response comes later; until then the connection's next request is not looked at."""
+        task = connection.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        connection.park(None)
 
     async def _finish(
         self, api: Api, connection: Connection, call: Call, work: Coroutine[Any, Any, Any]
     ) -> None:
         """Await the handler and send its response. It runs to its end even if the client has left."""
         try:
-            frame = _frame(call, await work)
+            result = await work
+            if connection.closed:
+                return
+            if call.is_large and type(result) is not bytes:
+                frame = await self._in_thread(connection, _frame, call, result)
+            else:
+                frame = _frame(call, result)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -164,6 +230,48 @@ class Dispatcher:
         if not connection.closed:
             connection.send(frame)
             connection.resume()
+
+    # ------------------------------------------------------------------ large requests
+
+    def _read_and_run(
+        self, api: Api, connection: Connection, call: Call, frame: memoryview, start: int
+    ) -> Coroutine[Any, Any, None]:
+        kept = connection.keep_frame(frame)
+        limit = self.max_elements()
+
+        async def read_and_run() -> None:
+            try:
+                call.request = await self._in_thread(connection, call.codec.read, kept.frame, start, limit)
+            except BAD_FRAME as error:
+                self.malformed += 1
+                connection.close(f"request cannot be served: {error}")
+                return
+            finally:
+                kept.give_back()
+            call.is_large = True
+            await self._finish(api, connection, call, self._handle(api, call))
+
+        return read_and_run()
+
+    async def _handle(self, api: Api, call: Call) -> Any:
+        assert api.handler is not None
+        result = api.handler(call)
+        if type(result) is GeneratorType:
+            return await run_slices(result)
+        return await result if type(result) is CoroutineType else result
+
+    async def _in_thread(
+        self, connection: Connection, work: Callable[..., Returned], *arguments: Any
+    ) -> Returned:
+        if not self._in_threads:
+            sys.setswitchinterval(BUSY_SWITCH_INTERVAL)
+        self._in_threads += 1
+        try:
+            return await connection.loop.run_in_executor(self._threads, work, *arguments)
+        finally:
+            self._in_threads -= 1
+            if not self._in_threads:
+                sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def _frame(call: Call, result: Any) -> bytes:
