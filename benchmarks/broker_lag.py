@@ -1,9 +1,12 @@
-"""How long may one request keep all others waiting? `make lag`, or `python benchmarks/broker_lag.py [--elements 100000]`.
+"""How long may one request keep all others waiting?
 
-The broker serves everybody from one loop, so a turn of the loop that takes long is time in which nobody else is served. For
-every API that the broker offers, in its newest version, this sends the largest requests that are legal: each list in the
-request in turn has very many elements, once all equal and once all different. It prints the processor time of the longest
-turn of the loop meanwhile, by API, the worst first. Processor time, so that a busy machine does not change the figure.
+`make lag`, or `python benchmarks/broker_lag.py [--elements 100000]`.
+
+The broker serves everybody from one loop, so a turn of the loop that takes long is time in which nobody else
+is served. For every API that the broker offers, in its newest version, this sends the largest requests that
+are legal: each list in the request in turn has very many elements, once all equal and once all different. It
+prints the processor time of the longest turn of the loop meanwhile, by API, the worst first. Processor time,
+so that a busy machine does not change the figure.
 
 The broker runs on a loop that takes the time of each turn; otherwise it is the broker as it is.
 """
@@ -66,7 +69,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-# -- the largest requests -------------------------------------------------------------------------------------------------
+# -- the largest requests --------------------------------------------------------------------------
 
 
 def lists_in(schema: type, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -140,7 +143,7 @@ def _scalar(name: str, kind: Any, number: int) -> Any:
     return kind()
 
 
-# -- measuring --------------------------------------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------------------
 
 
 class Longest:

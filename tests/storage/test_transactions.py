@@ -6,10 +6,10 @@ import pytest
 
 from millstream.storage import flush
 from millstream.storage.log import PartitionLog
-from millstream.storage.producers import encode_marker, parse_marker
+from millstream.storage.producers import parse_marker
 from millstream.wire.batch import CONTROL, TRANSACTIONAL, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.records import iter_records
+from millstream.wire.records import encode_marker, iter_records
 
 from .batches import NOW, batch, contents, fill, headers, small
 from .conftest import OpenLog
@@ -201,9 +201,10 @@ def test_markers_are_records_that_clients_understand(open_log: OpenLog) -> None:
     (record,) = iter_records(data)
     assert (record.key, record.value) == (b"\0\0\0\0", b"\0\0\0\0\0\x4d")
     assert parse_marker(data) == (False, 77)
-    assert parse_marker(encode_marker(1, 2, True, 8, NOW)) == (True, 8)
+    marker = encode_marker(True, producer_id=1, producer_epoch=2, timestamp=NOW, coordinator_epoch=8)
+    assert parse_marker(marker) == (True, 8)
     assert parse_marker(data[:65]) is None
-    assert read_header(encode_marker(1, 2, True, 8, NOW)).producer_epoch == 2
+    assert read_header(marker).producer_epoch == 2
 
 
 @pytest.mark.parametrize("clean", [True, False])

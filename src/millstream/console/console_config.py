@@ -41,7 +41,7 @@ KEYS: dict[str, ConfigKey] = {
     "login.failures.per.address": ConfigKey(
         INT,
         "20",
-        "Wrong passwords from one address before it has to wait; 0 for no limit, behind a proxy of one's own.",
+        "Wrong passwords from one address before it has to wait. 0: no limit, for use behind a proxy.",
     ),
     "session.hours": ConfigKey(INT, "12", "How long a login lasts."),
     "session.secret": ConfigKey(

@@ -96,9 +96,9 @@ class TooManyTries(Exception):
 class LoginChecker:
     """Checks passwords, and slows down whoever guesses: by the name and by the address.
 
-    A try counts as a wrong one from the moment it is let in, and is taken back if the password turns out to be
-    right. So guesses that arrive together count like guesses that arrive one after the other. scrypt is made to
-    cost memory: one thread checks, and only a few tries wait for it.
+    A try counts as a wrong one from the moment it is let in, and is taken back if the password turns out to
+    be right. So guesses that arrive together count like guesses that arrive one after the other. scrypt is
+    made to cost memory: one thread checks, and only a few tries wait for it.
     """
 
     def __init__(self, users: dict[str, User], max_address_failures: int) -> None:
@@ -111,7 +111,7 @@ class LoginChecker:
         self._nobody = hash_password("nobody", b"0" * 16)
 
     async def check(self, name: str, password: str, address: str) -> User | None:
-        """The user, or None; takes as long for a name that does not exist. TooManyTries: not even looked at."""
+        """The user, or None; takes as long for a name that does not exist. TooManyTries: not checked."""
         name_key, address_key = name[:200], _network(address)
         wait = self._names.seconds_to_wait(name_key, MAX_FAILURES)
         if self._max_address_failures:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from millstream.storage import validate
 from millstream.storage.append_fast_path import FastAppendLog, stamp
-from millstream.storage.producers import encode_marker
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import encode_marker
 
 _unpack_header = HEADER.unpack_from
 
@@ -121,7 +121,16 @@ class AppendableLog(FastAppendLog):
     ) -> Appended:
         """End a producer's transaction in this partition (the transaction coordinator says so)."""
         self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        marker = memoryview(encode_marker(producer_id, producer_epoch, commit, coordinator_epoch, now_ms))
+        marker = memoryview(
+            encode_marker(
+                commit,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                timestamp=now_ms,
+                coordinator_epoch=coordinator_epoch,
+                leader_epoch=0,
+            )
+        )
         header = read_header(marker)._replace(base_offset=self.end_offset, leader_epoch=epoch)
         self._make_room(len(marker), self.end_offset, now_ms, now_ms)
         stamp(marker, 0, self.end_offset, header.length, epoch)

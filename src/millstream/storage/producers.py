@@ -35,18 +35,9 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from millstream.storage.transactions import AbortedTransaction
-from millstream.wire.batch import (
-    CONTROL,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_END,
-    MAGIC,
-    MAX_SEQUENCE,
-    TRANSACTIONAL,
-    BatchHeader,
-    crc_of,
-)
+from millstream.wire.batch import CONTROL, HEADER_SIZE, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER
 from millstream.wire.varint import Malformed, read_varlong
 
 REMEMBERED = 5
@@ -54,7 +45,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-ABORT, COMMIT = 0, 1
 
 
 class Sent(NamedTuple):
@@ -407,27 +397,6 @@ def decode_snapshot(data: bytes) -> Iterator[Producer]:
 # -- markers -------------------------------------------------------------------------------------------------
 
 
-_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")  # lengths and deltas are single-byte varints here
-
-
-def encode_marker(
-    producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
-) -> bytearray:
-    """A control batch with one record: key (version 0, abort or commit), value (version 0, coordinator
-    epoch)."""
-    record = _MARKER_RECORD.pack(
-        16 * 2, 0, 0, 0, 4 * 2, 0, COMMIT if commit else ABORT, 6 * 2, 0, coordinator_epoch, 0
-    )
-    batch = bytearray(HEADER_SIZE) + record
-    length = len(batch) - LENGTH_END
-    attributes = TRANSACTIONAL | CONTROL
-    HEADER.pack_into(
-        batch, 0, 0, length, 0, MAGIC, 0, attributes, 0, now_ms, now_ms, producer_id, epoch, -1, 1
-    )
-    struct.pack_into(">I", batch, 17, crc_of(batch))
-    return batch
-
-
 def parse_marker(batch: bytes | memoryview) -> tuple[bool, int] | None:
     """(commit, coordinator epoch) of a transaction marker; None for another kind of control batch."""
     data = bytes(batch[HEADER_SIZE : HEADER_SIZE + 128])
@@ -437,11 +406,11 @@ def parse_marker(batch: bytes | memoryview) -> tuple[bool, int] | None:
         _, at = read_varlong(data, at)  # timestamp delta
         _, at = read_varlong(data, at)  # offset delta
         key_size, at = read_varlong(data, at)
-        _, kind = struct.unpack_from(">hh", data, at)
+        _, marker = struct.unpack_from(">hh", data, at)
         _, at = read_varlong(data, at + key_size)
-        if kind not in (ABORT, COMMIT):
+        if marker not in (ABORT_MARKER, COMMIT_MARKER):
             return None
         _, coordinator_epoch = struct.unpack_from(">hi", data, at)
     except (IndexError, Malformed, struct.error):
         return None
-    return kind == COMMIT, coordinator_epoch
+    return marker == COMMIT_MARKER, coordinator_epoch

@@ -4,9 +4,9 @@ possible.
 kio trusts the count in front of an array and makes room for that many elements before it reads the first. A
 frame of thirty bytes that claims four billion ends the process. It also lets null through where the protocol
 does not. So every frame is walked once: each length lies inside the frame, each count is no greater than the
-bytes that are left, null stands only where the schema allows it, and a request has no more elements in
-all than the caller allows. Nothing is built; a schema is turned into a list of steps once, and neighbours of fixed size are one step
-(2 to 3 us a request).
+bytes that are left, null stands only where the schema allows it, and a request has no more elements in all
+than the caller allows. Nothing is built; a schema is turned into a list of steps once, and neighbours of
+fixed size are one step (2 to 3 us a request).
 
 On the way, tagged fields that the schema does not know are cut out: a newer client may send them, the
 protocol says to ignore them, and kio would refuse the request.

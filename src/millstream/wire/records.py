@@ -67,6 +67,8 @@ _MAX_RECORD_SIZE = 0x7FFFFFFF
 
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
+# All lengths and deltas of a marker's record are varints of one byte.
+_MARKER_RECORD = struct.Struct(">BBBBBhhBhiB")
 
 
 class Record(NamedTuple):
@@ -295,19 +297,30 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a transaction of this producer in one partition."""
-    kind = COMMIT_MARKER if commit else ABORT_MARKER
-    key = b"\0\0" + kind.to_bytes(2, "big")
-    value = b"\0\0" + coordinator_epoch.to_bytes(4, "big", signed=True)
-    return encode_batch(
-        [Record(0, timestamp, key, value)],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+    """The control batch that ends a transaction of this producer in one partition: one record, whose key is
+    (version 0, abort or commit) and whose value is (version 0, coordinator epoch)."""
+    marker = COMMIT_MARKER if commit else ABORT_MARKER
+    record = _MARKER_RECORD.pack(16 * 2, 0, 0, 0, 4 * 2, 0, marker, 6 * 2, 0, coordinator_epoch, 0)
+    batch = bytearray(HEADER_SIZE) + record
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_END,
+        leader_epoch,
+        MAGIC,
+        0,
+        TRANSACTIONAL | CONTROL,
+        0,
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
     )
+    batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
+    return batch
 
 
 def control_type(key: bytes | None) -> int:

@@ -1,7 +1,8 @@
 """Start a broker on what a power failure left, and look whether everything that was promised is there.
 
-Promised is what clients were told before the power went: records at their offsets, commits and aborts of transactions,
-committed offsets of groups, topics that were created or deleted, settings. What nobody was told may be there or not.
+Promised is what clients were told before the power went: records at their offsets, commits and aborts of
+transactions, committed offsets of groups, topics that were created or deleted, settings. What nobody was told
+may be there or not.
 """
 
 from __future__ import annotations

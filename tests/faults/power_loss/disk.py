@@ -1,13 +1,15 @@
 """What a disk may hold after the power went, given what was done to it before.
 
-`Disk` follows a trace. It knows of each file and folder what is durable, and which later changes are pending: made, but not
-covered by a sync that has ended. Two models say what may become of those:
+`Disk` follows a trace. It knows of each file and folder what is durable, and which later changes are pending:
+made, but not covered by a sync that has ended. Two models say what may become of those:
 
-* `strict`, as POSIX promises: nothing but what was synced. Each pending write may be there, gone or torn at a sector;
-  each pending name may be there or not, independently of others. A file's bytes do not bring its name, nor the other way.
-* `ordered`, as ext4 does it by default: names and sizes reach the journal in the order in which they changed, so what
-  survives of them is a prefix, and any sync commits all before it. Bytes are written before the size that covers
-  them: a file that grew ends after some page, never with a hole. Replacing a file by a rename writes the new bytes first.
+* `strict`, as POSIX promises: nothing but what was synced. Each pending write may be there, gone or torn at a
+  sector; each pending name may be there or not, independently of others. A file's bytes do not bring its
+  name, nor the other way.
+* `ordered`, as ext4 does it by default: names and sizes reach the journal in the order in which they changed,
+  so what survives of them is a prefix, and any sync commits all before it. Bytes are written before the size
+  that covers them: a file that grew ends after some page, never with a hole. Replacing a file by a rename
+  writes the new bytes first.
 
 Between these two lie the file systems that people use.
 """
@@ -79,7 +81,7 @@ class Disk:
         self._committed = 0  # names and sizes that changed before this entry are in the journal (ordered)
         self._sync = sync
 
-    # -- following a trace ----------------------------------------------------------------------------------------
+    # -- following a trace -------------------------------------------------------------------------
 
     def follow(self, entry: Entry) -> None:
         self._count += 1
@@ -137,7 +139,7 @@ class Disk:
         item = self._folder(os.path.dirname(what["name"])).current[name]
         self._change(what["name"], name, None, item)
 
-    # -- syncs ------------------------------------------------------------------------------------------------------
+    # -- syncs -------------------------------------------------------------------------------------
 
     def _begin_sync(self, what: dict[str, Any], data: bytes) -> None:
         item = self._files[what["file"]] if "file" in what else self._folder(what["folder"])
@@ -160,7 +162,7 @@ class Disk:
         if len(item.durable) != size or item.created > self._committed:
             self._committed = max(self._committed, began)
 
-    # -- after the power failure -------------------------------------------------------------------------------------
+    # -- after the power failure -------------------------------------------------------------------
 
     def write_out(self, target: Path, model: Model, chance: random.Random) -> None:
         """One of the states that the disk may be in now, as files below `target`."""

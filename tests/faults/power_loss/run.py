@@ -1,9 +1,9 @@
-"""Crash points by the thousand: `python tests/faults/power_loss/run.py --points 10000` (or `make power-loss POINTS=10000`).
+"""Crash points by the thousand: `python tests/faults/power_loss/run.py --points 10000`, or `make power-loss`.
 
-A trace is recorded (`workload.py`). Then the power goes at points of it, under each model (`disk.py`); what the disk may
-hold is laid out, a broker is started on it in this process, and everything promised by then must be there (`check.py`).
-Each run takes other points, by its seed. Results are kept per version of the source in the state file, so that an
-interrupted run goes on and the counts of several runs add up.
+A trace is recorded (`workload.py`). Then the power goes at points of it, under each model (`disk.py`); what
+the disk may hold is laid out, a broker is started on it in this process, and everything promised by then must
+be there (`check.py`). Each run takes other points, by its seed. Results are kept per version of the source in
+the state file, so that an interrupted run goes on and the counts of several runs add up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A short run over crash points, and proof that the checker can find something. The long one is `make power-loss`."""
+"""A short run over crash points, and proof that the checker can find something. The long
+one is `make power-loss`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A real broker under load, with everything written down: what it does to its disk, and what its clients are told.
+"""A real broker under load, with everything recorded: its disk writes, and the answers its clients get.
 
-Every write is flushed before it is acknowledged (`log.flush.interval.messages=1`), so every acknowledgement is a promise
-that holds after a power failure. Segments are tiny and metadata snapshots frequent, so that a few seconds hold many rolls,
-compactions and snapshots.
+Every write is flushed before it is acknowledged (`log.flush.interval.messages=1`), so every acknowledgement
+is a promise that holds after a power failure. Segments are tiny and metadata snapshots frequent, so that a
+few seconds hold many rolls, compactions and snapshots.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Load:
         except Exception as error:
             self._problems.append(f"{work.__name__}: {error!r}")
 
-    # -- the clients --------------------------------------------------------------------------------------------------
+    # -- the clients -------------------------------------------------------------------------------
 
     def _delivered(self, error: object, message: Message) -> None:
         assert error is None, error
@@ -192,7 +192,7 @@ class Load:
                 self._promises.acknowledged("deleted", topic=topic)
             time.sleep(0.1)
 
-    # -- small things -------------------------------------------------------------------------------------------------
+    # -- small things ------------------------------------------------------------------------------
 
     def _numbers(self) -> Iterator[int]:
         number = 0

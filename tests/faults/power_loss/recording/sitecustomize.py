@@ -1,10 +1,11 @@
-"""Records what a process does to the files below one folder. Python imports this at its start, where it is on the path.
+"""Records what a process does to the files below one folder. Python imports this when it starts.
 
-The broker and the child that compacts for it change files through `os` and `open` only, so these are wrapped. Every change
-becomes one entry of the trace (see `trace.py`), in the order in which the changes took effect:
+The broker and the child that compacts for it change files through `os` and `open` only, so these are wrapped.
+Every change becomes one entry of the trace (see `trace.py`), in the order in which the changes took effect:
 
 * a write, truncation, rename or removal is written down after it is done, before its caller goes on;
-* a sync is written down twice, before it begins and after it has ended: it vouches for the entries before the first.
+* a sync is written down twice, before it begins and after it has ended: it vouches for the entries before the
+  first.
 
 So when an entry stands before the beginning of a sync, the change was really made before that sync began.
 """
