@@ -54,6 +54,30 @@ def test_profiles(run: Run, bootstrap: str) -> None:
     assert run("-p", "prod", "topics", "--list").code == 2
 
 
+def test_passwords_inside_of_addresses_are_not_printed(run: Run) -> None:
+    """`list` and `show` in each style, and messages that quote an address."""
+    given = {
+        "bootstrap.servers": "h:1",
+        "schema.registry.url": "https://ann:hush@r1:8081,https://bob:hu@/sh@r2:8081",
+        "sasl.oauthbearer.token.endpoint.url": "https://idp:hush@login.example/token",
+        "sasl.jaas.config": 'x required username="ann" password="hush";',
+        "sasl.oauthbearer.assertion.private.key.passphrase": "hush",
+        "basic.auth.user.info": "ann:hush",
+    }
+    profile_store.Profiles({"prod": given}, "prod").write()
+    for style in ("table", "json", "yaml"):
+        for command in (("list",), ("show",), ("show", "prod")):
+            shown = run("profile", *command, "-o", style).out
+            assert "hush" not in shown
+            assert "sh@" not in shown
+    assert "https://ann:[hidden]@r1:8081,https://bob:[hidden]@r2:8081" in run("profile", "show").out
+    assert "https://idp:[hidden]@login.example/token" in run("profile", "show").out
+    assert "https://ann:hush@r1:8081" in run("profile", "show", "--secrets").out
+    wrong = run("profile", "add", "x", "--bootstrap-server", "http://ann:hush@h")
+    assert wrong.code == 2
+    assert "hush" not in wrong.err
+
+
 def test_a_profile_in_use_does_not_follow_to_other_clusters(run: Run, monkeypatch) -> None:
     profile_store.Profiles({"a": {"bootstrap.servers": "h:1", "client.id": "secret"}}, "a").write()
     assert profile_store.chosen()["client.id"] == "secret"

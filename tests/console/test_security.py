@@ -262,6 +262,16 @@ def test_logins_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(isinstance(result, TooManyTries) for result in results) == 84
 
 
+def test_passwords_of_services_are_not_shown(bootstrap: str, console: RunningConsole) -> None:
+    """Neither in the table of services nor in the error of one that refuses."""
+    refusing = console.url.replace("http://", "http://scraper:hush@") + "/nothing"
+    with RunningConsole(bootstrap, {"metrics.urls": f"other={refusing}"}) as running:
+        page = running.http.get("/services").text
+        assert "404" in page
+        assert "scraper:[hidden]@" in page
+        assert "hush" not in page + running.http.get("/metrics/all").text + running.log()
+
+
 def test_a_viewer_changes_nothing(guarded: RunningConsole) -> None:
     with closing(as_user(guarded, "vera")) as vera:
         assert "New topic" not in vera.get("/topics").text

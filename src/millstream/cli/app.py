@@ -248,5 +248,8 @@ def _suggestion(name: str) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
+    """One line; what it quotes may be an address with a login."""
+    from millstream.settings.redaction import hide_url_passwords
+
+    print(hide_url_passwords(message), file=sys.stderr)
     return code

@@ -12,10 +12,8 @@ import typer
 from millstream.cli import cluster_access, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
-from millstream.cli.profile_store import CHOSEN, LOCAL, REGISTRY, SERVERS, Profiles
-
-SECRET = ("password", "secret", "jaas", "token", "user.info", "key.pem", "ssl.keystore.key", "credentials")
-HIDDEN = "[hidden]"
+from millstream.cli.profile_store import CHOSEN, LOCAL, REGISTRY, SERVERS, Profiles, Properties
+from millstream.settings.redaction import shown_value
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the cluster.", show_default=False)]
 Style = Annotated[str, typer.Option("-o", "--output", metavar="STYLE", help="table, json or yaml.")]
@@ -62,7 +60,9 @@ def add(
     if use:
         profiles.current = name
     profiles.write()
-    print(f"Added profile {name} ({properties[SERVERS]}){', in use now' if use else ''}.")
+    print(
+        f"Added profile {name} ({shown_value(SERVERS, properties[SERVERS])}){', in use now' if use else ''}."
+    )
     return 0
 
 
@@ -78,15 +78,20 @@ def list_profiles(output: Style = "table") -> int:
     style = check_style(output)
     profiles = Profiles.read()
     rows = [
-        ["*" if name == profiles.current else "", name, settings.get(SERVERS, ""), settings.get(REGISTRY, "")]
+        [
+            "*" if name == profiles.current else "",
+            name,
+            _shown(settings, SERVERS) or "",
+            _shown(settings, REGISTRY) or "",
+        ]
         for name, settings in sorted(profiles.clusters.items())
     ]
     data = [
         {
             "name": name,
             "current": name == profiles.current,
-            "bootstrap_servers": settings.get(SERVERS),
-            "schema_registry_url": settings.get(REGISTRY),
+            "bootstrap_servers": _shown(settings, SERVERS),
+            "schema_registry_url": _shown(settings, REGISTRY),
         }
         for name, settings in sorted(profiles.clusters.items())
     ]
@@ -112,7 +117,7 @@ def show(
     if not name and not profiles.current:
         raise CommandFailed("no profile is in use: millstream profile use NAME")
     settings = {
-        key: value if secrets or not is_secret(key) else HIDDEN
+        key: value if secrets else shown_value(key, value)
         for key, value in sorted(profiles.get(name or profiles.current).items())
     }
     rows = [[key, value] for key, value in settings.items()]
@@ -120,8 +125,8 @@ def show(
     return 0
 
 
-def is_secret(setting: str) -> bool:
-    return any(word in setting.lower() for word in SECRET)
+def _shown(settings: Properties, name: str) -> str | None:
+    return shown_value(name, settings[name]) if name in settings else None
 
 
 def use(

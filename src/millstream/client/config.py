@@ -68,7 +68,8 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
             host, port = item, str(DEFAULT_PORT)
         host = host.strip("[]")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"'{item}' is not an address: use host:port")
+            # Without a login: somebody may have given an address with one.
+            raise ValueError(f"'{item.rpartition('@')[2]}' is not an address: use host:port")
         found.append((host, int(port)))
     if not found:
         raise ValueError("no broker address: use host:port")

@@ -47,7 +47,9 @@ def run_service(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(name, config, build))
     except fatal as error:
-        print(f"millstream {name}: {error}", file=sys.stderr)
+        from millstream.settings.redaction import hide_url_passwords
+
+        print(hide_url_passwords(f"millstream {name}: {error}"), file=sys.stderr)
         return 1
 
 

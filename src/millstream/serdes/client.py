@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from millstream.schemas import ParsedSchema, Reference, parse
+from millstream.settings.redaction import hide_url_passwords
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -63,9 +64,8 @@ class SchemaRegistry:
         self._addresses = [urlsplit(one.strip().rstrip("/")) for one in urls]
         for address in self._addresses:
             if address.scheme not in ("http", "https") or not address.hostname:
-                raise ValueError(
-                    f"'{address.geturl()}' is not the address of a registry: use http://host:port"
-                )
+                shown = hide_url_passwords(address.geturl())
+                raise ValueError(f"'{shown}' is not the address of a registry: use http://host:port")
         first = self._addresses[0]
         if user is None and first.username:
             user, password = unquote(first.username), unquote(first.password or "")

@@ -18,6 +18,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from millstream.settings.redaction import HIDDEN, hide_url_passwords
+
 
 class Type(IntEnum):
     """The type of a setting; the numbers are those of the DescribeConfigs response."""
@@ -43,7 +45,7 @@ class Password:
         self.value = value
 
     def __repr__(self) -> str:
-        return "[hidden]"
+        return HIDDEN
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Password) and other.value == self.value
@@ -62,7 +64,9 @@ class InvalidSetting(ValueError):
         self.name = name
         self.value = value
         self.reason = reason
-        self.message = message or f"Invalid value {value} for configuration {name}: {reason}"
+        self.message = message or hide_url_passwords(
+            f"Invalid value {value} for configuration {name}: {reason}"
+        )
         super().__init__(self.message)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -12,6 +11,7 @@ from millstream import __version__
 from millstream.console.context import Console, get_console, render_page
 from millstream.http.metrics import MEDIA_TYPE, merged
 from millstream.serdes import RegistryRefused, RegistryUnreachable
+from millstream.settings.redaction import hide_url_passwords
 
 router = APIRouter()
 STALE = 60.0
@@ -89,7 +89,7 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
     rows = [
         {
             "name": name,
-            "url": _without_password(urls.get(name, "/metrics")),
+            "url": hide_url_passwords(urls.get(name, "/metrics")),
             "error": error,
             "took": took,
             "samples": sum(not line.startswith("#") and bool(line) for line in text.splitlines()),
@@ -118,11 +118,6 @@ async def services(request: Request, service: str = "console", q: str = "") -> R
     )
 
 
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 async def _ask(url: str) -> tuple[str, str, float]:
     import httpx
 
@@ -133,7 +128,7 @@ async def _ask(url: str) -> tuple[str, str, float]:
         answer.raise_for_status()
         return answer.text[:LARGEST], "", time.perf_counter() - began
     except httpx.HTTPError as error:
-        return "", str(error) or type(error).__name__, time.perf_counter() - began
+        return "", hide_url_passwords(str(error)) or type(error).__name__, time.perf_counter() - began
 
 
 def _readable(value: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from millstream.schemas import InvalidSchema, ParsedSchema, Reference, parse
 from millstream.serdes.codegen import generate
+from millstream.settings.redaction import hide_url_passwords
 
 SUFFIXES = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
@@ -18,7 +19,7 @@ def main(argv: list[str]) -> int:
         schema, source = _from_file(arguments) if arguments.file else _from_registry(arguments)
         text = generate(schema, source)
     except (OSError, ValueError, InvalidSchema, RegistryRefused, RegistryUnreachable) as error:
-        print(f"millstream registry codegen: {error}", file=sys.stderr)
+        print(hide_url_passwords(f"millstream registry codegen: {error}"), file=sys.stderr)
         return 1
     if arguments.output == "-":
         sys.stdout.write(text)

@@ -7,13 +7,14 @@ not the records' fault.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.serdes import RegisteredSchema, RegistryRefused, RegistryUnreachable, SchemaRegistry
+from millstream.settings.redaction import hide_url_passwords
 from millstream.spark.columns.framing import NULL, UNFRAMED, Frames, frames
 from millstream.spark.columns.outcome import Decoded, reason_of
 from millstream.spark.errors import PipelineError
@@ -35,7 +36,7 @@ class Access:
 
     url: str
     user: str | None = None
-    password: str = ""
+    password: str = field(default="", repr=False)
     ca_file: str | None = None
 
     def connect(self, timeout: float = 10.0) -> SchemaRegistry:
@@ -155,7 +156,8 @@ class BatchDecoder:
             try:
                 found = self._made_for(schema_id)
             except RegistryRefused as error:
-                found = f"schema {schema_id}: the registry at {self._reading.access.url} answers: {error}"
+                where = hide_url_passwords(self._reading.access.url)
+                found = f"schema {schema_id}: the registry at {where} answers: {error}"
                 self._until[schema_id] = time.monotonic() + UNKNOWN_FOR
             self._decoders[schema_id] = found
         return found

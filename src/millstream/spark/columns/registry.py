@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.schemas import InvalidSchema, parse
 from millstream.serdes import RegistryRefused, RegistryUnreachable
+from millstream.settings.redaction import hide_url_passwords
 from millstream.spark.columns.decoding import Access, Reader, Reading, column_type, decode_batch
 from millstream.spark.columns.encoding import Writing, encode_batch, input_type
 from millstream.spark.errors import OptionError, PipelineError
@@ -211,7 +212,8 @@ def _asked(access: Access, subject: str, ask: Callable[[], Any]) -> Any:
     except RegistryUnreachable as error:
         raise PipelineError(str(error)) from None
     except RegistryRefused as error:
-        raise PipelineError(f"the registry at {access.url} refuses subject '{subject}': {error}") from None
+        where = hide_url_passwords(access.url)
+        raise PipelineError(f"the registry at {where} refuses subject '{subject}': {error}") from None
     except ValueError as error:  # an address that is none
         raise OptionError(str(error)) from None
 
