@@ -1,5 +1,6 @@
 """Every page by plain HTTP: what it shows, and what its forms do to the cluster."""
 
+import html
 import json
 import re
 import time
@@ -9,8 +10,11 @@ from millstream.client import Admin, Cluster
 from millstream.client.admin import TOPIC
 from millstream.client.groups import Groups
 from millstream.serdes import Encoder, SchemaRegistry
+from millstream.serdes.frame import with_id
+from millstream.serdes.json_text import check_json
 from millstream.spark.runner.status_records import QueryStatus, Status, status_key, write_status
 from millstream.wire.records import Record
+from tests.support.logical_types import LOGICAL, PAYMENT
 from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
 
@@ -231,6 +235,49 @@ def test_produce_and_send_again(
     assert "Written to partition 0 at offset 0." in page.text
     page = browser.form(f"/topics/{name}/produce", value='{"id": "nine"}', form="schema")
     assert page.status_code == 400
+
+
+def edited_and_sent(browser: Client, name: str) -> bytes:
+    """What arrives when the first message of a topic is copied into the form and sent without a change."""
+    page = browser.get(f"/topics/{name}/produce", params={"copy": "0-0"}).text
+    value = re.search(r'<textarea name="value"[^>]*>(.*?)</textarea>', page, re.DOTALL)
+    form = re.search(r'<option value="(\w+)" selected>', page)
+    assert value is not None
+    assert form is not None
+    sent = browser.form(f"/topics/{name}/produce", value=html.unescape(value[1]), form=form[1], partition=0)
+    assert "at offset 1." in sent.text, sent.text
+    return browser.get(f"/topics/{name}/messages/0/1/raw").content
+
+
+def test_edit_and_send_loses_nothing(
+    browser: Client, registry: RunningRegistry, new_topic: Callable[..., str], write: Callable[..., int]
+) -> None:
+    """Logical types, bytes, unions, NaN; JSON with a schema and without: numbers as they are written."""
+    client = SchemaRegistry(registry.url)
+    name = new_topic()
+    encoded = Encoder(client, LOGICAL).encode(name, PAYMENT)
+    assert encoded is not None
+    write(name, [encoded])
+    page = browser.get(f"/topics/{name}/messages/0/0").text
+    assert "2026-11-16T12:30:15.123" in page  # people see a date
+    assert edited_and_sent(browser, name) == encoded
+    assert "NaN" in check_json(browser.get(f"/topics/{name}/export").text.splitlines()[0])
+
+    name = new_topic()
+    schema_id = client.register(f"{name}-value", '{"type": "object"}', "JSON")
+    body = b'{"price":1.10,"big":1e400,"long":12345678901234567890.12345678901234567890}'
+    write(name, [with_id(schema_id, body)])
+    page = html.unescape(browser.get(f"/topics/{name}/messages/0/0").text)
+    assert '"price": 1.10' in page
+    assert '"big": 1e400' in page
+    assert edited_and_sent(browser, name) == with_id(schema_id, body)
+
+    name = new_topic()
+    stored = b'{"a":1.10,"a":1e400}'
+    write(name, [stored])
+    assert edited_and_sent(browser, name) == stored
+    assert '"value": {"a": 1.10, "a": 1e400}' in browser.get(f"/topics/{name}/export").text
+    assert '{""a"": 1.10, ""a"": 1e400}' in browser.get(f"/topics/{name}/export?form=csv").text
 
 
 def events_of(browser: Client, url: str) -> list[tuple[str, object]]:

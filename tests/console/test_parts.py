@@ -11,12 +11,14 @@ from millstream.client import Fetched
 from millstream.console.batch_search import Damaged
 from millstream.console.console_config import ConsoleConfig
 from millstream.console.formatting import Paging, number, size
+from millstream.console.json_tree import parse_tree, tree_text
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
 from millstream.console.record_display import RecordRenderer, utc_timestamp
 from millstream.console.search import Search
 from millstream.console.search_worker import PARTS, Searcher, TextMatcher
 from millstream.console.time_series import Series, SeriesTable
+from millstream.serdes.json_text import check_json, laid_out, minified, one_line
 from millstream.settings.values import InvalidSetting
 from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.compression import CODEC_IDS
@@ -34,16 +36,100 @@ def test_masks_by_path() -> None:
         "y": {"z": [{"d": 1}]},
         "e": 5,
     }
-    found = masks.structured(masks.value, value)
+    found = json.loads(masks.structured(masks.value, json.dumps(value)) or "")
     assert found["a"] == {"b": DOTS, "c": DOTS + "6789"}
     assert found["x"] == [{"c": DOTS + "4321"}]
     assert found["d"] == found["y"]["z"][0]["d"]
     assert found["d"].startswith("#")
     assert found["e"] == 5
-    assert value["a"]["b"] == 1
     assert masks.opaque(masks.value, b"text") == DOTS
     assert not rules.of("other")
     assert rules.of("u").opaque(rules.of("u").key, b"k") == DOTS
+
+
+STORED = (
+    '{"card": "4111222233334444", "c\\u0061rd": "4111222233335555", "price": 1.10, "big": 1e400, "n": %s}'
+    % ("9" * 5000)
+)
+
+
+def test_masks_see_every_member() -> None:
+    """Also the second of a name, and a name in other characters; the rest stays as it is written."""
+    masks = Masks("t value.card hide\n").of("t")
+    found = masks.structured(masks.value, STORED)
+    assert found is not None
+    assert "4111" not in found
+    assert '"price": 1.10, "big": 1e400' in found
+    assert "9" * 5000 in found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"card": "4111222233334444", "x": NaN}',
+        b'{"card": "4111222233334444"} trailing',
+        b"[" * 300 + b'{"card": "4111222233334444"}' + b"]" * 300,
+        b'\xef\xbb\xbf{"card": "4111222233334444"}',
+        '{"card": "4111222233334444"}'.encode("utf-16"),
+    ],
+)
+def test_masks_hide_what_they_cannot_look_into(data: bytes) -> None:
+    renderer = RecordRenderer(None, Masks("t value.card hide\n"), 1000)
+    masks = renderer.masks("t")
+    found = renderer.render_field(data, (), masks, masks.value)
+    assert (found.text, found.preview, found.masked, found.json) == (DOTS, DOTS, True, "")
+
+
+def test_a_rule_over_another_sees_what_that_one_leaves() -> None:
+    masks = Masks("t value.a.pin hide\nt value.a last4\n").of("t")
+    found = masks.structured(masks.value, '{"a": {"long": "xxxxxxxx", "pin": "1234"}}')
+    assert found is not None
+    assert "34" not in found
+
+
+def test_json_is_shown_and_exported_as_it_is_stored() -> None:
+    renderer = RecordRenderer(None, Masks(), 100_000)
+    stored = '{"a":1.10,"a":1e400,\t"b":[],"c":{},"d":[1,{"e":"\\u00e9,:{"}],"x":-0.0,"y":%s}' % ("7" * 5000)
+    found = renderer.render("t", 0, Record(0, 0, None, stored.encode(), ()), renderer.masks("t"))
+    assert found.value.form == "json"
+    assert found.value.text == (
+        '{\n  "a": 1.10,\n  "a": 1e400,\n  "b": [],\n  "c": {},\n  "d": [\n    1,\n    {\n'
+        '      "e": "\\u00e9,:{"\n'
+        '    }\n  ],\n  "x": -0.0,\n  "y": %s\n}' % ("7" * 5000)
+    )
+    line = found.export()
+    assert (
+        '"value": {"a": 1.10, "a": 1e400, "b": [], "c": {}, "d": [1, {"e": "\\u00e9,:{"}], "x": -0.0, '
+        in line
+    )
+    check_json(line)
+    for constant in ("NaN", "Infinity", "-Infinity"):
+        text = f'{{"a": {constant}}}'
+        found = renderer.render("t", 0, Record(0, 0, None, text.encode(), ()), renderer.masks("t"))
+        assert (found.value.form, found.value.text) == ("text", text)
+        assert json.loads(check_json(found.export()))["value"] == text
+
+
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+@hypothesis.settings(max_examples=200, deadline=None, derandomize=True)
+@hypothesis.given(JSON_VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_laying_out_changes_white_space_only(value: Any, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert laid_out(text, 1 << 30) == json.dumps(value, ensure_ascii=ascii_only, indent=2)
+    assert one_line(text) == json.dumps(value, ensure_ascii=ascii_only)
+    assert minified(text) == json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":"))
+    assert tree_text(parse_tree(text)) == json.dumps(value, ensure_ascii=ascii_only)
+
+
+def test_deep_nesting_makes_no_long_page() -> None:
+    text = "[" * 900 + "1," * 100_000 + "1" + "]" * 900
+    assert len(laid_out(text, 65_536)) < 70_000
 
 
 @pytest.mark.parametrize(

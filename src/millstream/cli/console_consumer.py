@@ -7,7 +7,7 @@ where the group is, and commits.
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -343,10 +343,11 @@ def follow(
                 for fetched in consumer.poll(wait):
                     for consumed in consumer.records(fetched, skip_errors):
                         last = time.monotonic()
-                        record = printer.decoded(consumed, skip_errors)
-                        if record is None or (matches is not None and not matches(record)):
-                            continue
-                        printer.put(record, skip_errors)
+                        if matches is not None:
+                            seen = printer.readable(consumed, skip_errors)
+                            if seen is None or not matches(seen):
+                                continue
+                        printer.put(consumed, skip_errors)
                         if limit is not None and printer.count >= limit:
                             return 0
                     printer.flush()
@@ -369,7 +370,7 @@ class RecordPrinter:
         style: str,
         formatter: str,
         properties: Mapping[str, str],
-        decode: Callable[[ConsumerRecord], ConsumerRecord] | None = None,
+        decode: schema_formats.SchemaPrinter | None = None,
     ) -> None:
         name = formatter.rpartition(".")[2]
         if name not in FORMATTERS:
@@ -395,13 +396,12 @@ class RecordPrinter:
         self._rows: list[list[Any]] = []
         self._out = sys.stdout.buffer
 
-    def decoded(self, record: ConsumerRecord, skip_errors: bool) -> ConsumerRecord | None:
-        """The record with its key and value decoded by their schemas, if they have some; None for one to
-        leave out."""
+    def readable(self, record: ConsumerRecord, skip_errors: bool) -> ConsumerRecord | None:
+        """The record as expressions see it; None for one that cannot be decoded."""
         if self._decode is None:
             return record
         try:
-            return self._decode(record)
+            return self._decode.readable(record)
         except ValueError as error:
             self.count += 1
             self._complain(record, error, skip_errors)
@@ -410,7 +410,7 @@ class RecordPrinter:
     def put(self, record: ConsumerRecord, skip_errors: bool) -> None:
         self.count += 1
         try:
-            self._write(record)
+            self._write(record if self._decode is None else self._decode(record))
         except ValueError as error:
             self._complain(record, error, skip_errors)
 

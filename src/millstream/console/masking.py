@@ -21,12 +21,20 @@ import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from millstream.serdes import to_json
+from millstream.console.json_tree import (
+    JsonArray,
+    JsonNode,
+    JsonObject,
+    JsonScalar,
+    member_name,
+    parse_tree,
+    tree_text,
+)
 
 DOTS = "\u2022\u2022\u2022\u2022"
 WAYS = ("hide", "last4", "hash")
+NULL = JsonScalar("null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +55,18 @@ class TopicMasks:
     def __bool__(self) -> bool:
         return bool(self.key or self.value or self.headers)
 
-    def structured(self, rules: Sequence[FieldRule], found: Any) -> Any:
-        """`found` (dicts, lists, plain values) with the rules applied to a copy."""
+    def structured(self, rules: Sequence[FieldRule], text: str) -> str | None:
+        """A JSON text with the rules applied, in one line; None where it has no fields or cannot be looked
+        into, so that nothing but `opaque` helps."""
+        try:
+            found = parse_tree(text)
+        except ValueError:
+            return None
+        if isinstance(found, JsonScalar):
+            return None
         for rule in rules:
-            found = self._walk(found, rule.path, rule.how) if rule.path else self.cover(found, rule.how)
-        return found
+            found = self._walk(found, rule.path, rule.how) if rule.path else self._covered(found, rule.how)
+        return tree_text(found)
 
     def opaque(self, rules: Sequence[FieldRule], data: bytes) -> str | None:
         """The stand-in for bytes that have no fields; None if no rule concerns them."""
@@ -64,33 +79,40 @@ class TopicMasks:
         how = self.headers.get(name.lower()) or self.headers.get("*")
         return None if how is None or value is None else self.cover(value, how)
 
-    def cover(self, content: Any, how: str) -> str:
+    def cover(self, content: str | bytes, how: str) -> str:
         if isinstance(content, bytes):
             text, data = content.decode("utf-8", "replace"), content
         else:
-            text = content if isinstance(content, str) else to_json(content)
-            data = text.encode("utf-8", "surrogatepass")
+            text, data = content, content.encode("utf-8", "surrogatepass")
         if how == "last4":
             return DOTS + text[-4:] if len(text) > 8 else DOTS
         if how == "hash":
             return "#" + hmac.new(self.secret, data, hashlib.sha256).hexdigest()[:12]
         return DOTS
 
-    def _walk(self, found: Any, path: tuple[str, ...], how: str) -> Any:
+    def _covered(self, found: JsonNode, how: str) -> JsonNode:
+        if found == NULL:
+            return found
+        text = found.text if isinstance(found, JsonScalar) else tree_text(found)
+        return JsonScalar(json.dumps(self.cover(text, how), ensure_ascii=False))
+
+    def _walk(self, found: JsonNode, path: tuple[str, ...], how: str) -> JsonNode:
         if not path:
-            return None if found is None else self.cover(found, how)
-        if isinstance(found, list | tuple):
-            return [self._walk(item, path, how) for item in found]
-        if not isinstance(found, dict):
+            return self._covered(found, how)
+        if isinstance(found, JsonArray):
+            return JsonArray([self._walk(item, path, how) for item in found.items])
+        if not isinstance(found, JsonObject):
             return found
         step, rest = path[0], path[1:]
         if step == "**":
-            deeper = {name: self._walk(item, path, how) for name, item in found.items()}
+            deeper = JsonObject([(name, self._walk(item, path, how)) for name, item in found.members])
             return self._walk(deeper, rest, how)
-        return {
-            name: self._walk(item, rest, how) if step in ("*", str(name)) else item
-            for name, item in found.items()
-        }
+        return JsonObject(
+            [
+                (name, self._walk(item, rest, how) if step in ("*", member_name(name)) else item)
+                for name, item in found.members
+            ]
+        )
 
 
 class Masks:
@@ -125,13 +147,3 @@ class Masks:
                 rule = FieldRule(tuple(path.split(".")) if path else (), how)
                 (found.key if kind == "key" else found.value).append(rule)
         return found
-
-
-def parse_json(data: bytes) -> Any:
-    """The JSON object or list in `data`; ValueError if it is none. Numbers and plain text do not count."""
-    if data[:1].strip() and data[:1] not in (b"{", b"["):
-        raise ValueError("not an object or a list")
-    found = json.loads(data)
-    if not isinstance(found, dict | list):
-        raise ValueError("not an object or a list")
-    return found

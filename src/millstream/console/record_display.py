@@ -1,18 +1,18 @@
 """Keys and values as people can read them.
 
-Bytes with a schema's id in front are decoded by the registry. JSON is laid out, text is text, anything else
-is a hex dump. What is long is cut. Where masking rules apply, everything that leaves here has gone through
-them.
+Bytes with a schema's id in front are decoded by the registry. JSON is laid out, with every name, string and
+number as it was written; text is text, anything else is a hex dump. What is long is cut. Where masking rules
+apply, everything that leaves here has gone through them.
 """
 
 import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
-from millstream.console.masking import FieldRule, Masks, TopicMasks, parse_json
+from millstream.console.masking import FieldRule, Masks, TopicMasks
 from millstream.serdes import (
+    Decoded,
     Decoder,
     RegistryRefused,
     RegistryUnreachable,
@@ -21,6 +21,8 @@ from millstream.serdes import (
     to_json,
 )
 from millstream.serdes.frame import NotFramed, split
+from millstream.serdes.json_codecs import TextBody
+from millstream.serdes.json_text import check_json, laid_out, one_line
 from millstream.wire.records import Record
 
 PREVIEW = 220
@@ -33,7 +35,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class RenderedField:
-    """One key or value. `form` says how it was read: null, json, text, hex, or the schema's language."""
+    """One key or value. `form` says how it was read: null, json, text, hex, or the schema's language. `json`
+    is the text in one line, if it is JSON and not cut."""
 
     form: str
     text: str
@@ -43,6 +46,7 @@ class RenderedField:
     masked: bool = False
     schema_id: str = ""
     note: str = ""
+    json: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,27 @@ class Message:
     def utc_timestamp(self) -> str:
         return utc_timestamp(self.timestamp)
 
-    def export(self) -> dict[str, Any]:
-        """For export."""
-        return {
+    def export(self) -> str:
+        """One line of JSON. A value that is JSON stands in it as it was written."""
+        facts = {
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
             "timestamp": self.utc_timestamp,
-            "key": None if self.key.form == "null" else self.key.text,
-            "value": _exported(self.value),
-            "headers": [{"name": name, "value": value} for name, value in self.headers],
+            "key": self.exported_key,
         }
+        head = json.dumps(facts, ensure_ascii=False)
+        value = self.value.json or json.dumps(self.exported_value, ensure_ascii=False)
+        headers = [{"name": name, "value": text} for name, text in self.headers]
+        return f'{head[:-1]}, "value": {value}, "headers": {json.dumps(headers, ensure_ascii=False)}}}'
+
+    @property
+    def exported_key(self) -> str | None:
+        return None if self.key.form == "null" else self.key.text
+
+    @property
+    def exported_value(self) -> str | None:
+        return None if self.value.form == "null" else self.value.json or self.value.text
 
 
 class RecordRenderer:
@@ -113,32 +127,43 @@ class RecordRenderer:
     ) -> RenderedField:
         if data is None:
             return RenderedField("null", "", "null", 0)
-        form, schema_id, found, note = self.decode(data, headers, is_key)
-        if form in ("text", "hex"):
+        form, schema_id, text, note = self.decode(data, headers, is_key)
+        if rules and text is not None:
+            text = masks.structured(rules, text)
+        if text is None:
             replacement = masks.opaque(rules, data)
             if replacement is not None:
                 return RenderedField(
                     "masked", replacement, replacement, len(data), masked=True, schema_id=schema_id, note=note
                 )
             return self._plain(data, form, schema_id, note)
-        if rules:
-            found = masks.structured(rules, found)
-        text = json.dumps(json.loads(to_json(found)), ensure_ascii=False, indent=2)
-        preview = text if len(text) < 40 else to_json(found)
-        cut = len(text) > self._max_length
+        shown = laid_out(text, self._max_length)
+        cut = len(shown) > self._max_length
+        flat = one_line(text[: self._max_length]) if cut else one_line(text)
         return RenderedField(
             form,
-            _printable(text[: self._max_length]),
-            single_line(preview),
+            _printable(shown[: self._max_length]),
+            single_line(shown if len(shown) < 40 else flat),
             len(data),
             cut,
             bool(rules),
             schema_id,
             note,
+            "" if cut else flat,
         )
 
-    def decode(self, data: bytes, headers: Headers, is_key: bool = False) -> tuple[str, str, Any, str]:
-        """Form, schema id, the object (for form json and the schema languages), and what went wrong."""
+    def text_to_edit(self, data: bytes, headers: Headers) -> str:
+        """A value that has a schema as JSON from which the same bytes can be made; ValueError if it has
+        none."""
+        if self._decoder is None:
+            raise SerdeError("the console knows no registry")
+        result = self._decoder.decode_with_schema(data, headers)
+        assert result is not None
+        text = TextBody(result.schema).decode(result.body)
+        return laid_out(text, MAX_DECODED_BYTES)
+
+    def decode(self, data: bytes, headers: Headers, is_key: bool = False) -> tuple[str, str, str | None, str]:
+        """Form, schema id, the JSON text (for form json and the schema languages), and what went wrong."""
         note, schema_id = "", ""
         if (
             self._decoder is not None
@@ -152,7 +177,7 @@ class RecordRenderer:
                 result = self._decoder.decode_with_schema(data, headers, key=is_key)
                 if result is not None:
                     named = str(result.schema.id) if result.schema.id >= 0 else schema_id
-                    return result.schema.type.lower(), named, result.value, ""
+                    return result.schema.type.lower(), named, _json_of(result), ""
             except RegistryUnreachable as error:
                 if time.monotonic() >= self._registry_retry_at:
                     self._registry_retry_at, self._registry_error = (
@@ -164,8 +189,8 @@ class RecordRenderer:
                 note = f"Not decoded: {error}"
         if len(data) <= MAX_DECODED_BYTES:
             try:
-                return "json", schema_id, parse_json(data), note
-            except (ValueError, RecursionError):
+                return "json", schema_id, _json_text(data), note
+            except ValueError:
                 pass
         return ("text" if _is_text(data) else "hex"), schema_id, None, note
 
@@ -194,15 +219,20 @@ def _schema_id(data: bytes) -> str:
         return ""
 
 
-def _exported(render_field: RenderedField) -> Any:
-    if render_field.form == "null":
-        return None
-    if render_field.form not in ("text", "hex", "masked") and not render_field.cut:
-        try:
-            return json.loads(render_field.text)
-        except ValueError:
-            pass
-    return render_field.text
+def _json_text(data: bytes) -> str:
+    """The JSON object or list in `data`; ValueError if it is none. Numbers and plain text do not count."""
+    if data.lstrip(b" \t\r\n")[:1] not in (b"{", b"["):
+        raise ValueError("not an object or a list")
+    return check_json(data.decode())
+
+
+def _json_of(result: Decoded) -> str:
+    if result.schema.type != "JSON":
+        return to_json(result.value)
+    try:
+        return check_json(bytes(result.body).decode())
+    except ValueError as error:
+        raise SerdeError(str(error)) from None
 
 
 def _is_text(data: bytes) -> bool:

@@ -21,7 +21,7 @@ from millstream.console import cluster_queries, message_pages
 from millstream.console.batch_search import Damaged, matching
 from millstream.console.masking import Masks
 from millstream.console.record_display import RecordRenderer
-from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError, to_json
+from millstream.serdes import RegistryRefused, RegistryUnreachable, SchemaRegistry, SerdeError
 from millstream.serdes.codec import Decoder
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, BatchHeader
 from millstream.wire.compression import DEFAULT_LIMIT, NONE, decompress
@@ -186,10 +186,9 @@ def masking_for(renderer: RecordRenderer, topic: str) -> Callable[[Record], Reco
 def _masked_bytes(
     renderer: RecordRenderer, data: bytes, headers: Any, masks: Any, rules: Any, is_key: bool
 ) -> bytes:
-    form, _, found, _ = renderer.decode(data, headers, is_key)
-    if form in ("text", "hex"):
-        return (masks.opaque(rules, data) or "").encode()
-    return to_json(masks.structured(rules, found)).encode()
+    _, _, text, _ = renderer.decode(data, headers, is_key)
+    shown = masks.structured(rules, text) if text is not None else None
+    return (shown if shown is not None else masks.opaque(rules, data) or "").encode()
 
 
 def decoding(registry: SchemaRegistry | None, is_key: bool) -> Callable[[bytes], Any]:

@@ -188,7 +188,7 @@ def _real(name: str, form: struct.Struct) -> tuple[Encode, Decode]:
     def encode(value: Any, out: bytearray) -> None:
         if isinstance(value, str) and value in _SPECIAL:
             value = _SPECIAL[value]
-        if type(value) not in (int, float):
+        elif type(value) not in (int, float) or value in (math.inf, -math.inf):
             raise Mismatch(f"expected {name}, found {_shown(value)}")
         try:
             out += form.pack(value)

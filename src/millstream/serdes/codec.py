@@ -7,6 +7,7 @@ from millstream.schemas import Reference, parse
 from millstream.serdes.bodies import Body, ProtobufBody, body_of
 from millstream.serdes.client import RegisteredSchema, SchemaRegistry
 from millstream.serdes.frame import NotFramed, split, with_id
+from millstream.serdes.json_codecs import TextBody
 from millstream.serdes.names import STRATEGIES, SubjectName
 from millstream.serdes.typed import Record
 
@@ -20,6 +21,7 @@ class SerdeError(ValueError):
 class Decoded(NamedTuple):
     value: Any
     schema: RegisteredSchema
+    body: memoryview  # without the schema's id
 
 
 class Decoder:
@@ -28,14 +30,22 @@ class Decoder:
     reader    an Avro schema to read with: fields get its names, types and defaults, whatever version wrote
     them
     validate  check JSON against its schema
+    as_text   JSON text instead of objects, from which an Encoder with `as_text` makes the same bytes again
+    (see json_codecs)
     """
 
     def __init__(
-        self, registry: SchemaRegistry, *, reader: str | None = None, validate: bool = False
+        self,
+        registry: SchemaRegistry,
+        *,
+        reader: str | None = None,
+        validate: bool = False,
+        as_text: bool = False,
     ) -> None:
         self._registry = registry
         self._reader = RegisteredSchema(-1, "AVRO", reader) if reader is not None else None
         self._validate = validate
+        self._as_text = as_text
         self._bodies: dict[int | str, tuple[RegisteredSchema, Body]] = {}
 
     def decode(self, data: bytes | None, headers: Headers = (), *, key: bool = False) -> Any:
@@ -51,7 +61,7 @@ class Decoder:
         try:
             schema_id, body = self._split(data, headers, key)
             schema, codec = self._body(schema_id)
-            return Decoded(codec.decode(body), schema)
+            return Decoded(codec.decode(body), schema, body)
         except NotFramed as error:
             raise SerdeError(str(error)) from None
         except Exception as error:
@@ -75,7 +85,8 @@ class Decoder:
             else:
                 schema = self._registry.schema_by_guid(schema_id)
             reader = self._reader if schema.type == "AVRO" else None
-            found = self._bodies[schema_id] = (schema, body_of(schema, reader, validate=self._validate))
+            body = TextBody(schema) if self._as_text else body_of(schema, reader, validate=self._validate)
+            found = self._bodies[schema_id] = (schema, body)
         return found
 
 
@@ -87,6 +98,7 @@ class Encoder:
     left out)
     strategy        under which subject: "topic" (default), "record", "topic-record", or a function
     message         for Protobuf: the message's name, if it is not the first one of the file
+    as_text         values are JSON texts
     """
 
     def __init__(
@@ -102,6 +114,7 @@ class Encoder:
         strategy: str | SubjectName = "topic",
         message: str | None = None,
         validate: bool = True,
+        as_text: bool = False,
     ) -> None:
         if schema is None and not use_latest:
             raise ValueError("an encoder needs a schema, or use_latest")
@@ -112,6 +125,7 @@ class Encoder:
         self._subject_name = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
         self._message = message
         self._validate = validate
+        self._as_text = as_text
         self._schema: RegisteredSchema | None = None
         self._name: str | None = None
         if schema is not None:
@@ -146,7 +160,7 @@ class Encoder:
             schema = self._schema
             ask = self._registry.register if self._auto_register else self._registry.look_up
             schema_id = ask(subject, schema.text, schema.type, schema.references, normalize=self._normalize)
-        body = body_of(schema, validate=self._validate)
+        body: Body = TextBody(schema) if self._as_text else body_of(schema, validate=self._validate)
         if isinstance(body, ProtobufBody) and self._message is not None:
             body.path = body.path_to(self._message)
         return schema_id, body

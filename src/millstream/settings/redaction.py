@@ -1,4 +1,4 @@
-"""Secrets out of what people see: settings by their names, and user:password@ inside of URLs wherever it stands."""
+"""Secrets out of what people see: settings by their names, and user:password@ inside of URLs."""
 
 import re
 
@@ -14,7 +14,7 @@ SECRET_NAMES = (
     "ssl.keystore.key",
     "credentials",
 )
-# A setting whose name has such a word, but whose value is an address or a name (which is shown without login).
+# Such a word is in the name, but the value is an address (shown without its login) or a name.
 SHOWN_NAMES = ("endpoint.url", "credentials.source", "callback.handler.class", "credentials.client.id")
 
 # Up to the last @ of the word: passwords that should have been escaped have @ and / in them. In a list of
@@ -29,7 +29,8 @@ def is_secret(setting: str) -> bool:
 
 
 def hide_url_passwords(text: str) -> str:
-    """`http://ann:[hidden]@host` for `http://ann:pw@host`; a login without a colon is a token, and goes too."""
+    """`http://ann:[hidden]@host` for `http://ann:pw@host`; a login without a colon is a token, and goes
+    too."""
     return _LOGIN_IN_URL.sub(_hidden_login, text) if "://" in text and "@" in text else text
 
 

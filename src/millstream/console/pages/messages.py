@@ -20,6 +20,7 @@ from millstream.console.record_display import Message
 from millstream.console.security import RequestRefused, get_session, read_change_form
 from millstream.filters import BadTime, parse_time
 from millstream.serdes import Encoder, RegistryRefused, RegistryUnreachable, SerdeError
+from millstream.serdes.json_text import check_json, laid_out, minified
 from millstream.wire.errors import KafkaError
 from millstream.wire.murmur2 import partition_for
 from millstream.wire.records import Record
@@ -172,25 +173,19 @@ async def export(request: Request, name: str, form: str = "jsonl") -> Response:
         writer = csv.writer(out)
         writer.writerow(["partition", "offset", "timestamp", "key", "value", "headers"])
         for message in messages:
-            row = message.export()
-            value = (
-                row["value"]
-                if isinstance(row["value"], str)
-                else json.dumps(row["value"], ensure_ascii=False)
-            )
             headers = json.dumps(dict(message.headers), ensure_ascii=False)
             writer.writerow(
                 [
                     message.partition,
                     message.offset,
                     message.utc_timestamp,
-                    _cell(row["key"]),
-                    _cell(value),
+                    _cell(message.exported_key),
+                    _cell(message.exported_value),
                     headers,
                 ]
             )
         return _download(out.getvalue(), f"{name}.csv", "text/csv; charset=utf-8")
-    lines = "".join(json.dumps(message.export(), ensure_ascii=False) + "\n" for message in messages)
+    lines = "".join(message.export() + "\n" for message in messages)
     return _download(lines, f"{name}.jsonl", "application/x-ndjson; charset=utf-8")
 
 
@@ -301,18 +296,25 @@ async def produce_page(request: Request, name: str) -> Response:
 
 
 async def _copied(request: Request, name: str, partition: int, offset: int) -> dict[str, str]:
-    def read(cluster: Cluster) -> Message:
+    def read(cluster: Cluster) -> dict[str, str]:
         record = message_pages.record_at(cluster, name, partition, offset)
-        return render_messages(request, name, [message_pages.PartitionRecord(partition, record)])[0]
+        message = render_messages(request, name, [message_pages.PartitionRecord(partition, record)])[0]
+        schema = message.value.form in ("avro", "json", "protobuf") and message.value.schema_id
+        value = message.value.text
+        if schema and record.value is not None and not message.value.masked:
+            value = get_console(request).renderer.text_to_edit(record.value, tuple(record.headers))
+        elif message.value.cut or message.key.cut:
+            raise RequestRefused(413, "The message is too long to be edited here: it is not shown in full.")
+        elif message.value.json:
+            value = laid_out(message.value.json, 10 * len(message.value.text))
+        return {
+            "key": message.key.text,
+            "value": value,
+            "headers": "\n".join(f"{key}: {value}" for key, value in message.headers),
+            "form": "schema" if schema else {"null": "null", "json": "json"}.get(message.value.form, "text"),
+        }
 
-    message = await get_console(request).pool.run(read)
-    schema = message.value.form in ("avro", "json", "protobuf") and message.value.schema_id
-    return {
-        "key": message.key.text,
-        "value": message.value.text,
-        "headers": "\n".join(f"{key}: {value}" for key, value in message.headers),
-        "form": "schema" if schema else "text",
-    }
+    return await get_console(request).pool.run(read)
 
 
 async def _produce_page(
@@ -363,17 +365,17 @@ def _value_bytes(console: Console, topic: str, form: dict[str, str]) -> bytes | 
         return None
     if kind == "json":
         try:
-            return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
+            return minified(check_json(text)).encode()
         except ValueError as error:
             raise RequestRefused(400, f"The value is not JSON: {error}.") from None
     if kind == "schema":
         if console.registry is None:
             raise RequestRefused(400, "The console knows no registry (schema.registry.url).")
         try:
-            found = json.loads(text)
+            check_json(text)
         except ValueError as error:
             raise RequestRefused(400, f"The value is not JSON: {error}.") from None
-        return Encoder(console.registry, use_latest=True).encode(topic, found)
+        return Encoder(console.registry, use_latest=True, as_text=True).encode(topic, text)
     return text.replace("\r\n", "\n").encode()
 
 
