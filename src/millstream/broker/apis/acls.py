@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -35,15 +36,14 @@ class AclsApi:
     def describe(self, call: Call) -> Any:
         return call.answer(resources=(), **_REFUSED)
 
-    def create(self, call: Call) -> Any:
-        return call.answer(
-            results=tuple(call.make("AclCreationResult", **_REFUSED) for _ in call.request.creations)
+    def create(self, call: Call) -> Slices[Any]:
+        results = yield from collect(
+            call.make("AclCreationResult", **_REFUSED) for _ in call.request.creations
         )
+        return call.answer(results=results)
 
-    def delete(self, call: Call) -> Any:
-        return call.answer(
-            filter_results=tuple(
-                call.make("DeleteAclsFilterResult", matching_acls=(), **_REFUSED)
-                for _ in call.request.filters
-            )
+    def delete(self, call: Call) -> Slices[Any]:
+        results = yield from collect(
+            call.make("DeleteAclsFilterResult", matching_acls=(), **_REFUSED) for _ in call.request.filters
         )
+        return call.answer(filter_results=results)

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -39,7 +40,7 @@ class ClusterApi:
 
     # ------------------------------------------------------------------ DescribeQuorum
 
-    def describe_quorum(self, call: Call) -> Any:
+    def describe_quorum(self, call: Call) -> Slices[Any]:
         topics = call.request.topics
         asked = [
             (topic.topic_name, [partition.partition_index for partition in topic.partitions])
@@ -47,17 +48,15 @@ class ClusterApi:
         ]
         known = asked == [(METADATA_TOPIC, [0])]
         image = self.broker.image
+        described = []
+        for name, indexes in asked:
+            partitions = yield from collect(self._partition(call, index, known) for index in indexes)
+            described.append(call.make("TopicData", topic_name=name, partitions=partitions))
+            yield
         return call.answer(
             error_code=ErrorCode.none,
             error_message=None,
-            topics=tuple(
-                call.make(
-                    "TopicData",
-                    topic_name=name,
-                    partitions=tuple(self._partition(call, index, known) for index in indexes),
-                )
-                for name, indexes in asked
-            ),
+            topics=tuple(described),
             nodes=tuple(
                 call.make(
                     "Node",

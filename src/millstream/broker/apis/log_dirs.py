@@ -19,6 +19,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode
 
@@ -39,19 +40,15 @@ class LogDirsApi:
 
     # ------------------------------------------------------------------ DescribeProducers
 
-    def describe_producers(self, call: Call) -> Any:
-        return call.answer(
-            topics=tuple(
-                call.make(
-                    "TopicResponse",
-                    name=topic.name,
-                    partitions=tuple(
-                        self._producers(call, topic.name, index) for index in topic.partition_indexes
-                    ),
-                )
-                for topic in call.request.topics
+    def describe_producers(self, call: Call) -> Slices[Any]:
+        topics = []
+        for topic in call.request.topics:
+            partitions = yield from collect(
+                self._producers(call, topic.name, index) for index in topic.partition_indexes
             )
-        )
+            topics.append(call.make("TopicResponse", name=topic.name, partitions=partitions))
+            yield
+        return call.answer(topics=tuple(topics))
 
     def _producers(self, call: Call, topic: str, index: int) -> Any:
         partition = self.broker.partitions.find(topic, index)
@@ -91,13 +88,14 @@ class LogDirsApi:
 
     # ------------------------------------------------------------------ DescribeLogDirs
 
-    def describe_log_dirs(self, call: Call) -> Any:
+    def describe_log_dirs(self, call: Call) -> Slices[Any]:
         asked = call.request.topics
         wanted = (
             None if asked is None else {(topic.topic, index) for topic in asked for index in topic.partitions}
         )
         by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.log_dirs.paths}
-        for partition in self.broker.partitions:
+        for partition in list(self.broker.partitions):
+            yield
             if wanted is None or (partition.topic, partition.index) in wanted:
                 topics = by_folder.setdefault(self.broker.log_dirs.folder_of(partition.log), {})
                 topics.setdefault(partition.topic, []).append(
@@ -137,11 +135,12 @@ class LogDirsApi:
 
     # ------------------------------------------------------------------ AlterReplicaLogDirs
 
-    def alter_replica_log_dirs(self, call: Call) -> Any:
+    def alter_replica_log_dirs(self, call: Call) -> Slices[Any]:
         results: dict[str, list[Any]] = {}
         for folder in call.request.dirs:
             for topic in folder.topics:
-                results.setdefault(topic.name, []).extend(
+                yield
+                checked = yield from collect(
                     call.make(
                         "AlterReplicaLogDirPartitionResult",
                         partition_index=index,
@@ -149,12 +148,12 @@ class LogDirsApi:
                     )
                     for index in topic.partitions
                 )
-        return call.answer(
-            results=tuple(
-                call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(partitions))
-                for name, partitions in results.items()
-            )
+                results.setdefault(topic.name, []).extend(checked)
+        topics = yield from collect(
+            call.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(partitions))
+            for name, partitions in results.items()
         )
+        return call.answer(results=topics)
 
     def _check_folder(self, folder: str, topic: str, index: int) -> ErrorCode:
         """No error if the partition is in that folder already: nothing has to move."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.metadata_records import NO_LEADER, Topic
@@ -225,7 +226,7 @@ class MetadataApi:
 
     # ------------------------------------------------------------------ DescribeTopicPartitions
 
-    def describe_topic_partitions(self, call: Call) -> Any:
+    def describe_topic_partitions(self, call: Call) -> Slices[Any]:
         """Topics in name order: at most `response_partition_limit` partitions, then a cursor."""
         request, image = call.request, self.broker.image
         limit = max(
@@ -241,14 +242,15 @@ class MetadataApi:
         if cursor is not None:
             if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
                 bad = ErrorCode.invalid_request
-                return call.answer(
-                    topics=tuple(self._described(call, name, None, (), bad) for name in names if named),
-                    next_cursor=None,
+                refused = yield from collect(
+                    self._described(call, name, None, (), bad) for name in names if named
                 )
+                return call.answer(topics=refused, next_cursor=None)
             names = [name for name in names if name >= cursor.topic_name]
         topics = []
         following = None
         for name in names:
+            yield
             if limit <= 0:
                 following = call.make("Cursor", topic_name=name, partition_index=0)
                 break

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.cluster.commands import (
     AlterReassignments,
     Command,
@@ -106,7 +107,8 @@ class TopicsApi:
             for name, count in times.items()
             if count > 1
         ]
-        return call.answer(topics=tuple(self._created(call, result) for result in [*created, *twice]))
+        topics = await call.in_slices(collect(self._created(call, result) for result in [*created, *twice]))
+        return call.answer(topics=topics)
 
     def _created(self, call: Call, result: TopicCreated) -> Any:
         failed = result.error is not ErrorCode.none
@@ -158,8 +160,8 @@ class TopicsApi:
         for name, count in times.items():
             if count > 1:
                 results[name] = Result(ErrorCode.invalid_request, "Duplicate topic name.")
-        return call.answer(
-            results=tuple(
+        topics = await call.in_slices(
+            collect(
                 call.make(
                     "CreatePartitionsTopicResult",
                     name=name,
@@ -169,6 +171,7 @@ class TopicsApi:
                 for name, result in results.items()
             )
         )
+        return call.answer(results=topics)
 
     # ------------------------------------------------------------------ delete
 
@@ -179,13 +182,14 @@ class TopicsApi:
         else:
             asked = list(request.topic_names)
         if not self.broker.settings.boolean("delete.topic.enable"):
-            return call.answer(responses=tuple(self._not_deleted(call, topic) for topic in asked))
+            kept = await call.in_slices(collect(self._not_deleted(call, topic) for topic in asked))
+            return call.answer(responses=kept)
         named, refused = self._named(request.topics) if call.version >= 6 else (asked, [])
         deleted = await self._submit(
             DeleteTopics(named), lambda error: [self._undeleted(topic, error) for topic in named]
         )
-        return call.answer(
-            responses=tuple(
+        responses = await call.in_slices(
+            collect(
                 call.make(
                     "DeletableTopicResult",
                     name=result.name,
@@ -196,6 +200,7 @@ class TopicsApi:
                 for result in (*refused, *deleted)
             )
         )
+        return call.answer(responses=responses)
 
     def _named(self, topics: Any) -> tuple[list[TopicRef], list[TopicDeleted]]:
         """The topics to delete, by name or by id, and those that have both or neither."""
@@ -250,9 +255,8 @@ class TopicsApi:
             error = ErrorCode.invalid_request
             message = f"Unknown election type {election_type}"
             results = {partition: Result(error, message) for partition in asked or ()}
-        return call.answer(
-            error_code=error,
-            replica_election_results=self._by_topic(
+        elected = await call.in_slices(
+            self._by_topic(
                 call,
                 results,
                 "ReplicaElectionResult",
@@ -260,8 +264,9 @@ class TopicsApi:
                 "partition_result",
                 "PartitionResult",
                 "partition_id",
-            ),
+            )
         )
+        return call.answer(error_code=error, replica_election_results=elected)
 
     async def alter_reassignments(self, call: Call) -> Any:
         request = call.request
@@ -277,11 +282,8 @@ class TopicsApi:
                 TopicPartition(name, index): Result(error.code, error.message) for name, index, _ in asked
             },
         )
-        return call.answer(
-            allow_replication_factor_change=allow,
-            error_code=ErrorCode.none,
-            error_message=None,
-            responses=self._by_topic(
+        responses = await call.in_slices(
+            self._by_topic(
                 call,
                 results,
                 "ReassignableTopicResponse",
@@ -289,7 +291,13 @@ class TopicsApi:
                 "partitions",
                 "ReassignablePartitionResponse",
                 "partition_index",
-            ),
+            )
+        )
+        return call.answer(
+            allow_replication_factor_change=allow,
+            error_code=ErrorCode.none,
+            error_message=None,
+            responses=responses,
         )
 
     def _by_topic(
@@ -301,7 +309,7 @@ class TopicsApi:
         partitions_field: str,
         partition_structure: str,
         index_field: str,
-    ) -> tuple[Any, ...]:
+    ) -> Slices[tuple[Any, ...]]:
         """The controller's flat results, grouped by topic as the response has them."""
         grouped: dict[str, list[Any]] = {}
         for (topic, index), result in results.items():
@@ -312,10 +320,12 @@ class TopicsApi:
                 **{index_field: index},
             )
             grouped.setdefault(topic, []).append(partition)
-        return tuple(
+            yield
+        topics = yield from collect(
             call.make(structure, **{name_field: topic, partitions_field: tuple(partitions)})
             for topic, partitions in grouped.items()
         )
+        return topics
 
     def list_reassignments(self, call: Call) -> Any:
         image = self.broker.image

@@ -1,0 +1,83 @@
+"""Handlers that work through a list give the loop back after each slice of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millstream.broker.apis.acls import AclsApi
+from millstream.broker.apis.cluster import ClusterApi
+from millstream.broker.apis.log_dirs import LogDirsApi
+from millstream.broker.apis.metadata import MetadataApi
+from millstream.broker.network.slices import ELEMENTS_PER_SLICE, run_slice
+from millstream.cluster.image import Image
+from millstream.wire.messages import codec
+
+ELEMENTS = 10 * ELEMENTS_PER_SLICE
+
+
+class CountingCall:
+    """A call that counts the structures made for its response."""
+
+    def __init__(self, api: int, version: int, **request: Any) -> None:
+        self.codec = codec(api, version)
+        self.version = version
+        self.request = SimpleNamespace(**request)
+        self.made = 0
+
+    def make(self, structure: str, /, **fields: Any) -> Any:
+        self.made += 1
+        return self.codec.make(structure, **fields)
+
+    def answer(self, **fields: Any) -> Any:
+        return self.codec.answer(**fields)
+
+
+def topics(field: str, **partitions: Any) -> list[Any]:
+    return [SimpleNamespace(**{field: f"missing-{number}"}, **partitions) for number in range(ELEMENTS)]
+
+
+HANDLERS = {
+    "CreateAcls": lambda broker: (AclsApi(broker).create, CountingCall(30, 3, creations=range(ELEMENTS))),
+    "DeleteAcls": lambda broker: (AclsApi(broker).delete, CountingCall(31, 3, filters=range(ELEMENTS))),
+    "DescribeQuorum": lambda broker: (
+        ClusterApi(broker).describe_quorum,
+        CountingCall(55, 2, topics=topics("topic_name", partitions=[SimpleNamespace(partition_index=0)])),
+    ),
+    "DescribeProducers": lambda broker: (
+        LogDirsApi(broker).describe_producers,
+        CountingCall(61, 0, topics=topics("name", partition_indexes=(0,))),
+    ),
+    "AlterReplicaLogDirs": lambda broker: (
+        LogDirsApi(broker).alter_replica_log_dirs,
+        CountingCall(34, 2, dirs=[SimpleNamespace(path="/", topics=topics("name", partitions=(0,)))]),
+    ),
+    "DescribeTopicPartitions": lambda broker: (
+        MetadataApi(broker).describe_topic_partitions,
+        CountingCall(75, 0, topics=topics("name"), response_partition_limit=10, cursor=None),
+    ),
+}
+
+
+@pytest.mark.parametrize("api", HANDLERS)
+def test_no_slice_makes_more_than_it_may(api: str) -> None:
+    broker = SimpleNamespace(
+        image=Image(),
+        partitions=SimpleNamespace(find=lambda _topic, _index: None),
+        log_dirs=SimpleNamespace(paths=["/"]),
+        settings=SimpleNamespace(integer=lambda _name: 2000),
+    )
+    handler, call = HANDLERS[api](broker)
+    slices = handler(call)
+    largest = before = 0
+    try:
+        while True:
+            run_slice(slices)
+            largest, before = max(largest, call.made - before), call.made
+    except StopIteration as end:
+        assert end.value is not None
+    assert call.made >= ELEMENTS
+    assert largest <= 2 * ELEMENTS_PER_SLICE
+    assert call.made - before <= 2 * ELEMENTS_PER_SLICE
