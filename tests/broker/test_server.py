@@ -77,6 +77,30 @@ def test_metrics_and_health(connect: Callable[[Broker], Wire]) -> None:
         assert get(f"http://127.0.0.1:{port}/other")[0] == 404
 
 
+def test_metrics_under_a_name_that_is_made_to_point_here() -> None:
+    """A browser that was led here by DNS rebinding names the stranger's host."""
+    port, url_path = free_port(), "/metrics"
+    settings = {
+        "millstream.metrics.listener": f"127.0.0.1:{port}",
+        "millstream.metrics.allowed.hosts": "broker.corp.example",
+    }
+    with Broker(settings):
+
+        def status(*headers: str) -> str:
+            lines = [f"GET {url_path} HTTP/1.1", *headers, "", ""]
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                connection.sendall("\r\n".join(lines).encode())
+                return connection.makefile("rb").readline().decode().split(" ")[1]
+
+        assert status("Host: evil.example") == "421"
+        assert status("host:evil.example:9404") == "421"
+        assert status("Host: localhost", "Host: evil.example") == "421"
+        for name in ("localhost", f"127.0.0.1:{port}", "broker.corp.example"):
+            assert status(f"Host: {name}", "Accept-Language: en") == "200", name
+        # HTTP/1.0, as load balancers check health
+        assert status() == "200"
+
+
 def test_acls_that_nobody_would_check_are_refused(tmp_path: Path) -> None:
     done = run_broker("--set", f"log.dirs={tmp_path}", "--set", "authorizer.class.name=a.B")
     assert done.returncode == 1

@@ -129,6 +129,23 @@ def test_other_host_names_are_refused(browser: Client) -> None:
     assert browser.get("/", headers={"host": "localhost:8080"}).status_code == 200
 
 
+def test_monitoring_keeps_to_its_names_with_users_too(guarded: RunningConsole) -> None:
+    """It needs no login, so a page under another name could read it."""
+    with guarded.client() as client:
+        for path in ("/metrics", "/metrics/all", "/health/live"):
+            assert client.get(path, headers={"host": "evil.example"}).status_code == 421, path
+            assert client.get(path).status_code == 200, path
+        assert client.get("/login", headers={"host": "console.corp.example"}).status_code == 200
+
+
+def test_pages_of_other_sites_may_only_link_here(browser: Client) -> None:
+    """Streams of events would use up what the console has of them, exports its time."""
+    elsewhere = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+    for path in ("/", "/live", "/topics/x/tail", "/topics/x/export", "/searches/x/events", "/metrics/all"):
+        assert browser.get(path, headers=elsewhere).status_code == 403, path
+    assert browser.get("/", headers={**elsewhere, "sec-fetch-mode": "navigate"}).status_code == 200
+
+
 def test_large_forms_are_refused(browser: Client) -> None:
     token = browser.token()
     answer = browser.post("/topics/new", data={"csrf": token, "name": "x" * (11 << 20)})

@@ -72,9 +72,17 @@ def test_types() -> None:
     assert ask("GET", {"content-type": "text/csv"}) == (200, OWN)
 
 
+def test_a_body_needs_a_type() -> None:
+    for method in ("POST", "PUT", "PATCH"):
+        assert ask(method, {"content-length": "2"}, b"{}") == (415, OWN)
+        assert ask(method, {"transfer-encoding": "chunked"}, b"{}") == (415, OWN)
+        assert ask(method, {"content-length": "0"}) == (200, OWN)
+        assert ask(method, {}) == (200, OWN)
+
+
 def test_bodies_have_a_limit() -> None:
     stream = MediaTypes(OWN, TYPES.reads, TYPES.writes, unlimited=True)
     assert ask("POST", {}, b"12345", b"67890") == (200, OWN)
     assert ask("POST", {}, b"12345", b"678901") == (413, OWN)
-    assert ask("POST", {"content-length": "11"}) == (413, OWN)
+    assert ask("POST", {"content-length": "11", "content-type": OWN}) == (413, OWN)
     assert ask("POST", {}, b"12345", b"678901", types=stream) == (200, OWN)

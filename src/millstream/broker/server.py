@@ -252,8 +252,10 @@ class Broker:
         if where is None:
             return
         from millstream.broker import http_endpoint, metrics
+        from millstream.http.host_names import HostNames
 
         host, port = where
+        allowed_hosts = "millstream.metrics.allowed.hosts"
         try:
             self._http = await http_endpoint.serve(
                 host,
@@ -262,6 +264,7 @@ class Broker:
                     "/metrics": lambda: (200, "text/plain; version=0.0.4", metrics.render(self)),
                     "/health": self._health,
                 },
+                HostNames([host], self.settings.items(allowed_hosts), setting=allowed_hosts),
             )
         except OSError as error:
             raise CannotStart(

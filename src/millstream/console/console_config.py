@@ -3,7 +3,6 @@ client.ssl.* ..."""
 
 import os
 import secrets
-import socket
 from urllib.parse import urlsplit
 
 from millstream.client import ClientConfig
@@ -50,7 +49,8 @@ KEYS: dict[str, ConfigKey] = {
     "allowed.hosts": ConfigKey(
         LIST,
         "",
-        "Names under which browsers reach the console, besides addresses, localhost and the machine's name.",
+        "Names under which browsers reach the console, besides addresses, localhost, the machine's name "
+        "and those that the listeners have; * for any.",
     ),
     "masking.file": ConfigKey(STRING, None, "Rules that say which parts of messages are not shown."),
     "pipelines.topic": ConfigKey(STRING, "__millstream_pipelines", "Where pipelines report on themselves."),
@@ -114,24 +114,6 @@ class ConsoleConfig(ServiceConfig):
             },
             name,
         )
-
-    def allows_host(self, host: str) -> bool:
-        """Whether a request may name this host. A web page elsewhere whose name was made to point here is
-        refused."""
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        name = name.strip("[]").lower()
-        known = {"localhost", socket.gethostname().lower(), *map(str.lower, self.value("allowed.hosts"))}
-        return "*" in known or name in known or name.endswith(".localhost") or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, name)
-            return True
-        except OSError:
-            continue
-    return False
 
 
 def _metrics_url(item: str) -> tuple[str, str]:

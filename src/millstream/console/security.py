@@ -1,6 +1,6 @@
-"""What every request has to pass: a host name that is ours, a login if there are users, and, for anything
-that changes something, a form that this console made (CSRF), a user who may, and a console that is not
-read-only.
+"""What every request has to pass: a host name that is ours, no page of another site, a login if there are
+users, and, for anything that changes something, a form that this console made (CSRF), a user who may, and a
+console that is not read-only.
 
 A browser's session is one signed cookie with a random id, which Starlette's SessionMiddleware keeps. Who is
 logged in is kept here, by that id, and not in the cookie: a logout or the end of the session's hours ends it
@@ -15,7 +15,7 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from fastapi import Request
 from starlette.datastructures import MutableHeaders
@@ -25,18 +25,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millstream.console.console_config import ConsoleConfig
 from millstream.console.users import User
+from millstream.http.browser_guard import BrowserPolicy
 from millstream.http.errors import HttpError
 
 COOKIE = "millstream_console"
-OPEN_PATHS = (
-    "/login",
-    "/health",
-    "/health/live",
-    "/health/ready",
-    "/metrics",
-    "/metrics/all",
-    "/favicon.ico",
-)
+MONITORING_PATHS = ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/all")
+OPEN_PATHS = ("/login", "/favicon.ico", *MONITORING_PATHS)
 MAX_SESSIONS = 10_000
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -129,7 +123,7 @@ class SecurityMiddleware:
     def __init__(self, app: ASGIApp, sessions: Sessions, settings: ConsoleConfig) -> None:
         self._app = app
         self._sessions = sessions
-        self._settings = settings
+        self._browsers = BrowserPolicy(settings.host_names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -150,14 +144,12 @@ class SecurityMiddleware:
                     changed.setdefault("cache-control", "no-store")
             await send(message)
 
-        host = headers.get(b"host", b"").decode("latin-1")
-        if not self._sessions.has_users and not self._settings.allows_host(host):
-            refusal = PlainTextResponse(
-                f"This console does not go by the name {host[:200]}. If it should, add it to "
-                f"allowed.hosts.\n",
-                421,
-            )
-            await refusal(scope, receive, with_headers)
+        # With users, a page under another name has no login, so only what needs none is kept from it.
+        check_host = not self._sessions.has_users or path in MONITORING_PATHS
+        refusal = self._browsers.refusal(scope, check_host=check_host)
+        if refusal is not None:
+            response = PlainTextResponse(f"{refusal.message}\n", refusal.status)
+            await response(scope, receive, with_headers)
             return
         if self._sessions.has_users and session.user is None and not static and path not in OPEN_PATHS:
             await self._to_login(scope, receive, with_headers, headers)
@@ -188,11 +180,6 @@ def get_session(request: Request) -> Session:
 async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form that this console made. RequestRefused if it is somebody else's."""
     session = get_session(request)
-    origin = request.headers.get("origin")
-    if origin and origin != "null" and urlsplit(origin).netloc != request.headers.get("host"):
-        raise RequestRefused(403, "The form comes from another site.")
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise RequestRefused(403, "The form comes from another site.")
     if (
         request.headers.get("content-type", "").partition(";")[0].strip()
         != "application/x-www-form-urlencoded"

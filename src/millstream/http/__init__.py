@@ -8,6 +8,8 @@ openapi          what the OpenAPI page says beside FastAPI's own
 negotiation      Content-Type and Accept
 bodies           bodies that are too large, responses from outside the application
 authentication   basic authentication, CORS
+browser_guard    what other sites' pages may have a browser do
+host_names       the names under which browsers may reach a service
 tls              HTTPS from Kafka's ssl.* settings
 metrics          /metrics: requests by route, the process, what a service adds of its own
 errors           {"error_code": ..., "message": ...}

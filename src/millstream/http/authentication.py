@@ -19,6 +19,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.http.bodies import refuse
+from millstream.http.browser_guard import BrowserPolicy, guarded
 from millstream.http.service_config import ServiceConfig
 
 
@@ -113,8 +114,8 @@ class BasicAuthentication:
 def protected(
     app: ASGIApp, config: ServiceConfig, reads_only: Callable[[str, str], bool], media_type: str
 ) -> ASGIApp:
-    """The application behind the users, and the origins of web pages (CORS), that the configuration
-    allows."""
+    """The application behind the users, the host names and the web pages (CORS) that the configuration
+    allows. CORS is on the outside: a page that may use the service may read its refusals, too."""
     if str(config.value("authentication.method")).upper() == "BASIC":
         path = config.value("authentication.user.file")
         if not path:
@@ -129,13 +130,14 @@ def protected(
             read_only_roles=config.value("authentication.readonly.roles"),
             open_paths=config.value("authentication.skip.paths"),
         )
-    origins = str(config.value("access.control.allow.origin"))
+    origins = _items(config.value("access.control.allow.origin"))
+    methods = _items(config.value("access.control.allow.methods") or "GET,POST,PUT,DELETE,OPTIONS,HEAD")
+    policy = BrowserPolicy(config.host_names, reads_only=reads_only, origins=origins, methods=methods)
+    app = guarded(app, policy, media_type)
     if origins:
-        methods = str(config.value("access.control.allow.methods")) or "GET,POST,PUT,DELETE,OPTIONS,HEAD"
-        app = CORSMiddleware(
-            app,
-            allow_origins=[origin.strip() for origin in origins.split(",")],
-            allow_methods=[method.strip() for method in methods.split(",")],
-            allow_headers=["*"],
-        )
+        app = CORSMiddleware(app, allow_origins=origins, allow_methods=methods, allow_headers=["*"])
     return app
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -48,8 +48,13 @@ class ContentNegotiation:
             await self._app(scope, receive, send)
             return
         types = self._media_types(scope["path"])
-        content_type, accept = _headers(scope)
-        if content_type and content_type not in types.reads and scope["method"] in _METHODS_WITH_BODY:
+        content_type, accept, has_body = _headers(scope)
+        # A body without a type is refused as well: any web page can have a browser send one.
+        if (
+            (content_type or has_body)
+            and content_type not in types.reads
+            and scope["method"] in _METHODS_WITH_BODY
+        ):
             await refuse(send, 415, "HTTP 415 Unsupported Media Type", types.default)
             return
         chosen = preferred(accept, types.writes, types.default)
@@ -95,13 +100,17 @@ def parse_accept(accept: str) -> list[str]:
     return [name for _, name in sorted(found, key=lambda entry: -entry[0])]
 
 
-def _headers(scope: Scope) -> tuple[str, str]:
-    """Content-Type without its parameters, and Accept, which may come in several lines."""
+def _headers(scope: Scope) -> tuple[str, str, bool]:
+    """Content-Type without its parameters, Accept, which may come in several lines, and whether there is a
+    body."""
     content_type = accept = b""
+    has_body = False
     for name, value in scope["headers"]:
         if name == b"content-type":
             content_type = value
         elif name == b"accept":
             accept = accept + b"," + value if accept else value
+        elif name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
+            has_body = True
     media_type = content_type.decode("latin-1").partition(";")[0].strip().lower()
-    return media_type, accept.decode("latin-1")
+    return media_type, accept.decode("latin-1"), has_body

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from millstream.http.host_names import HostNames
 from millstream.settings.values import InvalidSetting, Type, parse
 
 BOOLEAN, INT, LIST, PASSWORD, STRING = Type.BOOLEAN, Type.INT, Type.LIST, Type.PASSWORD, Type.STRING
@@ -51,7 +52,13 @@ TLS_KEYS: dict[str, ConfigKey] = {
     ),
     "ssl.client.authentication": ConfigKey(STRING, "NONE", "NONE, REQUESTED or REQUIRED."),
 }
-CORS_KEYS: dict[str, ConfigKey] = {
+BROWSER_KEYS: dict[str, ConfigKey] = {
+    "allowed.hosts": ConfigKey(
+        LIST,
+        "",
+        "Ours: names under which browsers reach the service, besides addresses, localhost, the machine's "
+        "name and those that the listeners have; * for any.",
+    ),
     "access.control.allow.origin": ConfigKey(
         STRING, "", "Which web pages may use the service from a browser (CORS)."
     ),
@@ -97,6 +104,16 @@ class ServiceConfig:
 
     def value(self, name: str) -> Any:
         return self._values[name]
+
+    @property
+    def host_names(self) -> HostNames:
+        """The names under which browsers may reach the service: those that a setting gives it."""
+        bound = [listener.host for listener in self.listeners]
+        advertised = [
+            urlsplit(text).hostname or "" for text in self._values.get("advertised.listeners") or ()
+        ]
+        named = [self._values.get("host.name") or "", *advertised, *self.value("allowed.hosts")]
+        return HostNames(bound, filter(None, named))
 
     def secret(self, name: str) -> str | None:
         value = self._values[name]

@@ -7,7 +7,7 @@ from millstream.client import ClientConfig
 from millstream.http.service_config import (
     AUTHENTICATION_KEYS,
     BOOLEAN,
-    CORS_KEYS,
+    BROWSER_KEYS,
     INT,
     LIMIT_KEYS,
     LIST,
@@ -82,7 +82,7 @@ KEYS: dict[str, ConfigKey] = {
         STRING, "https", "Empty: the name in another instance's certificate is not checked."
     ),
     "inter.instance.protocol": ConfigKey(STRING, None, "http or https: which listener other instances use."),
-    **CORS_KEYS,
+    **BROWSER_KEYS,
     **LOGGING_KEYS,
 }
 

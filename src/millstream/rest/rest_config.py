@@ -5,7 +5,7 @@ from millstream.client import ClientConfig
 from millstream.http.service_config import (
     AUTHENTICATION_KEYS,
     BOOLEAN,
-    CORS_KEYS,
+    BROWSER_KEYS,
     INT,
     LIMIT_KEYS,
     LIST,
@@ -61,7 +61,7 @@ KEYS: dict[str, ConfigKey] = {
     **LIMIT_KEYS,
     **AUTHENTICATION_KEYS,
     **TLS_KEYS,
-    **CORS_KEYS,
+    **BROWSER_KEYS,
     **LOGGING_KEYS,
 }
 

@@ -1,6 +1,6 @@
 """Settings that Kafka does not have. All begin with `millstream.`."""
 
-from millstream.settings.config_key import HIGH, INT, LONG, LOW, STRING, ConfigKey
+from millstream.settings.config_key import HIGH, INT, LIST, LONG, LOW, STRING, ConfigKey
 from millstream.settings.values import OneOf, Range
 
 OWN = (
@@ -9,6 +9,14 @@ OWN = (
         STRING,
         "",
         "host:port that serves /metrics (Prometheus) and /health, for example 127.0.0.1:9404. Empty: off.",
+    ),
+    ConfigKey(
+        "millstream.metrics.allowed.hosts",
+        LIST,
+        "",
+        "Names under which browsers reach millstream.metrics.listener, besides addresses, localhost and the "
+        "machine's name; * for any.",
+        importance=LOW,
     ),
     ConfigKey(
         "millstream.log.format",

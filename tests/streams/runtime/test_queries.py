@@ -81,6 +81,22 @@ def _client(builder: StreamsBuilder) -> Any:
     return TestClient(query_app(builder.build(), "app", CLIENT), raise_server_exceptions=False)
 
 
+def test_only_its_own_names_and_pages(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    import uvicorn
+    from fastapi.testclient import TestClient
+
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(materialized="counts")
+    served: list[Any] = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, **_: served.append(app))
+    queries.serve(builder.build(), "app", CLIENT, "127.0.0.1", 7070, ["stores.corp.example"])
+    client = TestClient(served[0])
+    for host, expected in (("evil.example", 421), ("localhost:7070", 200), ("stores.corp.example", 200)):
+        assert client.get("/stores", headers={"host": host}).status_code == expected, host
+    elsewhere = {"host": "localhost:7070", "origin": "http://evil.example"}
+    assert client.get("/stores", headers=elsewhere).status_code == 403
+
+
 def test_every_partition_has_its_own_time(topics: Topics) -> None:
     """Windows of a slow partition are there although a faster one is far ahead."""
     builder = StreamsBuilder()

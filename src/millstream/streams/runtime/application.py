@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,12 +180,15 @@ class Streams:
             found += max(end.offset - max(begin if committed is None else committed.offset, begin), 0)
         return found
 
-    def serve_queries(self, host: str = "127.0.0.1", port: int = 7070) -> None:
+    def serve_queries(
+        self, host: str = "127.0.0.1", port: int = 7070, *, allowed_hosts: Iterable[str] = ()
+    ) -> None:
         """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a
-        process of its own."""
+        process of its own. `allowed_hosts` are more names under which browsers reach it, as the services'
+        `allowed.hosts`."""
         from millstream.streams.runtime.queries import serve
 
-        serve(self.topology, self.settings.application, self.settings.client, host, port)
+        serve(self.topology, self.settings.application, self.settings.client, host, port, allowed_hosts)
 
     def query(self, spark: SparkSession) -> DataStreamWriter:
         """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which

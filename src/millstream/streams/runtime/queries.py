@@ -20,7 +20,7 @@ import json
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -252,10 +252,22 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     return app
 
 
-def serve(topology: Topology, application: str, client: ClientConfig, host: str, port: int) -> None:
+def serve(
+    topology: Topology,
+    application: str,
+    client: ClientConfig,
+    host: str,
+    port: int,
+    allowed_hosts: Iterable[str] = (),
+) -> None:
     """Answers until the process is stopped."""
     try:
         import uvicorn
     except ImportError:
         raise StreamsError("interactive queries need millstream[services]") from None
-    uvicorn.run(query_app(topology, application, client), host=host, port=port, log_level="warning")
+    from millstream.http.browser_guard import BrowserPolicy, guarded
+    from millstream.http.host_names import HostNames
+
+    hosts = HostNames([host], allowed_hosts, setting="allowed_hosts")
+    app = guarded(query_app(topology, application, client), BrowserPolicy(hosts), "application/json")
+    uvicorn.run(app, host=host, port=port, log_level="warning")
