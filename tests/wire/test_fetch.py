@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import struct
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from millstream.wire._kio import ErrorCode, entity_reader, entity_writer
 from millstream.wire.fetch import FetchResult, pack_fetch_response, read_fetch
 from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.varint import Malformed
 
 VERSIONS = range(4, 19)
 TOPIC_ID = uuid.uuid4()
@@ -131,3 +133,11 @@ def test_kio_reads_what_we_pack(version: int) -> None:
     if version >= 12:
         assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (2, 8)
         assert (third.diverging_epoch.epoch, third.diverging_epoch.end_offset) == (3, 55)
+
+
+def test_a_request_names_no_more_partitions_than_it_may() -> None:
+    head = struct.pack(">iiiib", -1, 0, 0, 1, 0)
+    body = head + struct.pack(">ih1si", 1, 1, b"t", 3) + struct.pack(">iqi", 0, 0, 1) * 3
+    assert len(read_fetch(memoryview(body), 0, 4, 4).topics[0][1]) == 3
+    with pytest.raises(Malformed, match="more than 3 topics and partitions"):
+        read_fetch(memoryview(body), 0, 4, 3)

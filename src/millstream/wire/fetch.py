@@ -22,6 +22,7 @@ FIRST_WITH_SESSIONS = 7
 FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITHOUT_REPLICA = 15
+MAX_ELEMENTS = 100_000  # topics and partitions of a request, unless the caller allows more
 READ_COMMITTED = 1  # the isolation level
 
 _START_V4 = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation level
@@ -104,7 +105,7 @@ class FetchResult:
         self.leader: tuple[int, int] | None = None
 
 
-def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
+def read_fetch(frame: memoryview, at: int, version: int, max_elements: int = MAX_ELEMENTS) -> FetchRequest:
     """Decode the body of a Fetch request that begins at `at` and ends with the frame."""
     flexible = version >= FIRST_FLEXIBLE
     replica_id, session_id, session_epoch = -1, 0, -1
@@ -123,9 +124,13 @@ def read_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
         at += 17
     topic_count, at = read_count(frame, at, flexible)
     topics = []
+    left = max_elements - topic_count
     for _ in range(topic_count):
         topic, at = _read_topic(frame, at, version)
         partition_count, at = read_count(frame, at, flexible)
+        left -= partition_count
+        if left < 0:
+            raise Malformed(f"more than {max_elements} topics and partitions in one request")
         partitions = []
         for _ in range(partition_count):
             if version >= 12:

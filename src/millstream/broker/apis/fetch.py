@@ -41,6 +41,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
     FIRST_FLEXIBLE,
     FIRST_WITH_TOPIC_ID,
+    MAX_ELEMENTS,
     READ_COMMITTED,
     FetchPartition,
     FetchRequest,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from millstream.broker.partitions import Partition, Partitions
 
 logger = logging.getLogger("millstream.fetch")
+
+LARGE_FRAME = 1 << 20  # bytes; smaller ones cannot name MAX_ELEMENTS partitions
 
 
 class FetchHandler:
@@ -83,7 +86,11 @@ class FetchHandler:
         version: int,
         correlation_id: int,
     ) -> None:
-        request = read_fetch(frame, body_start(frame, client_id_size, version >= FIRST_FLEXIBLE), version)
+        start = body_start(frame, client_id_size, version >= FIRST_FLEXIBLE)
+        if len(frame) < LARGE_FRAME:
+            request = read_fetch(frame, start, version)
+        else:
+            request = read_fetch(frame, start, version, max(MAX_ELEMENTS, 4 * len(self.partitions)))
         fetch = Fetch(self, connection, request, version, correlation_id)
         try:
             session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())

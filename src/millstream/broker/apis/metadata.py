@@ -125,9 +125,9 @@ class MetadataApi:
                 refused = {result.name: result.error for result in results if result.error}
             except KafkaError as error:
                 refused = {topic.name: error.code for topic in ordinary}
-        return self._answer(call, refused)
+        return await call.in_slices(self._answer(call, refused))
 
-    def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> bytes:
+    def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> Slices[bytes]:
         broker, request = self.broker, call.request
         operations = (
             ALL_TOPIC_OPERATIONS
@@ -136,13 +136,17 @@ class MetadataApi:
         )
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            found = [
+            found = yield from collect(
                 (self._packed(topic, call.version), operations)
-                for topic in broker.image.topics_by_id.values()
-            ]
+                for topic in list(broker.image.topics_by_id.values())
+                # Others may have deleted it since the answer was begun.
+                if topic.topic_id in broker.image.partitions
+            )
         else:
             once = {getattr(asked, "topic_id", None) or asked.name: asked for asked in topics}
-            found = [self._asked(call.version, asked, operations, refused) for asked in once.values()]
+            found = yield from collect(
+                self._asked(call.version, asked, operations, refused) for asked in once.values()
+            )
         cluster = getattr(request, "include_cluster_authorized_operations", False)
         return pack_metadata_response(
             call.correlation_id,
