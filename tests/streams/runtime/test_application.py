@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.client import Admin, Cluster, NewTopic
-from millstream.client.admin import TOPIC, Setting
+from millstream.client.admin import TOPIC, ConfigEntry
 from millstream.streams import (
     JoinWindows,
     Streams,
@@ -26,7 +26,7 @@ from tests.streams.runtime.kit import Driver, forget_tasks, produce, read, word_
 def _settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
     found = Admin(cluster).describe_configs([(TOPIC, topic)])[TOPIC, topic]
     assert isinstance(found, list)
-    return {setting.name: setting.value for setting in found if isinstance(setting, Setting)}
+    return {setting.name: setting.value for setting in found if isinstance(setting, ConfigEntry)}
 
 
 def test_settings_of_internal_topics(
