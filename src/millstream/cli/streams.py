@@ -77,7 +77,7 @@ def reset(
         str,
         typer.Option(
             metavar="FOLDER",
-            help="The application's `state_dir` on this machine: its stores and checkpoint in there are removed.",
+            help="The application's `state_dir` here: its stores and checkpoint in there are removed.",
             show_default=False,
         ),
     ] = "",
