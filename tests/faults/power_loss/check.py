@@ -17,6 +17,7 @@ from millstream.client import ClientConfig, Cluster
 from millstream.client.groups import Committed, Groups
 from millstream.settings.resolve import BrokerSettings
 from millstream.storage.log import PartitionLog
+from millstream.wire.errors import KafkaError
 from millstream.wire.records import iter_batches, iter_records
 from millstream.wire.topic_partition import TopicPartition
 
@@ -84,6 +85,8 @@ async def _check(folder: Path, promised: Promised) -> list[str]:
         port = broker.acceptors[0].port
         found += await asyncio.to_thread(_check_offsets, port, promised)
         return found
+    except KafkaError as error:
+        return [f"a log cannot be read: {error}"]
     finally:
         await broker.stop()
 
