@@ -105,7 +105,7 @@ format: $(TOOLS)
 interop: $(VENV)/.dev
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against millstream
 	@$(BIN)/python -m pytest tests/interop -m "interop_slow or not interop_slow" --against kafka
-	@$(BIN)/python -m pytest tests/storage/cleaning -m kafka
+	@$(BIN)/python -m pytest tests/storage -m kafka
 
 kafka-suite: $(VENV)/.dev
 	@$(BIN)/python tests/interop/kafka_suite/run.py $(if $(ONLY),--only $(ONLY))

@@ -252,6 +252,7 @@ def written(tmp_path: Path) -> Path:
     return tmp_path / "ours-0"
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     "options",
     [
@@ -275,6 +276,7 @@ def test_kafka_reads_our_files_and_says_the_same(
     assert len(kafkas[0]) >= len(names)
 
 
+@pytest.mark.kafka
 def test_both_tools_say_the_same_of_damaged_files(kafka_classes: str, written: Path) -> None:
     first, torn = sorted(written.glob("*.log"))[:2]
     data = bytearray(first.read_bytes())
