@@ -81,6 +81,8 @@ async def _check(folder: Path, promised: Promised) -> list[str]:
     try:
         found = _check_topics(broker, promised)
         found += _check_records(broker, promised)
+        if found:
+            return found
         found += await _check_transactions(broker, promised)
         port = broker.acceptors[0].port
         found += await asyncio.to_thread(_check_offsets, port, promised)

@@ -42,5 +42,10 @@ def test_what_was_promised_survives_a_power_failure(entries: list[trace.Entry], 
 
 def test_a_broker_that_never_synced_would_be_found_out(entries: list[trace.Entry], tmp_path: Path) -> None:
     late = [point for point in _points(entries, 60) if point > len(entries) // 2][:8]
-    broken = {model for _, model, problems in crash(entries, late, 7, tmp_path, sync=False) if problems}
+    broken = set()
+    for _, model, problems in crash(entries, late, 7, tmp_path, sync=False):
+        if problems:
+            broken.add(model)
+        if len(broken) == 2:
+            break
     assert broken == {"strict", "ordered"}
