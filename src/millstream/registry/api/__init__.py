@@ -1,7 +1,6 @@
 """The registry over HTTP: Confluent's paths, status codes, error codes and media types.
 
-app          the application and what is around every request: contexts in paths, media types, sizes, errors
-subjects, schemas, compatibility, settings, contexts    the resources
-leading      who may write: here, or at the leader
-users        basic authentication and read-only users
+app, middleware   the application, and what happens to every request: contexts in paths, media types, sizes
+subjects, schemas, compatibility, config_and_mode, contexts   the resources
+forwarding        who may write: here, or at the leader
 """
