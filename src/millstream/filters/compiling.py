@@ -11,6 +11,7 @@ from typing import Any
 from millstream.filters.syntax import Both, Call, Comparison, FilterError, Literal, Node, Not, Path, parse
 from millstream.filters.times import BadTime, parse_duration, parse_time
 from millstream.filters.view import Decode, View, as_text, plain, read_json, to_number
+from millstream.patterns import InvalidPattern, compile_pattern
 
 Getter = Callable[[View], Any]
 Test = Callable[[View], bool]
@@ -97,16 +98,10 @@ class _Compiler:
             raise FilterError(
                 'a regular expression in quotes is expected: key matches "^eu-[0-9]+$"', self._text, at
             )
-        import re2
-
-        options = re2.Options()
-        options.log_errors = False
         try:
-            search = re2.compile(right.value, options).search
-        except re2.error as error:
-            reason = error.args[0] if error.args else "?"
-            shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-            raise FilterError(f"not a regular expression: {shown}", self._text, right.at) from None
+            search = compile_pattern(right.value).search
+        except InvalidPattern as error:
+            raise FilterError(f"not a regular expression: {error}", self._text, right.at) from None
 
         def test(view: View) -> bool:
             found = get(view)

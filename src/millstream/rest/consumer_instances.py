@@ -6,12 +6,13 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-import re2
 from confluent_kafka import Consumer, KafkaException
 
 from millstream.client import Admin
+from millstream.patterns import InvalidPattern, compile_pattern
 from millstream.rest import errors
 from millstream.rest.cluster_queries import Kafka
 from millstream.rest.consumer_instance import Instance, Options
@@ -148,11 +149,11 @@ class Instances:
 
     async def subscribe_to_pattern(self, instance: Instance, text: str) -> None:
         try:
-            pattern = re2.compile(text)
-        except re2.error as error:
+            pattern = await self.run(lambda: compile_pattern(text))
+        except InvalidPattern as error:
             raise errors.invalid_payload(f"topic_pattern: {error}") from None
         names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
-        await instance.subscribe(matching(pattern, names), pattern)
+        await instance.subscribe(await self.run(lambda: matching(pattern, names)), pattern)
 
     async def run(self, act: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, act)
@@ -190,8 +191,11 @@ class Instances:
         if followers:
             names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
             for one in followers:
-                if one.pattern is not None:
-                    await one.follow(matching(one.pattern, names))
+                pattern = one.pattern
+                if pattern is not None:
+                    found = await self.run(partial(matching, pattern, names))
+                    if one.pattern is pattern:
+                        await one.follow(found)
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -65,12 +65,24 @@ class ConsumerGroupsApi:
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(self, call: Call) -> Any:
-        """Answers at once unless the log has to be flushed or replicated first, or partitions change
-        hands."""
-        request = call.request
+        """Answers at once unless the log has to be flushed or replicated first, partitions change hands, or a
+        regular expression has to be matched with the topics."""
         try:
             self._check_enabled()
-            answer, waiting = self.groups.consumer_heartbeat(request.group_id, self._request(call))
+            request = self._request(call)
+            patterns = self.groups.unresolved_patterns(call.request.group_id, request)
+        except KafkaError as error:
+            return self._refuse(call, error)
+        return self._resolve_first(call, request, patterns) if patterns else self._heartbeat(call, request)
+
+    async def _resolve_first(self, call: Call, request: HeartbeatRequest, patterns: list[str]) -> Any:
+        await self.groups.resolve(patterns)
+        answer = self._heartbeat(call, request)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    def _heartbeat(self, call: Call, request: HeartbeatRequest) -> Any:
+        try:
+            answer, waiting = self.groups.consumer_heartbeat(call.request.group_id, request)
         except KafkaError as error:
             return self._refuse(call, error)
         if waiting is not None or answer.assignment is not None:

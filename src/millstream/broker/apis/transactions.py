@@ -39,6 +39,7 @@ from millstream.broker.coordinators.transactions.transaction_records import (
 from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.partitions import INTERNAL_TOPICS
+from millstream.patterns import InvalidPattern
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import body_start, codec
 from millstream.wire.topic_partition import TopicPartition
@@ -317,26 +318,32 @@ class TransactionsApi:
 
     # ------------------------------------------------------------------ ListTransactions
 
-    def list(self, call: Call) -> Any:
+    async def list(self, call: Call) -> Any:
         request = call.request
         unknown = tuple(
             label for label in dict.fromkeys(request.state_filters) if label not in STATE_OF_LABEL
         )
         states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
         duration_ms = request.duration_filter if call.version >= 1 else -1
+        producer_ids = set(request.producer_id_filters)
+        pattern = request.transactional_id_pattern if call.version >= 2 else None
+        now_ms = wall_ms()
         try:
-            pattern = request.transactional_id_pattern if call.version >= 2 else None
-            matches = regex.compiled(pattern).fullmatch if pattern else None
             found = [
                 each
                 for each in self.coordinator.all()
                 if (not request.state_filters or each.state in states)
-                and (not request.producer_id_filters or each.producer_id in request.producer_id_filters)
-                and (duration_ms < 0 or wall_ms() - each.started_ms > duration_ms)
-                and (matches is None or matches(each.transactional_id))
+                and (not producer_ids or each.producer_id in producer_ids)
+                and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
             ]
+            if pattern:
+                ids = await regex.matching_in_helper(pattern, (each.transactional_id for each in found))
+                found = [each for each in found if each.transactional_id in ids]
         except KafkaError as error:
             return call.answer(error_code=error.code, unknown_state_filters=(), transaction_states=())
+        except InvalidPattern:
+            error_code = ErrorCode.invalid_regular_expression
+            return call.answer(error_code=error_code, unknown_state_filters=(), transaction_states=())
         return call.answer(
             error_code=ErrorCode.none,
             unknown_state_filters=unknown,

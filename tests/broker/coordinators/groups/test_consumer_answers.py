@@ -56,6 +56,8 @@ def test_requests_that_make_no_sense(client: Groups, name: str) -> None:
     assert beat(client, name, "m", 0, **join, assignor="zz").error_code == UNSUPPORTED_ASSIGNOR
     bad = beat(client, name, "m", 0, rebalance=5000, regex="(", owned=[])
     assert bad.error_code == INVALID_REGEX
+    brackets = beat(client, name, "m", 0, rebalance=5000, regex="(" * 14_000 + ")" * 14_000, owned=[])
+    assert brackets.error_code == INVALID_REGEX
     assert beat(client, name, "m", 5).error_code == GROUP_NOT_FOUND
     assert beat(client, name, "m", -1).error_code == GROUP_NOT_FOUND
 

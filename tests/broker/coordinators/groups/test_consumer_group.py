@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.broker.coordinators import regex
 from millstream.broker.coordinators.groups.consumer_group import ConsumerGroup
 from millstream.broker.coordinators.groups.consumer_state import ConsumerLimits
 from millstream.broker.coordinators.groups.consumer_types import (
@@ -30,6 +30,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 class FakeTopics:
     def __init__(self, **counts: int) -> None:
         self.version = 1
+        self.has_looked = True  # at what expressions match
         self.ids: dict[str, UUID] = {}
         self.counts: dict[str, int] = {}
         for name, count in counts.items():
@@ -40,8 +41,8 @@ class FakeTopics:
         self.ids.setdefault(name, UUID(int=len(self.ids) + 1))
         self.counts[name] = count
 
-    def names(self) -> Iterable[str]:
-        return list(self.counts)
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        return regex.matching(pattern, self.counts) if self.has_looked else None
 
     def find(self, name: str) -> tuple[UUID, int] | None:
         return (self.ids[name], self.counts[name]) if name in self.counts else None
@@ -298,6 +299,24 @@ def test_expressions() -> None:
     with pytest.raises(KafkaError) as problem:
         world.beat("b", regex="(")
     assert code(problem) is ErrorCode.invalid_regular_expression
+
+
+def test_an_expression_that_nobody_has_matched_yet_is_looked_at_again() -> None:
+    world = World(FakeTopics(orders=2, payments=1))
+    world.topics.has_looked = False
+    assert world.beat("a", regex="orders|pay.*").assignment == {}
+    assert world.group.stale
+    world.topics.has_looked = True
+    assert len(world.beat("a", 1).assignment or {}) == 2
+    assert not world.group.stale
+    # Until somebody looks at the new topic, what was found before stays.
+    world.topics.set("payroll", 3)
+    world.topics.has_looked = False
+    world.group.stale = True
+    assert world.beat("a", 2).assignment is None
+    assert world.group.subscribed() == {"orders", "payments"}
+    world.topics.has_looked = True
+    assert len(world.beat("a", 2).assignment or {}) == 3
 
 
 def test_names_are_assigned_before_what_an_expression_matches() -> None:

@@ -79,7 +79,7 @@ class ConsumerGroup(ConsumerState):
         changes: list[Change] = []
         member, replaced = self._who(request, changes)
         if request.regex:
-            regex.compiled(request.regex)
+            regex.check(request.regex)
         value = self._described(member.value, request)
         if self._is_idle(member, value, replaced, now):
             updated = member
@@ -238,9 +238,9 @@ class ConsumerGroup(ConsumerState):
         member that reads nothing, or by an expression that nothing matches, changes neither."""
         if not reads_other and not self.stale:
             return self.epoch
-        regexes, found_other = self._resolve(members, changes, waits)
+        regexes, found_other, all_known = self._resolve(members, changes, waits)
         topics_hash = self.hash_of(self._subscriptions(members.values(), regexes))
-        self.stale = bool(waits)
+        self.stale = bool(waits) or not all_known
         if grows or found_other or topics_hash != self.topics_hash:
             changes.append(GroupChanged(self.epoch + 1, topics_hash))
             return self.epoch + 1
@@ -250,17 +250,23 @@ class ConsumerGroup(ConsumerState):
 
     def _resolve(
         self, members: Mapping[str, ConsumerMember], changes: list[Change], waits: str | None = None
-    ) -> tuple[dict[str, RegexValue], bool]:
-        """The topics behind every expression in use, but for one that waits, and whether one has others than
-        before. What is not in use any more is dropped."""
+    ) -> tuple[dict[str, RegexValue], bool, bool]:
+        """The topics behind every expression in use, but for one that waits; whether one has others than
+        before; and whether all are known. Where nobody has looked since the topics changed, those of the
+        last look count. What is not in use any more is dropped."""
         resolved = {}
-        found_other = False
+        found_other, all_known = False, True
         version = self._topics.version
         in_use = {member.value.regex for member in members.values() if member.value.regex} - {waits}
         for pattern in sorted(in_use):
             known = self.regexes.get(pattern)
             if known is None or known.version != version:
-                found = regex.matching(pattern, self._topics.names())
+                found = self._topics.matching(pattern)
+                if found is None:
+                    all_known = False
+                    if known is not None:
+                        resolved[pattern] = known
+                    continue
                 before = frozenset(known.topics if known is not None else ())
                 found_other = found_other or found != before
                 if known is None or found != before:
@@ -268,7 +274,7 @@ class ConsumerGroup(ConsumerState):
                     changes.append(RegexChanged(pattern, known))
             resolved[pattern] = known
         changes += (RegexChanged(pattern, None) for pattern in self.regexes if pattern not in resolved)
-        return resolved, found_other
+        return resolved, found_other, all_known
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Stands for the topics that are read, their ids and numbers of partitions; 0 where there are
@@ -353,7 +359,7 @@ class ConsumerGroup(ConsumerState):
         for member_id in leaving:
             changes += self._gone(member_id)
         rest = {key: member for key, member in self.members.items() if key not in leaving}
-        regexes, _ = self._resolve(rest, changes)
+        regexes, _, _ = self._resolve(rest, changes)
         topics_hash = self.hash_of(self._subscriptions(rest.values(), regexes))
         changes.append(GroupChanged(self.epoch + 1, topics_hash))
         return changes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -35,7 +35,8 @@ from millstream.broker.coordinators.groups.consumer_types import (
     HeartbeatResponse,
     row,
 )
-from millstream.broker.coordinators.groups.group import Row, Waiting
+from millstream.broker.coordinators.groups.group import Group, Row, Waiting
+from millstream.broker.coordinators.regex import ResolvedPatterns
 from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -54,13 +55,19 @@ class ImageTopics:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._resolved = ResolvedPatterns()
 
     @property
     def version(self) -> int:
         return self._broker.image.version
 
-    def names(self) -> Iterable[str]:
-        return self._broker.image.topics_by_name.keys()
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        return self._resolved.get(pattern, self.version)
+
+    async def resolve(self, pattern: str) -> None:
+        """Look which topics the expression matches now, for `matching`."""
+        image = self._broker.image
+        await self._resolved.resolve(pattern, image.topics_by_name.keys(), image.version)
 
     def find(self, name: str) -> tuple[UUID, int] | None:
         image = self._broker.image
@@ -106,6 +113,13 @@ class ConsumerGroupManager:
             return self._leave(shard, group, request)
         response, changes = group.heartbeat(request, self._timer.now())
         return response, self._commit(shard, group, changes)
+
+    def unresolved_patterns(self, group: Group | None, request: HeartbeatRequest) -> list[str]:
+        """Expressions that a heartbeat will ask about, and nobody has matched with today's topics."""
+        patterns = {request.regex} if request.regex else set()
+        if isinstance(group, ConsumerGroup) and (group.stale or patterns or request.topics is not None):
+            patterns |= group.patterns()
+        return [pattern for pattern in sorted(patterns) if self.topics.matching(pattern) is None]
 
     def create(
         self, shard: GroupShard, group_id: str, request: HeartbeatRequest

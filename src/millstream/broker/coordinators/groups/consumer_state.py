@@ -155,6 +155,10 @@ class ConsumerState(Group):
             self._subscribed = self._subscriptions(self.members.values(), self.regexes)
         return self._subscribed
 
+    def patterns(self) -> set[str]:
+        """The expressions by which members subscribe."""
+        return {member.value.regex for member in self.members.values() if member.value.regex}
+
     def target(self, member_id: str) -> Partitions:
         return self.targets.get(member_id, {})
 

@@ -97,7 +97,8 @@ class Topics(Protocol):
     def version(self) -> int:
         """Grows whenever something changes."""
 
-    def names(self) -> Iterable[str]: ...
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        """The topics that an expression matches in this version; None while nobody has looked."""
 
     def find(self, name: str) -> tuple[UUID, int] | None:
         """Id and number of partitions."""

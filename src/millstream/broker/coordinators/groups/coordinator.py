@@ -143,6 +143,15 @@ class GroupCoordinator:
             return [ErrorCode.unknown_member_id] * len(leaving)
         return self.manager(group).leave(shard, group, leaving)
 
+    def unresolved_patterns(self, group_id: str, request: HeartbeatRequest) -> list[str]:
+        """Expressions to `resolve` before this heartbeat; KafkaError if it is not for this coordinator."""
+        group = self.runtime.shard(group_id).groups.get(group_id)
+        return self.consumer_groups.unresolved_patterns(group, request)
+
+    async def resolve(self, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            await self.consumer_groups.topics.resolve(pattern)
+
     def consumer_heartbeat(
         self, group_id: str, request: HeartbeatRequest
     ) -> tuple[HeartbeatResponse, Waiting]:
