@@ -26,7 +26,8 @@ class InvalidPattern(ValueError):
 
 
 def compile_pattern(pattern: str, max_memory: int = DEFAULT_MEMORY) -> Any:
-    """An RE2 object that captures named groups only. InvalidPattern if the expression is not one, or costs too much."""
+    """An RE2 object that captures named groups only. InvalidPattern if the expression is not one, or costs
+    too much."""
     if len(pattern) > MAX_LENGTH:
         raise InvalidPattern(f"longer than {MAX_LENGTH} characters")
     found = _compiled(pattern, max_memory)

@@ -71,7 +71,9 @@ BROKER = Service(
         "listeners": "PLAINTEXT://{host}:{port}",
         "advertised.listeners": "PLAINTEXT://{advertised}:{port}",
         "millstream.metrics.listener": "{host}:{metrics_port}",
-        "group.initial.rebalance.delay.ms": "0",  # on one machine nobody gains from waiting for more members
+        # Long enough for consumers that start together to share their first generation, and too short to be
+        # noticed. With 0 the first one is given everything before the second has joined.
+        "group.initial.rebalance.delay.ms": "100",
     },
     metrics_port=(9404, 4),
 )

@@ -69,7 +69,7 @@ class ConfigsApi:
         )
 
     def _described(self, call: Call, resource: Any) -> Any:
-        error, message, entries = ErrorCode.none, None, []
+        error, message, entries = ErrorCode.none, "", []
         try:
             entries = self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as problem:

@@ -1,7 +1,7 @@
 """Transactions (KIP-98, KIP-890): producer identities, what belongs to a transaction, its end, and its
 markers.
 
-InitProducerId 0-6
+InitProducerId 0-5, and 6 with `transaction.two.phase.commit.enable`; Kafka calls 6 unstable
     0  producer id and epoch              4  PRODUCER_FENCED (KIP-588)
     2  flexible (KIP-482)                 5  TRANSACTION_ABORTABLE (KIP-890)
     3  the known id and epoch (KIP-360)   6  two-phase commit (KIP-939)
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 DESCRIBE = 65
+TWO_PHASE_COMMIT = 6  # the version of InitProducerId that brings it
 FIRST_FROM_BROKERS = 4  # AddPartitionsToTxn
 FIRST_THAT_BUMPS = 5  # EndTxn
 _FACTS = struct.Struct(">iqqh")  # timeout, start time, producer id, epoch
@@ -62,8 +63,10 @@ class TransactionsApi:
         self.coordinator = broker.transactions
 
     def apis(self) -> list[Api]:
+        two_phase = self.broker.settings.boolean("transaction.two.phase.commit.enable")
+        newest_init = TWO_PHASE_COMMIT if two_phase else TWO_PHASE_COMMIT - 1
         return [
-            Api(22, "InitProducerId", 0, 6, self.init_producer_id),
+            Api(22, "InitProducerId", 0, newest_init, self.init_producer_id),
             Api(24, "AddPartitionsToTxn", 0, 5, self.add_partitions),
             Api(25, "AddOffsetsToTxn", 0, 4, self.add_offsets),
             Api(26, "EndTxn", 0, 5, self.end),
@@ -83,7 +86,7 @@ class TransactionsApi:
                 return self._identity(call, Outcome(ErrorCode.invalid_request))
             known = None if given[0] == -1 else given
         two_phase, keep_prepared = False, False
-        if call.version >= 6:
+        if call.version >= TWO_PHASE_COMMIT:
             two_phase, keep_prepared = request.enable2_pc, request.keep_prepared_txn
         timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
         answer = self.coordinator.init_producer_id(

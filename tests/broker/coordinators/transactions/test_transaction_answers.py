@@ -34,20 +34,6 @@ def test_init_refuses_what_makes_no_sense(client: Client) -> None:
     assert client.try_init(txn, known=(-1, 5)) == refused(ErrorCode.invalid_request)
 
 
-def test_init_refuses_two_phase_commit(client: Client) -> None:
-    """The right to it comes before what it is for; without a transactional id it means nothing."""
-    txn = name("init")
-    client.coordinator(txn)
-    unsupported, not_allowed = ErrorCode.unsupported_version, ErrorCode.transactional_id_authorization_failed
-    assert client.try_init(txn, version=6, keep_prepared_txn=True) == refused(unsupported)
-    assert client.try_init(txn, version=6, keep_prepared_txn=True, timeout_ms=-1) == refused(unsupported)
-    for keep_prepared in (False, True):
-        answer = client.try_init(txn, version=6, enable2_pc=True, keep_prepared_txn=keep_prepared)
-        assert answer == refused(not_allowed)
-    assert client.try_init("", version=6, enable2_pc=True) == refused(ErrorCode.invalid_request)
-    assert client.try_init(None, version=6, enable2_pc=True, keep_prepared_txn=True).error is NONE
-
-
 def test_init_without_transactional_id_gives_an_id_to_everybody(client: Client) -> None:
     first = client.patiently(lambda: client.try_init(None))
     second = client.try_init(None, version=0)

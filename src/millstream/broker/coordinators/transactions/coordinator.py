@@ -104,8 +104,6 @@ class TransactionCoordinator:
             return self._with_ids(lambda: Outcome(producer_id=self.ids.take(), epoch=0))
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return Outcome(ErrorCode.invalid_request)
-        if two_phase and not self.broker.settings.boolean("transaction.two.phase.commit.enable"):
-            return Outcome(ErrorCode.transactional_id_authorization_failed)
         if keep_prepared:
             return Outcome(ErrorCode.unsupported_version)
         if two_phase:
