@@ -28,7 +28,7 @@ def collect(service: RegistryService) -> Iterator[Metric]:
     yield gauge("millstream_registry_leads", "1 if this instance leads.", int(service.leads))
     yield gauge("millstream_registry_has_leader", "1 if a leader is known.", int(service.leader is not None))
     yield counter("millstream_registry_leader_changes_total", "Changes of the leader.", service.elections)
-    yield gauge("millstream_registry_position", "The next offset of the topic to read.", service.position)
+    yield gauge("millstream_registry_position", "The next offset of the topic to read.", service.log.position)
     yield gauge(
         "millstream_registry_records_left_out",
         "Records of the topic that were not understood.",

@@ -18,6 +18,7 @@ from millstream.http.service_config import (
     ServiceConfig,
 )
 from millstream.registry.compatibility_levels import LEVELS
+from millstream.registry.dek.registry import DekConfig
 from millstream.registry.election import ElectionConfig, Identity
 from millstream.registry.schemas_topic import SchemasTopicConfig
 from millstream.registry.service import RegistryOptions
@@ -75,6 +76,10 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "avro.compatibility.level": ConfigKey(STRING, None, "The older name of schema.compatibility.level."),
     "mode.mutability": ConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
+    "dek.registry.topic": ConfigKey(
+        STRING, "_dek_registry_keys", "The topic with the encryption keys: one partition, compacted."
+    ),
+    "dek.registry.max.keys": ConfigKey(INT, "20000", "How many KEKs, and how many DEKs, there may be."),
     **LIMIT_KEYS,
     **AUTHENTICATION_KEYS,
     **TLS_KEYS,
@@ -122,19 +127,23 @@ class RegistryConfig(ServiceConfig):
         eligible = self.value("leader.eligibility") if older is None else older
         return Identity(listener.scheme, str(host), ports[index], bool(eligible))
 
+    def _topic(self, setting: str) -> SchemasTopicConfig:
+        name = self.value(setting)
+        return SchemasTopicConfig(
+            name=name,
+            replication_factor=self.value("kafkastore.topic.replication.factor"),
+            check=not self.value("kafkastore.topic.skip.validation"),
+            # One name for all registries of one topic, whatever their group: they all write to that topic.
+            producer_name=f"schema-registry-{name}",
+            timeout=self.value("kafkastore.timeout.ms") / 1000,
+            init_timeout=self.value("kafkastore.init.timeout.ms") / 1000,
+        )
+
     def service(self, ports: list[int]) -> RegistryOptions:
         return RegistryOptions(
             client=self.client(),
-            topic=SchemasTopicConfig(
-                name=self.value("kafkastore.topic"),
-                replication_factor=self.value("kafkastore.topic.replication.factor"),
-                check=not self.value("kafkastore.topic.skip.validation"),
-                # One name for all registries of one topic, whatever their group: they all write to that
-                # topic.
-                producer_name=f"schema-registry-{self.value('kafkastore.topic')}",
-                timeout=self.value("kafkastore.timeout.ms") / 1000,
-                init_timeout=self.value("kafkastore.init.timeout.ms") / 1000,
-            ),
+            topic=self._topic("kafkastore.topic"),
+            deks=DekConfig(self._topic("dek.registry.topic"), self.value("dek.registry.max.keys")),
             election=ElectionConfig(
                 group_id=str(self.value("schema.registry.group.id")),
                 session_timeout_ms=self.value("kafkagroup.session.timeout.ms"),

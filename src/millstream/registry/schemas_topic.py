@@ -33,7 +33,6 @@ from millstream.client import (
 from millstream.client.coordinators import TRANSACTION, Coordinators
 from millstream.client.errors import Unreachable, check
 from millstream.client.producer import init_producer_id
-from millstream.registry import schema_records
 from millstream.wire.batch import next_sequence
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, iter_batches, iter_records
@@ -246,15 +245,15 @@ class SchemasTopic:
 
     # Writing. All of this runs in one thread.
 
-    def fence(self, highest_ids: dict[str, int]) -> int:
-        """Take the right to write from whoever had it. Returns the offset of the record that marks it."""
+    def fence(self, marker: tuple[bytes, bytes | None]) -> int:
+        """Take the right to write from whoever had it, with this record. Returns its offset."""
         self._epoch = None
         name = self._config.producer_name
         producer_id, epoch = self._coordinators.ask(
             name, lambda connection: init_producer_id(connection, name)
         )
         self._epoch = _Epoch(producer_id, epoch)
-        return self.write([(schema_records.noop_key(), schema_records.noop_value(highest_ids))])[0].offset
+        return self.write([marker])[0].offset
 
     def write(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> list[Entry]:
         """Append records, all or none. Returns them with the offsets that they got."""

@@ -9,7 +9,7 @@ from millstream.http.authentication import protected
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation
-from millstream.registry.api import compatibility, config_and_mode, contexts, schemas, subjects
+from millstream.registry.api import compatibility, config_and_mode, contexts, deks, schemas, subjects
 from millstream.registry.api.cache import Cache
 from millstream.registry.api.forwarding import LeaderClient
 from millstream.registry.api.middleware import ContextPaths, media_types, reads_only
@@ -28,6 +28,7 @@ ROUTERS = (
     config_and_mode.config_router,
     config_and_mode.mode_router,
     contexts.router,
+    deks.router,
 )
 
 

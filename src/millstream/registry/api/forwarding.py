@@ -19,6 +19,7 @@ from millstream.registry.commands import Change
 from millstream.registry.election import Identity
 from millstream.registry.registry_config import RegistryConfig
 from millstream.registry.service import NotLeader
+from millstream.registry.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +73,15 @@ def _tls_context(config: RegistryConfig) -> ssl.SSLContext:
 
 
 async def at_leader(
-    request: Request, decide: Callable[[], Change], render: Callable[[object], Response]
+    request: Request,
+    decide: Callable[[], Change],
+    render: Callable[[object], Response],
+    topic_log: TopicLog | None = None,
 ) -> Response:
-    """Do a change here if this instance leads, else have the leader do it."""
+    """Do a change here if this instance leads, else have the leader do it. `topic_log` says of which topic;
+    the schemas' by default."""
     service = service_of(request)
+    topic_log = topic_log or service.log
     deadline = time.monotonic() + service.options.leader_patience
     while True:
         leader = await service.wait_for_leader()
@@ -83,18 +89,18 @@ async def at_leader(
             if request.headers.get(FORWARDED, "").lower() == "true":
                 # The sender took this instance for the leader; it will find out.
                 raise errors.unknown_leader()
-            return await forward(request, leader)
+            return await forward(request, leader, topic_log)
         try:
-            response = render(await service.change(decide))
+            response = render(await service.change(decide, topic_log))
             if FORWARDED in request.headers:
-                response.headers[POSITION] = str(service.position)
+                response.headers[POSITION] = str(topic_log.position)
             return response
         except NotLeader:
             if time.monotonic() > deadline:
                 raise errors.unknown_leader() from None
 
 
-async def forward(request: Request, leader: Identity) -> Response:
+async def forward(request: Request, leader: Identity, topic_log: TopicLog) -> Response:
     client: LeaderClient = request.app.state.client
     headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
     headers["X-Forward"] = "true"
@@ -110,5 +116,5 @@ async def forward(request: Request, leader: Identity) -> Response:
         ) from None
     position = got.headers.get(POSITION, "")
     if position.isdigit():
-        await service_of(request).read_up_to(int(position))
+        await topic_log.read_up_to(int(position))
     return Response(got.content, got.status_code, media_type=got.headers.get("content-type"))

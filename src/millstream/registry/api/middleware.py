@@ -25,6 +25,9 @@ def reads_only(method: str, path: str) -> bool:
         return True
     if method != "POST":
         return False
+    resource = "/" + path.split("/", 3)[-1] if path.startswith("/contexts/") else path
+    if resource.startswith(("/dek-registry/", "/associations")):
+        return resource == "/associations:batchGet"
     return "/compatibility/" in path or (not path.endswith("/versions") and not path.endswith("/tags"))
 
 

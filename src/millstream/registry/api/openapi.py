@@ -12,11 +12,13 @@ from millstream.http.openapi import (
 )
 from millstream.registry.api.responses import MEDIA_TYPE
 from millstream.registry.compatibility_levels import LEVELS
+from millstream.registry.dek.keys import AES256_GCM, ALGORITHMS
 from millstream.registry.requests import MODES
 from millstream.schemas import TYPES
 
 PAGE = {"offset": INTEGER, "limit": INTEGER}
 FORMAT = {"format": STRING}
+ALGORITHM: dict[str, Schema] = {"algorithm": enum_of(ALGORITHMS, default=AES256_GCM)}
 LISTED = {"subjectPrefix": STRING, "pattern": STRING, "deleted": BOOLEAN, **PAGE}
 QUERIES: dict[str, dict[str, Schema]] = {
     "list_subjects": {**LISTED, "deletedOnly": BOOLEAN},
@@ -45,6 +47,20 @@ QUERIES: dict[str, dict[str, Schema]] = {
     "delete_global_mode": {"recursive": BOOLEAN},
     "delete_mode": {"recursive": BOOLEAN},
     "list_contexts": {"contextPrefix": STRING, **PAGE},
+    "list_keks": {"subjectPrefix": STRING, "deleted": BOOLEAN, **PAGE},
+    "create_kek": {"testSharing": BOOLEAN},
+    "get_kek": {"deleted": BOOLEAN},
+    "update_kek": {"testSharing": BOOLEAN},
+    "delete_kek": {"permanent": BOOLEAN},
+    "list_dek_subjects": {"deleted": BOOLEAN, **PAGE},
+    "create_dek_for_subject": {"rewrap": BOOLEAN},
+    "list_dek_versions": {**ALGORITHM, "deleted": BOOLEAN, **PAGE},
+    "get_dek": {**ALGORITHM, "deleted": BOOLEAN},
+    "get_dek_version": {**ALGORITHM, "deleted": BOOLEAN},
+    "delete_dek": {**ALGORITHM, "permanent": BOOLEAN},
+    "delete_dek_version": {**ALGORITHM, "permanent": BOOLEAN},
+    "undelete_dek": ALGORITHM,
+    "undelete_dek_version": ALGORITHM,
 }
 REFERENCE = object_of(("name", "subject", "version"), name=STRING, subject=STRING, version=INTEGER)
 SCHEMA = object_of(
@@ -65,14 +81,41 @@ CONFIG = object_of(
     alias=STRING,
 )
 MODE = object_of(mode=enum_of(MODES))
+KEK = object_of(
+    name=STRING,
+    kmsType=STRING,
+    kmsKeyId=STRING,
+    kmsProps={"type": "object", "additionalProperties": STRING},
+    doc=STRING,
+    shared=BOOLEAN,
+    deleted=BOOLEAN,
+)
+DEK = object_of(
+    subject=STRING,
+    version=INTEGER,
+    algorithm=enum_of(ALGORITHMS, default=AES256_GCM),
+    encryptedKeyMaterial=STRING,
+    deleted=BOOLEAN,
+)
 BODIES: dict[str, Schema] = {
+    **dict.fromkeys(("create_kek", "update_kek"), KEK),
+    **dict.fromkeys(("create_dek", "create_dek_for_subject"), DEK),
     **dict.fromkeys(("register", "look_up", "with_version", "with_subject"), SCHEMA),
     **dict.fromkeys(("set_global_config", "set_config"), CONFIG),
     **dict.fromkeys(("set_global_mode", "set_mode"), MODE),
 }
 API = ApiDescription(
     summary="Confluent's Schema Registry API.",
-    tags=("Subjects", "Schemas", "Compatibility", "Config", "Modes", "Contexts", "Server Metadata"),
+    tags=(
+        "Subjects",
+        "Schemas",
+        "Compatibility",
+        "Config",
+        "Modes",
+        "Contexts",
+        "Server Metadata",
+        "Data Encryption Keys",
+    ),
     queries=QUERIES,
     bodies=BODIES,
     media_type=lambda path: MEDIA_TYPE,
