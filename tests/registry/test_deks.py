@@ -1,5 +1,5 @@
-"""The DEK registry: Confluent's client encrypts fields with it, unchanged; its REST API by Confluent's JSON and
-codes; the records in its topic."""
+"""The DEK registry: Confluent's client encrypts fields with it, unchanged; its REST API by Confluent's JSON
+and codes; the records in its topic."""
 
 import base64
 import json
@@ -23,6 +23,7 @@ from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import Fi
 from confluent_kafka.schema_registry.rules.encryption.localkms.local_driver import LocalKmsDriver
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from millstream.registry.api.middleware import reads_only
 from millstream.registry.dek import keys, kms
 from millstream.registry.dek.keys import Dek, DekId, Kek
 from millstream.registry.dek.state import KeyState
@@ -373,3 +374,11 @@ def test_records_are_those_of_confluent() -> None:
     assert state.left_out == 1
     state.apply(dek.record()[0], None, 9)
     assert state.dek(dek.id, deleted=True) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "/contexts/.c"])
+def test_users_who_may_only_read_change_no_keys(prefix: str) -> None:
+    assert reads_only("GET", f"{prefix}{KEKS}/k/deks/s")
+    for path in (KEKS, f"{KEKS}/k/deks/s", f"{KEKS}/k/undelete"):
+        assert not reads_only("POST", prefix + path)
+    assert reads_only("POST", f"{prefix}/subjects/s"), "looking a schema up"
