@@ -90,7 +90,7 @@ def test_client_calls(client: SchemaRegistryClient, subject: str) -> None:
     assert not client.test_compatibility(subject, broken)
     with pytest.raises(SchemaRegistryError) as refused:
         client.register_schema(subject, broken)
-    assert (refused.value.http_status_code, refused.value.error_code) == (409, 409)
+    assert (refused.value.http_status_code, refused.value.error_code) == (409, 40901)
     client.set_compatibility(subject, "NONE")
     assert client.get_compatibility(subject) == "NONE"
     assert client.register_schema(subject, broken) != first

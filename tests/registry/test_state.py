@@ -1,6 +1,7 @@
 """Records of the topic and the state made of them, without a broker. The records are Confluent's, as its
 registry wrote them."""
 
+import base64
 import hashlib
 import json
 import uuid
@@ -104,7 +105,7 @@ def test_what_is_written_is_what_confluents_registry_writes() -> None:
         "subject": "a",
         "version": 1,
         "id": 3,
-        "md5": content.guid,
+        "md5": base64.b64encode(content.digest).decode(),
         "schemaType": "JSON",
         "references": [{"name": "n", "subject": "s", "version": 2}],
         "schema": "{}",

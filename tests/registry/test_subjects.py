@@ -57,13 +57,13 @@ def test_all_three_languages(api: Api, subject: str) -> None:
 def test_what_is_refused(api: Api, subject: str) -> None:
     api.register(subject, A)
     path = f"/subjects/{subject}/versions"
-    assert refused(api.register, subject, BROKEN) == (409, 409)
+    assert refused(api.register, subject, BROKEN) == (409, 40901)
     assert refused(api.register, subject, "{") == (422, 42201)
     assert refused(api.register, f"new-{subject}", "") == (422, 42201)
     # Without a schema: that of the latest version.
     assert api.register(subject, "") == api.register(subject, A)
     assert refused(api.register, subject, A, "XML") == (422, 42201)
-    assert refused(api.register, subject, PROTO, "PROTOBUF") == (409, 409)
+    assert refused(api.register, subject, PROTO, "PROTOBUF") == (409, 40901)
     assert refused(api.get, f"{path}/9") == (404, 40402)
     assert refused(api.get, f"{path}/0") == (422, 42202)
     assert refused(api.get, f"{path}/x") == (422, 42202)
@@ -76,7 +76,8 @@ def test_what_is_refused(api: Api, subject: str) -> None:
     assert refused(api.register, "__GLOBAL", A) == (422, 42208)
     assert refused(api.post, path, None) == (422, 422)
     assert refused(api.post, path, []) == (400, 400)
-    assert refused(api.post, path, {"schema": 1}) == (400, 400)
+    assert refused(api.post, path, {"schema": {}}) == (400, 400)
+    assert refused(api.post, path, {"schema": 1}) == (422, 42201)
     assert refused(api.register, subject, A, version=9) == (422, 42201)
     assert refused(api.register, subject, AB, id=77) == (422, 42205)
 
@@ -158,7 +159,7 @@ def test_references(api: Api, subject: str) -> None:
     assert api.get(f"/subjects/{subject}-inner/versions/1/referencedby") == []
     assert api.get(f"/subjects/{subject}-inner/versions/1/referencedby", deleted=True) == [outer_id]
     assert api.delete(f"/subjects/{subject}-inner") == [1]
-    assert refused(api.register, f"{subject}-2", outer, references=[{"name": "x"}]) == (422, 422)
+    assert refused(api.register, f"{subject}-2", outer, references=[{"name": "x"}]) == (422, 42201)
 
 
 def test_filters_and_pages(api: Api, subject: str) -> None:
@@ -197,15 +198,20 @@ def test_metadata_and_rules(api: Api, subject: str) -> None:
     )
     assert api.get("/schemas", subjectPrefix=subject, ruleType="CEL") != []
     bad = {"domainRules": [{"name": "x", "kind": "NOPE", "type": "CEL"}]}
-    assert refused(api.register, subject, A, ruleSet=bad) == (422, 42210)
-    assert refused(api.register, subject, A, metadata={"properties": {"a": 1}}) == (400, 400)
+    assert refused(api.register, subject, A, ruleSet=bad) == (400, 400)
+    assert refused(api.register, subject, A, metadata={"properties": {"a": [1]}}) == (400, 400)
 
 
 def test_version_in_the_metadata(api: Api, subject: str) -> None:
-    api.register(subject, A)
-    schema_id = api.register(subject, A, version=-1)
+    first = api.register(subject, A)
+    assert api.register(subject, A, version=-1) == first  # the latest version has it already
+    second = api.register(subject, A, version=2)
+    assert second != first and api.register(subject, A, version=-1) == second
     latest = api.get(f"/subjects/{subject}/versions/latest")
-    assert latest["id"] == schema_id and latest["metadata"]["properties"]["confluent:version"] == "2"
+    assert latest["id"] == second and latest["metadata"]["properties"]["confluent:version"] == "2"
+    assert api.get(f"/subjects/{subject}/versions") == [1, 2]
+    assert api.register(subject, AB, version=-1) not in (first, second)
+    assert api.register(subject, A, version=-1) and api.get(f"/subjects/{subject}/versions") == [1, 2, 3, 4]
 
 
 def test_by_guid(api: Api, subject: str) -> None:

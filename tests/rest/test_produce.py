@@ -171,5 +171,17 @@ def test_an_incompatible_schema(rest: RunningRest, topic: str) -> None:
     assert "ncompatible" in answer.json()["message"]
 
 
+def test_an_id_of_another_subject(rest: RunningRest, new_topic: Callable[..., str]) -> None:
+    topic, other = new_topic(), new_topic()
+    made = rest.produce(other, "avro", [{"value": 1}], value_schema='"int"').json()["value_schema_id"]
+    answer = rest.produce(topic, "avro", [{"value": 1}], value_schema_id=made)
+    assert refused(answer) == (422, 42207) and f"{topic}-value" in answer.json()["message"]
+    answer = rest.produce(other, "avro", [{"key": 1, "value": 1}], key_schema_id=made, value_schema_id=made)
+    assert refused(answer) == (422, 42207) and f"{other}-key" in answer.json()["message"]
+    # The refusal is not kept: once the subject has the schema, its id is good.
+    rest.produce(topic, "avro", [{"value": 1}], value_schema='"int"')
+    assert rest.produce(topic, "avro", [{"value": 2}], value_schema_id=made).status_code == 200
+
+
 def test_topics_that_cannot_be(rest: RunningRest) -> None:
     assert refused(rest.produce("not a topic!", "json", [{"value": 1}])) == (404, 40401)

@@ -48,7 +48,6 @@ def test_forms() -> None:
         '{"$ref": "#/definitions/none"}',
         '{"$ref": "http://example.com/other.json"}',
         '{"$ref": "#anchor"}',
-        '{"properties": {"$$x": {}}}',
         '{"allOf": {}}',
         '{"a": NaN}',
         '{"x": ' * 5000,
@@ -58,6 +57,12 @@ def test_forms() -> None:
 def test_what_is_no_schema(text: str) -> None:
     with pytest.raises(InvalidSchema):
         parse("JSON", text, new=True)
+
+
+def test_names_that_confluent_reserves() -> None:
+    reserved = parse("JSON", '{"properties": {"$$x": {}}}', new=True)
+    with pytest.raises(InvalidSchema, match=r"\$\$x"):
+        reserved.validate(strict=True)
 
 
 @pytest.mark.parametrize(

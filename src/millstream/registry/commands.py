@@ -4,13 +4,18 @@ I/O."""
 from dataclasses import dataclass, field
 
 from millstream.registry import compatibility_levels, contexts, errors, schema_records
-from millstream.registry.queries import Queries, merged_content, version_property, with_version_property
+from millstream.registry.queries import (
+    IMPORTING,
+    Queries,
+    merged_content,
+    version_property,
+    with_version_property,
+)
 from millstream.registry.requests import SchemaRequest
 from millstream.registry.schema_records import Content, Json, Version
 from millstream.schemas import InvalidSchema, ParsedSchema
 
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
-IMPORTING = ("IMPORT", "FORWARD")
 RESERVED = "confluent:reserved"
 
 
@@ -34,11 +39,15 @@ class Commands:
         self, subject: str, request: SchemaRequest, *, normalize: bool = False, force: bool = False
     ) -> Change:
         queries, state = self._queries, self._state
+        if request.version == -1:
+            # Here, too, where writes wait for each other: two clients may ask for the same version at once.
+            latest = queries.registered(subject, request, normalize=normalize)
+            if latest is not None:
+                return Change(latest)
         mode = queries.mode_in_scope(subject)
         self._check_register(subject, request, mode)
         importing = mode in IMPORTING
         config = queries.config_in_scope(subject)
-        normalize = normalize or bool(config.get("normalize"))
         versions = list(state.all_versions(subject, deleted=True))
         live = [one for one in versions if not one.deleted]
         new_number = versions[-1].version + 1 if versions else 1
@@ -55,9 +64,7 @@ class Commands:
                 request.version,
                 request.id,
             )
-        parsed, content = queries.parse_request(
-            request, subject, new=not importing, normalize=normalize, checked=not importing
-        )
+        parsed, content = queries.parse_request(request, subject, new=True, normalize=normalize)
         if not importing:
             content = merged_content(config, content, previous)
             if request.version != 0 or version_property(content.metadata) is not None:
@@ -128,7 +135,7 @@ class Commands:
     ) -> list[str]:
         """Why a schema may not follow these versions, as a subject is configured."""
         found: list[str] = []
-        validates = bool(config.get("validateFields"))
+        validates = self._queries.validates_fields(config)
         if validates:
             found += _reserved(parsed, content, earlier[-1].content if earlier else None)
         group = config.get("compatibilityGroup")
@@ -156,9 +163,7 @@ class Commands:
         config = self._queries.config_in_scope(subject)
         if not request.text.strip():
             raise errors.invalid_schema("Empty schema")
-        parsed, content = self._queries.parse_request(
-            request, subject, new=True, normalize=normalize or bool(config.get("normalize"))
-        )
+        parsed, content = self._queries.parse_request(request, subject, new=True, normalize=normalize)
         return self.problems(config, parsed, content, earlier)
 
     # Deleting

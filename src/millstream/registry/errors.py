@@ -1,4 +1,4 @@
-"""What a request can be refused with: HTTP status, Confluent's error code, and words."""
+"""What a request can be refused with: HTTP status, Confluent's error code and its message, to the letter."""
 
 from millstream.http.errors import HttpError
 
@@ -21,7 +21,7 @@ def schema_not_found(what: int | str | None = None) -> RegistryError:
 
 def subject_soft_deleted(subject: str) -> RegistryError:
     return RegistryError(
-        404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently"
+        404, 40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
     )
 
 
@@ -35,7 +35,7 @@ def version_soft_deleted(subject: str, version: int) -> RegistryError:
     return RegistryError(
         404,
         40406,
-        f"Subject '{subject}' Version {version} was soft deleted. Set permanent=true to delete permanently",
+        f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently",
     )
 
 
@@ -60,7 +60,7 @@ def no_subject_mode(subject: str) -> RegistryError:
 def incompatible(subject: str, reasons: list[str]) -> RegistryError:
     return RegistryError(
         409,
-        409,
+        40901,
         f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
         f"details: [{', '.join(reasons)}]",
     )

@@ -13,14 +13,26 @@ from millstream.registry.state import State
 from millstream.schemas import TYPES, InvalidSchema, ParsedSchema, Reference, parse
 
 VERSION_PROPERTY = "confluent:version"
+IMPORTING = ("IMPORT", "FORWARD")
 CACHED_SCHEMAS = 1000
+DEFAULTS_AND_OVERRIDES = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 LARGE = 100_000  # characters; larger schemas are parsed when they are needed
 
 
 class Queries:
-    def __init__(self, state: State, *, level: str = "BACKWARD", cache: int = CACHED_SCHEMAS) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        level: str = "BACKWARD",
+        validate_fields: bool = False,
+        validate_new_schemas: bool = True,
+        cache: int = CACHED_SCHEMAS,
+    ) -> None:
         self.state = state
         self._level = level
+        self._validate_fields = validate_fields
+        self._validate_new_schemas = validate_new_schemas
         self._cache_size = cache
         self._parsed: OrderedDict[tuple[str, str, bytes], ParsedSchema] = OrderedDict()
 
@@ -73,6 +85,13 @@ class Queries:
             if found is not None:
                 return found
         return "READWRITE"
+
+    def is_importing(self, subject: str) -> bool:
+        """Whether schemas are taken as they are: with their ids, neither checked nor normalized."""
+        return self.mode_in_scope(subject) in IMPORTING
+
+    def validates_fields(self, config: Json) -> bool:
+        return bool(config.get("validateFields", self._validate_fields))
 
     # Schemas
 
@@ -129,18 +148,23 @@ class Queries:
             self._parsed.popitem(last=False)
 
     def parse_request(
-        self, request: SchemaRequest, subject: str, *, new: bool, normalize: bool, checked: bool = True
+        self, request: SchemaRequest, subject: str, *, new: bool, normalize: bool
     ) -> tuple[ParsedSchema, Content]:
         """What a client sent: parsed, checked, in canonical form (or in normal form)."""
         if request.schema_type not in TYPES:
             raise errors.invalid_schema(f"Invalid schema type {request.schema_type}")
+        config = self.config_in_scope(subject)
+        importing = self.is_importing(subject)
+        strict = self.validates_fields(config)
+        new = new and not importing and bool(config.get("validateNewSchemas", self._validate_new_schemas))
         references, texts = self.resolve(request.references, subject, deleted=not new)
         try:
-            parsed = parse(request.schema_type, request.text, references, texts, new=new and checked)
-            if checked and not new:
-                parsed.validate()
-            if normalize:
-                parsed = parsed.normalized()
+            parsed = parse(request.schema_type, request.text, references, texts, new=new)
+            if not importing:
+                if strict or not new:
+                    parsed.validate(strict=strict)
+                if normalize or config.get("normalize"):
+                    parsed = parsed.normalized()
             text = parsed.canonical
         except InvalidSchema as error:
             raise errors.invalid_schema(
@@ -182,16 +206,41 @@ class Queries:
         except RegistryError:
             return False
 
+    def registered(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Version | None:
+        """The version that registering finds already there, in every mode and without the leader.
+
+        Version -1 asks for a new version after the latest one, unless that has this schema. A version with
+        its id, from an import, must be exactly that one.
+        """
+        config = self.config_in_scope(subject)
+        if not request.text.strip() or subject not in self.state.versions:
+            return None
+        if any(config.get(name) is not None for name in DEFAULTS_AND_OVERRIDES):
+            return None
+        parsed, content = self.parse_request(request, subject, new=False, normalize=normalize)
+        if request.version == -1:
+            latest = self.state.version(subject, -1)
+            found = latest if latest and self._equivalent(parsed, content, latest) else None
+        else:
+            found = self.find(subject, parsed, content)
+        if found is None or request.version in (0, -1):
+            return found if found is not None and (request.id < 0 or request.id == found.id) else None
+        if found.id != request.id:
+            return None
+        exact = self.state.version(subject, request.version)
+        same = exact is not None and exact.id == found.id and exact.content.digest == found.content.digest
+        return exact if same else None
+
     def look_up(
         self, subject: str, request: SchemaRequest, *, normalize: bool, deleted: bool
     ) -> Version | None:
         parsed, content = self.parse_request(request, subject, new=False, normalize=normalize)
         found = self.find(subject, parsed, content, deleted=deleted)
-        if found is not None or request.metadata is not None or request.rule_set is not None:
+        latest = self.state.version(subject, -1)
+        if found is not None or latest is None:
             return found
         # Registering would take over metadata and rules of the version before; so does the search.
-        latest = self.state.version(subject, -1)
-        merged = merged_content(self.config_in_scope(subject), content, latest.content if latest else None)
+        merged = merged_content(self.config_in_scope(subject), content, latest.content)
         if merged.metadata == content.metadata and merged.rule_set == content.rule_set:
             return None
         return self.find(subject, parsed, merged, deleted=deleted)
@@ -217,10 +266,7 @@ def _merge_metadata(below: Json | None, above: Json | None) -> Json | None:
     if below is None or above is None:
         return below if above is None else above
     made: Json = {}
-    tags: dict[str, list[str]] = {}
-    for source in (below, above):
-        for key, values in (source.get("tags") or {}).items():
-            tags[key] = sorted({*tags.get(key, ()), *values})
+    tags = {**(below.get("tags") or {}), **(above.get("tags") or {})}
     properties = {**(below.get("properties") or {}), **(above.get("properties") or {})}
     sensitive = sorted({*(below.get("sensitive") or ()), *(above.get("sensitive") or ())})
     if tags:
@@ -242,6 +288,9 @@ def _merge_rules(below: Json | None, above: Json | None) -> Json | None:
         rules += above.get(kind) or []
         if rules:
             made[kind] = rules
+    environment = above.get("enableAt") or below.get("enableAt")
+    if environment:
+        made["enableAt"] = environment
     return made
 
 

@@ -75,6 +75,12 @@ KEYS: dict[str, ConfigKey] = {
         STRING, "backward", "The compatibility level where none is set by request."
     ),
     "avro.compatibility.level": ConfigKey(STRING, None, "The older name of schema.compatibility.level."),
+    "schema.validate.fields": ConfigKey(
+        BOOLEAN, "false", "The default of validateFields: no field may have a reserved name or begin with $$."
+    ),
+    "schema.validate.new.schemas": ConfigKey(
+        BOOLEAN, "true", "The default of validateNewSchemas: Avro namespaces and defaults are checked."
+    ),
     "mode.mutability": ConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
     "dek.registry.topic": ConfigKey(
         STRING, "_dek_registry_keys", "The topic with the encryption keys: one partition, compacted."
@@ -152,6 +158,8 @@ class RegistryConfig(ServiceConfig):
             ),
             me=self.identity(ports),
             level=self.level,
+            validate_fields=self.value("schema.validate.fields"),
+            validate_new_schemas=self.value("schema.validate.new.schemas"),
             mode_changes=self.value("mode.mutability"),
             leader_patience=self.value("millstream.leader.wait.ms") / 1000,
         )

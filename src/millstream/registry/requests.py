@@ -1,13 +1,23 @@
 """What clients send, checked: bodies of requests turned into values, or an error that says what is wrong.
 
-Unknown fields are ignored, as newer clients may send them.
+Unknown fields are ignored, as newer clients may send them. Scalars are converted as Jackson does it for
+Confluent's registry: "3" is a number where one is expected, 3 a text. Anything else of the wrong shape is
+400.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.registry.compatibility_levels import LEVELS
-from millstream.registry.errors import RegistryError, http_error, invalid_level, invalid_mode, invalid_rules
+from millstream.registry.errors import (
+    RegistryError,
+    http_error,
+    invalid_level,
+    invalid_mode,
+    invalid_rules,
+    invalid_schema,
+)
 from millstream.registry.schema_records import Json
 from millstream.schemas import Reference
 
@@ -27,9 +37,20 @@ CONFIG_FIELDS: dict[str, type] = {
     "defaultRuleSet": dict,
     "overrideRuleSet": dict,
 }
-RULE_LISTS = ("migrationRules", "domainRules", "encodingRules")
+MIGRATION_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN")
+DOMAIN_MODES = ("WRITE", "READ", "WRITEREAD")
+RULE_LISTS = {
+    "migrationRules": MIGRATION_MODES,
+    "domainRules": DOMAIN_MODES,
+    "encodingRules": DOMAIN_MODES,
+}
 RULE_KINDS = ("TRANSFORM", "CONDITION")
-RULE_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "WRITE", "READ", "WRITEREAD")
+RULE_MODES = MIGRATION_MODES + DOMAIN_MODES
+RULE_TEXTS = ("name", "doc", "type", "expr", "onSuccess", "onFailure")
+MAX_RULE_NAME = 256
+RULE_NAME = re.compile(r"[^\W\d][\w-]*")
+ENVIRONMENTS = ("ALL", "CLIENT", "GATEWAY", "SERVER", "NONE")
+INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 @dataclass(slots=True)
@@ -65,9 +86,38 @@ def _optional(body: Json, name: str, kind: type) -> Any:
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    converted = _converted(value, kind)
+    if converted is _MISFIT:
         raise _wrong(f"{name}: expected {kind.__name__}, found {type(value).__name__}")
-    return value
+    return converted
+
+
+_MISFIT = object()
+
+
+def _converted(value: Any, kind: type) -> Any:
+    """A JSON value as `kind`; None for an empty text where no text is wanted."""
+    if kind in (list, dict):
+        return value if isinstance(value, kind) else _MISFIT
+    if isinstance(value, list | dict):
+        return _MISFIT
+    if kind is str:
+        return (
+            value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+        )
+    if isinstance(value, str):
+        value = value.strip()
+        if not value:
+            return None
+        if kind is bool:
+            return {"true": True, "false": False}.get(value.lower(), _MISFIT)
+        return int(value) if INTEGER.fullmatch(value) else _MISFIT
+    if kind is bool:
+        return value if isinstance(value, bool) else bool(value) if isinstance(value, int) else _MISFIT
+    try:
+        return _MISFIT if isinstance(value, bool) else int(value)
+    except (OverflowError, ValueError):
+        return _MISFIT
 
 
 def schema_request(body: Any) -> SchemaRequest:
@@ -81,12 +131,13 @@ def schema_request(body: Any) -> SchemaRequest:
         name, subject = _optional(item, "name", str), _optional(item, "subject", str)
         version = _optional(item, "version", int)
         if name is None or subject is None or version is None:
-            raise _unprocessable("references: each needs name, subject and version")
+            raise invalid_schema("Invalid reference: each needs name, subject and version")
         _int32(version, "version")
         references.append(Reference(name, subject, version))
     request.references = tuple(references)
     request.metadata = metadata(_optional(body, "metadata", dict))
-    request.rule_set = rule_set(_optional(body, "ruleSet", dict) or _optional(body, "ruleset", dict))
+    rules = _optional(body, "ruleSet", dict)
+    request.rule_set = rule_set(_optional(body, "ruleset", dict) if rules is None else rules)
     version = _optional(body, "version", int)
     schema_id = _optional(body, "id", int)
     request.version = 0 if version is None else _int32(version, "version")
@@ -107,53 +158,87 @@ def metadata(value: Any) -> Json | None:
     tags = _optional(value, "tags", dict) or {}
     properties = _optional(value, "properties", dict) or {}
     sensitive = _optional(value, "sensitive", list) or []
-    if not all(
-        isinstance(items, list) and all(isinstance(item, str) for item in items) for items in tags.values()
-    ):
+    if not all(isinstance(items, list) for items in tags.values()):
         raise _wrong("metadata: tags must be lists of strings")
-    if not all(isinstance(item, str) for item in (*properties.values(), *sensitive)):
-        raise _wrong("metadata: properties and sensitive must be strings")
     made: Json = {}
     if tags:
-        made["tags"] = {key: sorted(set(tags[key])) for key in sorted(tags)}
+        made["tags"] = {key: sorted({_text(item, "tags") for item in tags[key]}) for key in sorted(tags)}
     if properties:
-        made["properties"] = {key: properties[key] for key in sorted(properties)}
+        made["properties"] = {key: _text(properties[key], key) for key in sorted(properties)}
     if sensitive:
-        made["sensitive"] = sorted(set(sensitive))
+        made["sensitive"] = sorted({_text(item, "sensitive") for item in sensitive})
     return made
 
 
+def _text(value: Any, name: str) -> str:
+    text = _MISFIT if value is None else _converted(value, str)
+    if not isinstance(text, str):
+        raise _wrong(f"metadata: {name} must be text")
+    return text
+
+
 def rule_set(value: Any) -> Json | None:
-    """Rules are kept for clients, which run them; here they are only checked for sense."""
+    """Rules are kept for clients, which run them; here they are only checked for sense. A rule set without
+    rules is one, too: it ends those of the version before."""
     if value is None:
         return None
     made: Json = {}
-    for kind in RULE_LISTS:
-        rules = _optional(value, kind, list) or []
-        names = set()
+    names: set[str] = set()
+    for list_name, modes in RULE_LISTS.items():
+        rules = [_rule(rule, list_name) for rule in _optional(value, list_name, list) or []]
         for rule in rules:
-            if not isinstance(rule, dict):
-                raise _wrong(f"ruleSet: {kind} must be objects")
             name = rule.get("name")
-            if not isinstance(name, str) or not name:
-                raise invalid_rules("Missing rule name")
             if name in names:
                 raise invalid_rules(f"Found rule with duplicate name '{name}'")
-            names.add(name)
-            if rule.get("kind", "TRANSFORM") not in RULE_KINDS:
-                raise invalid_rules(f"Invalid rule kind '{rule['kind']}'")
-            if rule.get("mode", "WRITEREAD") not in RULE_MODES:
-                raise invalid_rules(f"Invalid rule mode '{rule['mode']}'")
-            if not isinstance(rule.get("type"), str) or not rule["type"]:
-                raise invalid_rules("Missing rule type")
+            _check_rule(rule)
+            names.add(rule["name"])
+            if rule["mode"] not in modes:
+                group = list_name.removesuffix("Rules").capitalize()
+                raise invalid_rules(f"{group} rules can only be {', '.join(modes)}")
         if rules:
-            made[kind] = [
-                {key: item for key, item in rule.items() if item is not None and item not in ([], {}, "")}
-                for rule in rules
-            ]
-    if isinstance(value.get("enableAt"), str):
-        made["enableAt"] = value["enableAt"]
-    return made or None
+            made[list_name] = rules
+    environment = _optional(value, "enableAt", str)
+    if environment is not None:
+        if environment not in ENVIRONMENTS:
+            raise _wrong(f"enableAt: expected one of {', '.join(ENVIRONMENTS)}")
+        made["enableAt"] = environment
+    return made
+
+
+def _rule(value: Any, list_name: str) -> Json:
+    """A rule with kind and mode, and without what is empty."""
+    if not isinstance(value, dict):
+        raise _wrong(f"ruleSet: {list_name} must be objects")
+    rule = {
+        "kind": "TRANSFORM",
+        "mode": "WRITEREAD",
+        **{k: item for k, item in value.items() if item is not None},
+    }
+    for name in RULE_TEXTS:
+        if name in rule:
+            rule[name] = _optional(rule, name, str)
+    for name, allowed in (("kind", RULE_KINDS), ("mode", RULE_MODES)):
+        if rule[name] not in allowed:
+            raise _wrong(f"{name}: expected one of {', '.join(allowed)}")
+    return {key: item for key, item in rule.items() if key == "name" or item not in ([], {}, "")}
+
+
+def _check_rule(rule: Json) -> None:
+    name = rule.get("name")
+    if name is None:
+        raise invalid_rules("Missing rule name")
+    if not name:
+        raise invalid_rules("Empty rule name")
+    if len(name) > MAX_RULE_NAME:
+        raise invalid_rules("Rule name too long")
+    if RULE_NAME.fullmatch(name) is None:
+        raise invalid_rules(f"Illegal character in rule name: {name}")
+    if rule.get("type") is None:
+        raise invalid_rules("Missing rule type")
+    if rule["mode"] not in ("WRITEREAD", "UPDOWN"):
+        for action in ("onSuccess", "onFailure"):
+            if "," in rule.get(action, ""):
+                raise invalid_rules("Multiple actions only valid with WRITEREAD and UPDOWN")
 
 
 def config_request(body: Any) -> Json:

@@ -6,6 +6,7 @@ hold the highest id ever used per context, because an id must not come back afte
 deleted and compacted away.
 """
 
+import base64
 import hashlib
 import json
 import struct
@@ -114,10 +115,8 @@ class Content:
         return str(uuid.UUID(bytes=self.digest))
 
     def fields(self) -> Json:
-        """As a response names them; what is empty or the default is left out."""
-        body: Json = {}
-        if self.schema_type != "AVRO":
-            body["schemaType"] = self.schema_type
+        """As a response names them."""
+        body: Json = {"schemaType": self.schema_type}
         if self.references:
             body["references"] = references_json(self.references)
         if self.metadata is not None:
@@ -155,6 +154,7 @@ def _hash_rules(digest: Any, rule_set: Json) -> None:
                 digest.update(str(rule.get(name) or "").encode())
             if rule.get("disabled"):
                 digest.update(b"\x01")
+    digest.update(str(rule_set.get("enableAt") or "").encode())
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Version:
     def value(self, *, deleted: bool | None = None) -> bytes:
         """The record's value."""
         body: Json = {"subject": self.subject, "version": self.version, "id": self.id}
-        body["md5"] = self.content.guid
+        body["md5"] = base64.b64encode(self.content.digest).decode()
         if self.content.schema_type != "AVRO":
             body["schemaType"] = self.content.schema_type
         if self.content.references:
@@ -193,8 +193,9 @@ class Version:
                 Reference(one["name"], one["subject"], int(one["version"]))
                 for one in value.get("references") or ()
             ),
-            value.get("metadata") or None,
-            value.get("ruleSet") or None,
+            # An empty object is not the same as none: it replaces what the version before had.
+            value.get("metadata"),
+            value.get("ruleSet"),
         )
         return cls(
             value["subject"],

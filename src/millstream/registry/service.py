@@ -39,6 +39,8 @@ class RegistryOptions:
     me: Identity
     deks: DekConfig
     level: str = "BACKWARD"
+    validate_fields: bool = False
+    validate_new_schemas: bool = True
     mode_changes: bool = True
     leader_patience: float = 10.0  # seconds that a write waits for a leader
 
@@ -47,7 +49,12 @@ class RegistryService:
     def __init__(self, options: RegistryOptions) -> None:
         self.options = options
         self.state = State()
-        self.queries = Queries(self.state, level=options.level)
+        self.queries = Queries(
+            self.state,
+            level=options.level,
+            validate_fields=options.validate_fields,
+            validate_new_schemas=options.validate_new_schemas,
+        )
         self.commands = Commands(self.queries, mode_changes=options.mode_changes)
         self.leader: Identity | None = None
         self.leads = False

@@ -85,9 +85,13 @@ class State:
             self.versions[subject][number] for subject, number in self._users.get((context, schema_id), ())
         ]
 
-    def content(self, context: str, schema_id: int) -> Version | None:
-        """A version with that id: one that is not deleted, if there is one."""
+    def content(self, context: str, schema_id: int, subject: str | None = None) -> Version | None:
+        """A version with that id, of that subject if one is given; one that is not deleted, if there is
+        one."""
         users = self.users(context, schema_id)
+        if subject is not None:
+            # Newest first.
+            users = [one for one in reversed(users) if one.subject == subject]
         return next((one for one in users if not one.deleted), users[0] if users else None)
 
     def referrers(self, subject: str, version: int, *, deleted: bool) -> list[Version]:

@@ -86,10 +86,10 @@ class Schemas:
                 what = f"fetching schema by id. schemaId = {wish.id}"
                 schema = self._registry.schema(wish.id)
                 subject = self._subject(wish, schema.parsed.name)
-                version = 0
-                if wish.describe:
-                    what = f"fetching schema version. subject = {subject}"
-                    version = self._version(subject, schema)
+                what = f"fetching schema version. subject = {subject}, schemaId = {wish.id}"
+                version = self._registry.version_of(schema.id, subject)
+                if version is None:
+                    raise errors.serialization_failed(f"Error when {what}: the subject does not have it.")
                 return Chosen(schema.id, version, subject, TYPES[schema.type], self._codec(schema.id, schema))
             if wish.text is not None:
                 return self._register(wish)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from millstream.schemas.avro_model import PRIMITIVES, AvroField, AvroType, Parser, write
-from millstream.schemas.json_text import dumps, loads
+from millstream.schemas.json_text import dumps, in_order, loads
 from millstream.schemas.schema import InvalidSchema, ParsedSchema, Reference
 
 
@@ -22,10 +22,11 @@ class AvroSchema(ParsedSchema):
         self, text: str, references: Sequence[Reference], resolved: Mapping[str, str], *, new: bool = False
     ) -> None:
         super().__init__(references, resolved)
-        parser = Parser(check_defaults=new)
+        parser = Parser(check_defaults=new, check_names=new, check_namespaces=new)
         for referred in resolved.values():
             parser.parse(_load(referred))
         self._known = set(parser.names)
+        parser.check_names = True
         try:
             self.root = parser.parse(_load(text))
         except RecursionError:
@@ -105,15 +106,15 @@ def _normal_field(one: AvroField, known: set[str]) -> dict[str, Any]:
     if one.aliases:
         out["aliases"] = sorted(one.aliases)
     if one.has_default:
-        out["default"] = one.default
-    out.update(sorted(one.properties.items()))
+        out["default"] = in_order(one.default)
+    out.update(in_order(one.properties))
     return out
 
 
 def _split_properties(properties: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The logical type first, then all other properties by name."""
     logical: dict[str, Any] = {}
-    other = dict(sorted(properties.items()))
+    other = in_order(properties)
     if isinstance(properties.get("logicalType"), str):
         logical["logicalType"] = other.pop("logicalType")
         if logical["logicalType"] == "decimal":

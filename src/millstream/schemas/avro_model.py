@@ -78,10 +78,13 @@ class AvroField:
 class Parser:
     """Parses texts that may use each other's types; `names` are all types defined so far."""
 
-    def __init__(self, *, check_defaults: bool, check_names: bool = True) -> None:
+    def __init__(
+        self, *, check_defaults: bool, check_names: bool = True, check_namespaces: bool = True
+    ) -> None:
         self.names: dict[str, AvroType] = {}
         self._check_defaults = check_defaults
-        self._check_names = check_names
+        self.check_names = check_names
+        self.check_namespaces = check_namespaces
         self._unchecked: list[tuple[AvroField, str]] = []
 
     def parse(self, value: Any) -> AvroType:
@@ -171,10 +174,12 @@ class Parser:
             namespace, _, name = name.rpartition(".")
         else:
             namespace = space if isinstance(space, str) else enclosing
-        if self._check_names:
-            for part in (*filter(None, namespace.split(".")), name):
-                if not NAME.match(part):
-                    raise InvalidSchema(f"Illegal character in name: {part}" if part else "Empty name")
+        checked = [*filter(None, namespace.split("."))] if self.check_namespaces else []
+        if self.check_names:
+            checked.append(name)
+        for part in checked:
+            if not NAME.match(part):
+                raise InvalidSchema(f"Illegal character in name: {part}" if part else "Empty name")
         if not namespace and name in PRIMITIVES:
             raise InvalidSchema(f"Schemas may not be named after primitives: {name}")
         return name, namespace
@@ -188,7 +193,7 @@ class Parser:
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
                 raise InvalidSchema(f"No field name: {dumps(item)}")
             name = item["name"]
-            if self._check_names and not NAME.match(name):
+            if self.check_names and not NAME.match(name):
                 raise InvalidSchema(f"Illegal character in name: {name}" if name else "Empty name")
             if name in seen:
                 raise InvalidSchema(f"Duplicate field {name} in record {record.full_name}")
@@ -227,7 +232,7 @@ class Parser:
         if not isinstance(symbols, list):
             raise InvalidSchema(f"Enum has no symbols: {dumps(value)}")
         for symbol in symbols:
-            if not isinstance(symbol, str) or (self._check_names and not NAME.match(symbol)):
+            if not isinstance(symbol, str) or (self.check_names and not NAME.match(symbol)):
                 raise InvalidSchema(f"Illegal character in symbol: {symbol}")
             if symbol in enum.symbols:
                 raise InvalidSchema(f"Duplicate enum symbol: {symbol}")

@@ -4,11 +4,10 @@ normal form has the keys of every object in order.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from millstream.schemas.json_loader import load
 from millstream.schemas.json_model import Node, ObjectNode
-from millstream.schemas.json_text import dumps, loads
+from millstream.schemas.json_text import dumps, in_order, loads
 from millstream.schemas.schema import InvalidSchema, ParsedSchema, Reference
 
 
@@ -39,11 +38,11 @@ class JsonSchema(ParsedSchema):
         return title if isinstance(title, str) else None
 
     def normalized(self) -> "JsonSchema":
-        return JsonSchema(dumps(_in_order(self.document)), self.sorted_references(), self.resolved)
+        return JsonSchema(dumps(in_order(self.document)), self.sorted_references(), self.resolved)
 
-    def validate(self) -> None:
+    def validate(self, *, strict: bool = False) -> None:
         root = self.root
-        if isinstance(root, ObjectNode):
+        if strict and isinstance(root, ObjectNode):
             for name in root.properties:
                 if name.startswith("$$"):
                     raise InvalidSchema(f"#/properties/{name}: field names cannot start with $$")
@@ -59,11 +58,3 @@ class JsonSchema(ParsedSchema):
             return problems(previous.root, self.root, lenient=lenient)
         except RecursionError:
             raise InvalidSchema("too complex to be compared with another version") from None
-
-
-def _in_order(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _in_order(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_in_order(item) for item in value]
-    return value

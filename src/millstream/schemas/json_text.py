@@ -49,6 +49,13 @@ def check_depth(value: Any) -> None:
     raise ValueError("nested too deeply")
 
 
+def in_order(value: Any) -> Any:
+    """The same JSON with the keys of every object in order."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
+
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _PERHAPS_A_DOUBLE = re.compile(r"\d\.\d|\de[-+]?\d|Infinity|NaN")
 

@@ -84,7 +84,7 @@ class ProtobufSchema(ParsedSchema):
             return canonical_text(self.file, extensions=False)
         return self.canonical
 
-    def validate(self) -> None:
+    def validate(self, *, strict: bool = False) -> None:
         """Let protobuf itself check numbers, names, types and defaults."""
         from google.protobuf import descriptor_pool
 

@@ -58,8 +58,9 @@ class ParsedSchema(ABC):
         """The text in another form; an unknown form gives the canonical text."""
         return self.canonical
 
-    def validate(self) -> None:  # noqa: B027 - nothing is left to find in Avro
-        """Raise InvalidSchema for what parsing alone does not find."""
+    def validate(self, *, strict: bool = False) -> None:  # noqa: B027 - nothing is left to find in Avro
+        """Raise InvalidSchema for what parsing alone does not find; `strict`, for field names that Confluent
+        reserves, too."""
 
     def sorted_references(self) -> list[Reference]:
         return sorted(set(self.references))

@@ -149,6 +149,12 @@ class SchemaRegistry:
         described: dict[str, Any] = self._ask("POST", f"/subjects/{quote(subject, safe='')}", body)
         return described
 
+    def version_of(self, schema_id: int, subject: str) -> int | None:
+        """The newest version of a subject that has this id; None if there is none."""
+        path = f"/schemas/ids/{schema_id}/versions?subject={quote(subject, safe='')}"
+        versions = [int(one["version"]) for one in self._ask("GET", path) if one["subject"] == subject]
+        return max(versions, default=None)
+
     def subjects(self) -> list[str]:
         return list(self._ask("GET", "/subjects"))
 

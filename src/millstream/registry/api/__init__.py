@@ -3,4 +3,7 @@
 app, middleware   the application, and what happens to every request: contexts in paths, media types, sizes
 subjects, schemas, compatibility, config_and_mode, contexts   the resources
 forwarding        who may write: here, or at the leader
+cache             responses to GET requests, kept until the next change
 """
+
+from millstream.registry.api import convertors as convertors  # the resources' routes use its convertor

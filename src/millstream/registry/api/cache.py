@@ -10,7 +10,6 @@ from millstream.registry.state import State
 LARGEST = 64 * 1024
 ALL_TOGETHER = 32 * 1024 * 1024
 EACH = 500  # bytes that an entry takes beside its body
-ALL = (b"confluent-accept-unknown-properties", b"true")  # such clients are told more
 OPEN = ("/schemas", "/subjects", "/config", "/mode", "/contexts")  # what depends on the state alone
 
 
@@ -20,7 +19,7 @@ class Cache:
         self._state = state
         self._changes = -1
         self._size = 0
-        self._kept: OrderedDict[tuple[str, bytes, bool], tuple[Message, Message, Any]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, bytes], tuple[Message, Message, Any]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith(OPEN):
@@ -30,7 +29,7 @@ class Cache:
             self._kept.clear()
             self._size = 0
             self._changes = self._state.changes
-        key = (scope["path"], scope["query_string"], ALL in scope["headers"])
+        key = (scope["path"], scope["query_string"])
         kept = self._kept.get(key)
         if kept is not None:
             scope["route"] = kept[2]

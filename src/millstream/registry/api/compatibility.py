@@ -11,7 +11,7 @@ from millstream.registry.schema_records import Version
 router = APIRouter(tags=["Compatibility"])
 
 
-@router.post("/compatibility/subjects/{subject:path}/versions/{version}")
+@router.post("/compatibility/subjects/{subject:subject}/versions/{version}")
 async def with_version(subject: str, version: str, request: Request) -> Response:
     """Against one version."""
     service = service_of(request)
@@ -23,7 +23,7 @@ async def with_version(subject: str, version: str, request: Request) -> Response
     return await _check(request, subject, [found] if found else [])
 
 
-@router.post("/compatibility/subjects/{subject:path}/versions")
+@router.post("/compatibility/subjects/{subject:subject}/versions")
 async def with_subject(subject: str, request: Request) -> Response:
     """As registering would check it."""
     service = service_of(request)

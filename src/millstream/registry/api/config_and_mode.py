@@ -44,7 +44,7 @@ async def delete_global_config(request: Request) -> Response:
     return await _delete_config(request, None)
 
 
-@config_router.get("/config/{subject:path}")
+@config_router.get("/config/{subject:subject}")
 async def get_config(subject: str, request: Request) -> Response:
     """A subject's own config; with defaultToGlobal=true what applies to it."""
     queries = service_of(request).queries
@@ -57,13 +57,13 @@ async def get_config(subject: str, request: Request) -> Response:
     return answer(found)
 
 
-@config_router.put("/config/{subject:path}")
+@config_router.put("/config/{subject:subject}")
 async def set_config(subject: str, request: Request) -> Response:
     """Change a subject's config."""
     return await _set_config(request, _checked(subject))
 
 
-@config_router.delete("/config/{subject:path}")
+@config_router.delete("/config/{subject:subject}")
 async def delete_config(subject: str, request: Request) -> Response:
     """A subject's config back to the global one."""
     return await _delete_config(request, _scope(subject))
@@ -106,7 +106,7 @@ async def delete_global_mode(request: Request) -> Response:
     return await _delete_mode(request, None)
 
 
-@mode_router.get("/mode/{subject:path}")
+@mode_router.get("/mode/{subject:subject}")
 async def get_mode(subject: str, request: Request) -> Response:
     """A subject's own mode; with defaultToGlobal=true what applies to it."""
     queries = service_of(request).queries
@@ -117,13 +117,13 @@ async def get_mode(subject: str, request: Request) -> Response:
     return answer({"mode": mode})
 
 
-@mode_router.put("/mode/{subject:path}")
+@mode_router.put("/mode/{subject:subject}")
 async def set_mode(subject: str, request: Request) -> Response:
     """Change a subject's mode. IMPORT needs an empty subject, or force=true."""
     return await _set_mode(request, _checked(subject))
 
 
-@mode_router.delete("/mode/{subject:path}")
+@mode_router.delete("/mode/{subject:subject}")
 async def delete_mode(subject: str, request: Request) -> Response:
     """A subject's mode back to the global one."""
     return await _delete_mode(request, _scope(subject))

@@ -25,6 +25,7 @@ def reads_only(method: str, path: str) -> bool:
         return True
     if method != "POST":
         return False
+    path = path.rstrip("/")
     resource = "/" + path.split("/", 3)[-1] if path.startswith("/contexts/") else path
     if resource.startswith(("/dek-registry/", "/associations")):
         return resource == "/associations:batchGet"
@@ -32,15 +33,27 @@ def reads_only(method: str, path: str) -> bool:
 
 
 class ContextPaths:
-    """/contexts/c/subjects/s means the subject :.c:s."""
+    """/contexts/c/subjects/s means the subject :.c:s, and a slash at the end means nothing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/contexts/"):
-            into_context(scope)
+        if scope["type"] == "http":
+            if scope["path"].endswith("/"):
+                without_trailing_slash(scope)
+            if scope["path"].startswith("/contexts/"):
+                into_context(scope)
         await self._app(scope, receive, send)
+
+
+def without_trailing_slash(scope: Scope) -> None:
+    """A slash that is part of a subject is encoded, and stays."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    kept = raw.rstrip(b"/")
+    if kept:
+        scope["path"] = scope["path"][: len(scope["path"]) - (len(raw) - len(kept))]
+        scope["raw_path"] = kept
 
 
 def into_context(scope: Scope) -> None:

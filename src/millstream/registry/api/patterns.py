@@ -9,8 +9,10 @@ from fastapi import Request
 from millstream.registry import contexts
 
 
-def subject_filter(request: Request) -> Callable[[str], bool]:
-    prefix = request.query_params.get("subjectPrefix", ":*:")
+def subject_filter(request: Request, *, default: str) -> Callable[[str], bool]:
+    """By subjectPrefix, or by `default` where none is given: `:*:` means all contexts, an empty text the
+    default one."""
+    prefix = request.query_params.get("subjectPrefix", default)
     pattern = request.query_params.get("pattern")
     if pattern is None:
         return lambda subject: contexts.matches_prefix(subject, prefix)

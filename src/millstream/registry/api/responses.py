@@ -6,9 +6,10 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 
-from millstream.registry import errors
-from millstream.registry.schema_records import Version
+from millstream.registry import contexts, errors
+from millstream.registry.schema_records import Version, references_json
 from millstream.registry.service import RegistryService
+from millstream.schemas import Reference
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -75,27 +76,34 @@ def version_number(text: str) -> int:
     return value
 
 
-def wants_all(request: Request) -> bool:
-    """Newer clients say that they take fields which they do not know; only they are told all there is."""
-    return request.headers.get("confluent-accept-unknown-properties", "").lower() == "true"
+def version_body(version: Version, *, text: str | None = None) -> dict[str, Any]:
+    names = {"subject": version.subject, "version": version.version, "id": version.id}
+    return {**names, **schema_body(version, text=text)}
 
 
-def version_body(version: Version, request: Request, *, text: str | None = None) -> dict[str, Any]:
+def schema_body(version: Version, *, text: str | None = None) -> dict[str, Any]:
+    """A schema apart from its subject."""
     body: dict[str, Any] = {
-        "subject": version.subject,
-        "version": version.version,
-        "id": version.id,
         "guid": version.content.guid,
         **version.content.fields(),
         "schema": version.content.text if text is None else text,
     }
+    if version.timestamp is not None:
+        body["ts"] = version.timestamp
     if version.deleted:
         body["deleted"] = True
-    if wants_all(request):
-        body.setdefault("schemaType", version.content.schema_type)
-        if version.timestamp is not None:
-            body["ts"] = version.timestamp
     return body
+
+
+def with_qualified_references(body: dict[str, Any], version: Version) -> None:
+    """referenceFormat=qualified: with the context of each subject that is referred to."""
+    if version.content.references:
+        body["references"] = references_json(
+            tuple(
+                Reference(one.name, contexts.within(one.subject, version.subject), one.version)
+                for one in version.content.references
+            )
+        )
 
 
 def formatted(service: RegistryService, version: Version, form: str) -> str:

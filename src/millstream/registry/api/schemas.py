@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,23 +13,25 @@ from millstream.registry.api.responses import (
     flag,
     formatted,
     page,
+    schema_body,
     service_of,
     text_answer,
     version_body,
-    wants_all,
+    with_qualified_references,
 )
-from millstream.registry.schema_records import Version, references_json
+from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
-from millstream.schemas import TYPES, Reference
+from millstream.schemas import TYPES
 
 router = APIRouter(tags=["Schemas"])
 
 
 @router.get("/schemas")
 async def list_schemas(request: Request) -> Response:
-    """All versions of all subjects. latestOnly: of each subject the newest."""
+    """All versions of all subjects of the default context; of all contexts with subjectPrefix=:*:.
+    latestOnly: of each subject the newest."""
     service = service_of(request)
-    wanted = subject_filter(request)
+    wanted = subject_filter(request, default="")
     deleted, latest = flag(request, "deleted"), flag(request, "latestOnly")
     rule_type = request.query_params.get("ruleType")
 
@@ -39,7 +42,7 @@ async def list_schemas(request: Request) -> Response:
                 yield from versions[-1:] if latest else versions
 
     selected = [one for one in found() if not rule_type or _has_rule(one, rule_type)]
-    return answer([version_body(one, request) for one in page(request, selected)])
+    return answer([version_body(one) for one in page(request, selected)])
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:
@@ -57,20 +60,14 @@ async def list_types() -> Response:
 
 @router.get("/schemas/ids/{schema_id}")
 async def get_schema(schema_id: str, request: Request) -> Response:
-    """A schema by its id."""
+    """A schema by its id, with a subject and version that have it."""
     service = service_of(request)
     found = _by_id(service, schema_id, request)
-    form = request.query_params.get("format", "")
-    body = {"schema": formatted(service, found, form), **found.content.fields()}
-    if wants_all(request):
-        body["guid"] = found.content.guid
-    if request.query_params.get("referenceFormat") == "qualified" and found.content.references:
-        body["references"] = references_json(
-            tuple(
-                Reference(one.name, contexts.within(one.subject, found.subject), one.version)
-                for one in found.content.references
-            )
-        )
+    text = formatted(service, found, request.query_params.get("format", ""))
+    body: dict[str, Any] = {"subject": found.subject, "version": found.version}
+    body.update(schema_body(found, text=text))
+    if request.query_params.get("referenceFormat") == "qualified":
+        with_qualified_references(body, found)
     if flag(request, "fetchMaxId"):
         body["maxId"] = service.state.highest_ids.get(contexts.context_of(found.subject), 0)
     return answer(body)
@@ -106,7 +103,7 @@ async def get_by_guid(guid: str, request: Request) -> Response:
         found = service.state.content(context, schema_id)
         if found is not None:
             text = formatted(service, found, request.query_params.get("format", ""))
-            return answer({"schema": text, **found.content.fields(), "guid": found.content.guid})
+            return answer(schema_body(found, text=text))
     raise errors.schema_not_found(guid)
 
 
@@ -134,37 +131,41 @@ def _number(schema_id: str) -> int:
     return value
 
 
-def _places(service: RegistryService, request: Request) -> list[str]:
-    """The contexts to look for an id in: that of the subject given, else the default one before all
-    others."""
-    subject = request.query_params.get("subject")
-    if subject:
-        parsed = contexts.parse(subject)
-        if parsed.context != contexts.DEFAULT:
-            return [parsed.context]
-        if parsed.name:  # the subject's own context counts, wherever it is
-            own = [c for c in service.state.contexts if f":{c}:{parsed.name}" in service.state.versions]
-            return [contexts.DEFAULT, *own]
-    return [contexts.DEFAULT]
-
-
 def _by_id(service: RegistryService, schema_id: str, request: Request) -> Version:
     number = _number(schema_id)
-    for context in _places(service, request):
-        found = service.state.content(context, number)
+    found = _find(service, number, request)
+    if found is None:
+        raise errors.schema_not_found(number)
+    return found
+
+
+def _find(service: RegistryService, number: int, request: Request) -> Version | None:
+    """An id belongs to a context: that of `subject`, else the default one.
+
+    A subject without a context is looked for in all of them, and only then is it enough that the default
+    context has the id. A subject with one must have the id itself.
+    """
+    state = service.state
+    subject = service.subject(request.query_params.get("subject", ""))
+    context, name = contexts.parse(subject)
+    if not name:
+        return state.content(context, number)
+    found = state.content(context, number, subject)
+    if found is not None or context != contexts.DEFAULT:
+        return found
+    for other in state.contexts:
+        found = state.content(other, number, contexts.Subject(other, name).qualified)
         if found is not None:
             return found
-    raise errors.schema_not_found(number)
+    return state.content(context, number)
 
 
 def _users(service: RegistryService, schema_id: str, request: Request) -> list[Version]:
-    number = _number(schema_id)
     deleted = flag(request, "deleted")
-    for context in _places(service, request):
-        users = service.state.users(context, number)
-        if users:
-            return sorted(
-                (one for one in users if deleted or not one.deleted),
-                key=lambda one: (one.subject, one.version),
-            )
-    raise errors.schema_not_found()
+    found = _find(service, _number(schema_id), request)
+    if found is None:
+        raise errors.schema_not_found()
+    users = service.state.users(contexts.context_of(found.subject), found.id)
+    return sorted(
+        (one for one in users if deleted or not one.deleted), key=lambda one: (one.subject, one.version)
+    )

@@ -13,16 +13,16 @@ from millstream.registry.api.responses import (
     formatted,
     json_body,
     page,
+    schema_body,
     service_of,
     text_answer,
     version_body,
     version_number,
-    wants_all,
+    with_qualified_references,
 )
-from millstream.registry.requests import SchemaRequest, schema_request
-from millstream.registry.schema_records import Version, references_json
+from millstream.registry.requests import schema_request
+from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
-from millstream.schemas import Reference
 
 router = APIRouter(tags=["Subjects"])
 
@@ -31,7 +31,7 @@ router = APIRouter(tags=["Subjects"])
 async def list_subjects(request: Request) -> Response:
     """All subjects. subjectPrefix, pattern: only some; deleted, deletedOnly: soft-deleted ones."""
     service = service_of(request)
-    wanted = subject_filter(request)
+    wanted = subject_filter(request, default=":*:")
     only = flag(request, "deletedOnly")
     names = []
     for name in sorted(service.state.versions):
@@ -43,7 +43,7 @@ async def list_subjects(request: Request) -> Response:
     return answer(page(request, names))
 
 
-@router.get("/subjects/{subject:path}/versions")
+@router.get("/subjects/{subject:subject}/versions")
 async def list_versions(subject: str, request: Request) -> Response:
     """The version numbers of a subject."""
     service = service_of(request)
@@ -60,25 +60,18 @@ async def list_versions(subject: str, request: Request) -> Response:
     return answer(page(request, numbers))
 
 
-@router.get("/subjects/{subject:path}/versions/{version}")
+@router.get("/subjects/{subject:subject}/versions/{version}")
 async def get_version(subject: str, version: str, request: Request) -> Response:
     """One version of a subject, by number or `latest`."""
     service = service_of(request)
     found = find_version(service, subject, version, deleted=flag(request, "deleted"))
-    body = version_body(
-        found, request, text=formatted(service, found, request.query_params.get("format", ""))
-    )
-    if request.query_params.get("referenceFormat") == "qualified" and found.content.references:
-        body["references"] = references_json(
-            tuple(
-                Reference(one.name, contexts.within(one.subject, found.subject), one.version)
-                for one in found.content.references
-            )
-        )
+    body = version_body(found, text=formatted(service, found, request.query_params.get("format", "")))
+    if request.query_params.get("referenceFormat") == "qualified":
+        with_qualified_references(body, found)
     return answer(body)
 
 
-@router.get("/subjects/{subject:path}/versions/{version}/schema")
+@router.get("/subjects/{subject:subject}/versions/{version}/schema")
 async def get_version_schema(subject: str, version: str, request: Request) -> Response:
     """The schema of a version, alone."""
     service = service_of(request)
@@ -86,7 +79,7 @@ async def get_version_schema(subject: str, version: str, request: Request) -> Re
     return text_answer(formatted(service, found, request.query_params.get("format", "")))
 
 
-@router.get("/subjects/{subject:path}/versions/{version}/referencedby")
+@router.get("/subjects/{subject:subject}/versions/{version}/referencedby")
 async def get_referenced_by(subject: str, version: str, request: Request) -> Response:
     """The ids of schemas that refer to this one."""
     service = service_of(request)
@@ -95,7 +88,7 @@ async def get_referenced_by(subject: str, version: str, request: Request) -> Res
     return answer(page(request, sorted({one.id for one in users})))
 
 
-@router.post("/subjects/{subject:path}/versions")
+@router.post("/subjects/{subject:subject}/versions")
 async def register(subject: str, request: Request) -> Response:
     """Register a schema. The same schema again gives the same id."""
     service = service_of(request)
@@ -108,14 +101,15 @@ async def register(subject: str, request: Request) -> Response:
 
     def render(result: object) -> Response:
         made = cast(Version, result)
-        body: dict[str, Any] = {"id": made.id}
-        if wants_all(request):
-            body.update(version=made.version, guid=made.content.guid)
-        if form.strip():
-            body["schema"] = formatted(service, made, form)
+        body: dict[str, Any] = {"id": made.id, "version": made.version}
+        body.update(schema_body(made, text=formatted(service, made, form)))
+        if made.content.schema_type == "PROTOBUF" and not form.strip():
+            # Confluent's Python client sends a descriptor and takes what comes back for one.
+            del body["schema"]
         return answer(body)
 
-    known = _registered(service, subject, wanted, normalize)
+    # A schema that is there already is answered by any instance.
+    known = service.queries.registered(subject, wanted, normalize=normalize)
     if known is not None:
         return render(known)
     return await at_leader(
@@ -125,22 +119,7 @@ async def register(subject: str, request: Request) -> Response:
     )
 
 
-def _registered(
-    service: RegistryService, subject: str, wanted: SchemaRequest, normalize: bool
-) -> Version | None:
-    """A schema that is there already is answered by any instance, without the leader."""
-    config = service.queries.config_in_scope(subject)
-    plain = wanted.text.strip() and wanted.version == 0 and wanted.id < 0
-    if not plain or any(config.get(name) for name in config if name.startswith(("default", "override"))):
-        return None
-    if service.queries.mode_in_scope(subject) != "READWRITE" or subject not in service.state.versions:
-        return None
-    return service.queries.look_up(
-        subject, wanted, normalize=normalize or bool(config.get("normalize")), deleted=False
-    )
-
-
-@router.delete("/subjects/{subject:path}/versions/{version}")
+@router.delete("/subjects/{subject:subject}/versions/{version}")
 async def delete_version(subject: str, version: str, request: Request) -> Response:
     """Delete a version: softly, or once that is done for good (permanent=true)."""
     service = service_of(request)
@@ -152,7 +131,7 @@ async def delete_version(subject: str, version: str, request: Request) -> Respon
     )
 
 
-@router.get("/subjects/{subject:path}/metadata")
+@router.get("/subjects/{subject:subject}/metadata")
 async def latest_with_metadata(subject: str, request: Request) -> Response:
     """The latest version whose metadata has these properties (key=...&value=...)."""
     service = service_of(request)
@@ -165,21 +144,20 @@ async def latest_with_metadata(subject: str, request: Request) -> Response:
         properties: dict[str, Any] = (one.content.metadata or {}).get("properties") or {}
         if one.content.metadata is not None and wanted.items() <= properties.items():
             text = formatted(service, one, request.query_params.get("format", ""))
-            return answer(version_body(one, request, text=text))
+            return answer(version_body(one, text=text))
     if not service.state.has_subject(subject, deleted=deleted):
         raise errors.subject_not_found(subject)
     raise errors.schema_not_found()
 
 
-@router.post("/subjects/{subject:path}")
+@router.post("/subjects/{subject:subject}")
 async def look_up(subject: str, request: Request) -> Response:
     """Find the version of a subject that has this schema."""
     service = service_of(request)
     subject = service.subject(subject)
     wanted = schema_request(await json_body(request))
     deleted = flag(request, "deleted")
-    config = service.queries.config_in_scope(subject)
-    normalize = flag(request, "normalize") or bool(config.get("normalize"))
+    normalize = flag(request, "normalize")
     found = None
     for candidate in _with_contexts(service, subject):
         if candidate != subject and candidate not in service.state.versions:
@@ -192,10 +170,10 @@ async def look_up(subject: str, request: Request) -> Response:
             raise errors.subject_not_found(subject)
         raise errors.schema_not_found()
     text = formatted(service, found, request.query_params.get("format", ""))
-    return answer(version_body(found, request, text=text))
+    return answer(version_body(found, text=text))
 
 
-@router.delete("/subjects/{subject:path}")
+@router.delete("/subjects/{subject:subject}")
 async def delete_subject(subject: str, request: Request) -> Response:
     """Delete a subject with all its versions."""
     service = service_of(request)
