@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker import log_levels
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.cluster.commands import (
     OK,
     AlterConfigs,
@@ -63,10 +64,15 @@ class ConfigsApi:
 
     # ------------------------------------------------------------------ describe
 
-    def describe_configs(self, call: Call) -> Any:
-        return call.answer(
-            results=tuple(self._described(call, resource) for resource in call.request.resources)
-        )
+    def describe_configs(self, call: Call) -> Slices[Any]:
+        """A resource that is asked for the same settings again is answered once."""
+        asked: dict[tuple[int, str, tuple[str, ...] | None], Any] = {}
+        for resource in call.request.resources:
+            keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
+            asked.setdefault((resource.resource_type, resource.resource_name, keys), resource)
+            yield
+        results = yield from collect(self._described(call, resource) for resource in asked.values())
+        return call.answer(results=results)
 
     def _described(self, call: Call, resource: Any) -> Any:
         error, message, entries = ErrorCode.none, "", []
@@ -74,7 +80,7 @@ class ConfigsApi:
             entries = self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as problem:
             error, message = problem.code, problem.message
-        keys = resource.configuration_keys
+        keys = frozenset(resource.configuration_keys or ())
         return call.make(
             "DescribeConfigsResult",
             error_code=error,

@@ -36,6 +36,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
 )
 from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 
@@ -174,10 +175,15 @@ class ConsumerGroupsApi:
 
     # ------------------------------------------------------------------ ConsumerGroupDescribe
 
-    def describe(self, call: Call) -> Any:
-        return call.answer(groups=tuple(self._described(call, name) for name in call.request.group_ids))
+    def describe(self, call: Call) -> Slices[Any]:
+        """A group that is named twice is answered once."""
+        groups = []
+        for group_id in dict.fromkeys(call.request.group_ids):
+            groups.append((yield from self._described(call, group_id)))
+            yield
+        return call.answer(groups=tuple(groups))
 
-    def _described(self, call: Call, group_id: str) -> Any:
+    def _described(self, call: Call, group_id: str) -> Slices[Any]:
         operations = (
             ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
         )
@@ -197,16 +203,20 @@ class ConsumerGroupsApi:
                 members=(),
                 authorized_operations=OPERATIONS_NOT_REQUESTED,
             )
+        state, epoch, target_epoch, assignor = group.state, group.epoch, group.target_epoch, group.assignor
+        members = yield from collect(
+            self._member(call, group, member) for member in list(group.members.values())
+        )
         return call.make(
             "DescribedGroup",
             error_code=ErrorCode.none,
             error_message=None,
             group_id=group_id,
-            group_state=group.state,
-            group_epoch=group.epoch,
-            assignment_epoch=group.target_epoch,
-            assignor_name=group.assignor,
-            members=tuple(self._member(call, group, member) for member in group.members.values()),
+            group_state=state,
+            group_epoch=epoch,
+            assignment_epoch=target_epoch,
+            assignor_name=assignor,
+            members=members,
             authorized_operations=operations,
         )
 

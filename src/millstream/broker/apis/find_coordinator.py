@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -52,19 +53,21 @@ class FindCoordinatorApi:
             await runtime.ensure_exists()
         except KafkaError as error:
             problem = KafkaError(ErrorCode.coordinator_not_available, error.message)
-        return self._answer(call, runtime, problem)
+        return await call.in_slices(self._answer(call, runtime, problem))
 
-    def _answer(self, call: Call, runtime: CoordinatorRuntime[Any] | None, problem: KafkaError | None) -> Any:
+    def _answer(
+        self, call: Call, runtime: CoordinatorRuntime[Any] | None, problem: KafkaError | None
+    ) -> Slices[Any]:
+        """A key that is named twice is answered once."""
         if runtime is None:
             problem = KafkaError(ErrorCode.invalid_request, "This coordinator type is not served here.")
         request = call.request
         if call.version >= FIRST_BATCHED:
-            return call.answer(
-                coordinators=tuple(
-                    call.make("Coordinator", key=key, **self._coordinator(call, runtime, key, problem))
-                    for key in request.coordinator_keys
-                )
+            coordinators = yield from collect(
+                call.make("Coordinator", key=key, **self._coordinator(call, runtime, key, problem))
+                for key in dict.fromkeys(request.coordinator_keys)
             )
+            return call.answer(coordinators=coordinators)
         return call.answer(**self._coordinator(call, runtime, request.key, problem))
 
     def _coordinator(

@@ -42,6 +42,7 @@ from millstream.broker.coordinators.groups.classic_types import (
 )
 from millstream.broker.coordinators.runtime import coordinator_error, respond
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -193,10 +194,15 @@ class GroupsApi:
 
     # ------------------------------------------------------------------ DescribeGroups
 
-    def describe_groups(self, call: Call) -> Any:
-        return call.answer(groups=tuple(self._described(call, name) for name in call.request.groups))
+    def describe_groups(self, call: Call) -> Slices[Any]:
+        """A group that is named twice is answered once."""
+        groups = []
+        for group_id in dict.fromkeys(call.request.groups):
+            groups.append((yield from self._described(call, group_id)))
+            yield
+        return call.answer(groups=tuple(groups))
 
-    def _described(self, call: Call, group_id: str) -> Any:
+    def _described(self, call: Call, group_id: str) -> Slices[Any]:
         wanted = call.version >= 3 and call.request.include_authorized_operations
         operations = ALL_GROUP_OPERATIONS if wanted else OPERATIONS_NOT_REQUESTED
         try:
@@ -214,26 +220,28 @@ class GroupsApi:
             return self._without_members(call, group_id, ClassicGroupState.EMPTY.value, operations)
         # What the members agreed on is known once they did.
         agreed = group.state is ClassicGroupState.STABLE
+        state, protocol_type, protocol = group.state.value, group.protocol_type or "", group.protocol
+        members = yield from collect(
+            call.make(
+                "DescribedGroupMember",
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol) if agreed else b"",
+                member_assignment=member.assignment,
+            )
+            for member in list(group.members.values())
+        )
         return call.make(
             "DescribedGroup",
             error_code=ErrorCode.none,
             error_message=None,
             group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol or "") if agreed else "",
-            members=tuple(
-                call.make(
-                    "DescribedGroupMember",
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata(group.protocol) if agreed else b"",
-                    member_assignment=member.assignment,
-                )
-                for member in group.members.values()
-            ),
+            group_state=state,
+            protocol_type=protocol_type,
+            protocol_data=(protocol or "") if agreed else "",
+            members=members,
             authorized_operations=operations,
         )
 

@@ -29,6 +29,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS, Partition
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import READ_COMMITTED
@@ -74,17 +75,21 @@ class PartitionOffsetsApi:
 
     # ------------------------------------------------------------------ ListOffsets
 
-    def list_offsets(self, call: Call) -> Any:
+    def list_offsets(self, call: Call) -> Slices[Any]:
         request = call.request
         committed_only = call.version >= 2 and request.isolation_level == READ_COMMITTED
         # Each partition is answered once, however often it is named.
         topics: dict[str, dict[int, Any]] = {}
-        times = Counter(
-            (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
-        )
+        times: Counter[tuple[str, int]] = Counter()
+        for topic in request.topics:
+            for asked in topic.partitions:
+                times[topic.name, asked.partition_index] += 1
+                yield
         for topic in request.topics:
             partitions = topics.setdefault(topic.name, {})
+            yield
             for asked in topic.partitions:
+                yield
                 epoch = asked.current_leader_epoch if call.version >= 4 else -1
                 error = ErrorCode.none
                 try:
@@ -105,12 +110,11 @@ class PartitionOffsetsApi:
                     offset=offset,
                     leader_epoch=leader_epoch,
                 )
-        return call.answer(
-            topics=tuple(
-                call.make("ListOffsetsTopicResponse", name=name, partitions=tuple(partitions.values()))
-                for name, partitions in topics.items()
-            )
+        found_topics = yield from collect(
+            call.make("ListOffsetsTopicResponse", name=name, partitions=tuple(partitions.values()))
+            for name, partitions in topics.items()
         )
+        return call.answer(topics=found_topics)
 
     def _find(self, partition: Partition, timestamp: int, committed_only: bool) -> tuple[int, int, int]:
         """(timestamp, offset, leader epoch), -1 for what is not known."""
@@ -178,11 +182,13 @@ class PartitionOffsetsApi:
 
     # ------------------------------------------------------------------ OffsetForLeaderEpoch
 
-    def offset_for_leader_epoch(self, call: Call) -> Any:
+    def offset_for_leader_epoch(self, call: Call) -> Slices[Any]:
         topics = []
         for topic in call.request.topics:
             partitions = []
+            yield
             for asked in topic.partitions:
+                yield
                 error, epoch, end = ErrorCode.none, -1, -1
                 try:
                     partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)

@@ -4,7 +4,7 @@ alarms."""
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import CoroutineType, GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from millstream.broker.coordinators.groups import offset_records
 from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.groups.group_shard import GroupShard
 from millstream.broker.network.dispatch import Call
+from millstream.broker.network.slices import run_slices
 from millstream.broker.server import Broker
 from millstream.client.messages import Exchange
 from millstream.cluster.commands import CreateTopics, NewTopic
@@ -38,7 +39,9 @@ class Lab:
         form = codec(exchange.key, version)
         call = Call(self.peer, form, 1, form.read(memoryview(exchange.encode(fields)), 0))  # type: ignore[arg-type]
         result = self.broker.dispatcher.apis[exchange.key].handler(call)  # type: ignore[misc]
-        if asyncio.iscoroutine(result):
+        if isinstance(result, GeneratorType):
+            result = await run_slices(result)
+        elif isinstance(result, CoroutineType):
             result = await result
         frame = result if isinstance(result, bytes) else form.pack(1, result)
         return exchange.decode(memoryview(frame)[8:])
