@@ -59,7 +59,6 @@ async def test_closed_segments_are_synced_where_it_can_be_done(
 
     def refuse(self: flush.Flush) -> None:
         if "/b-0" in self.folder:
-            self.lost_writes = True
             raise KafkaError(ErrorCode.kafka_storage_error, "the disk says no")
         run(self)
 
@@ -67,4 +66,4 @@ async def test_closed_segments_are_synced_where_it_can_be_done(
     for _ in range(3):
         await keeper(logs).sync_closed_segments()
     assert [log.recovery_point for log in logs] == [20, 0, 20]
-    assert caplog.text.count("b-0: a closed segment was not synced: the disk says no") == 1
+    assert caplog.text.count("b-0: a closed segment was not synced: the disk says no") == 3

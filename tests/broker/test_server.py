@@ -73,7 +73,9 @@ def test_metrics_and_health(connect: Callable[[Broker], Wire]) -> None:
         assert lines["kafka_controller_kafkacontroller_activecontrollercount"] == "1"
         assert lines[f'kafka_log_log_logendoffset{{topic="{topic}",partition="0"}}'] == "3"
         assert float(lines['kafka_network_requestmetrics_requests_total{request="Produce"}']) == 1
-        assert get(f"http://127.0.0.1:{port}/health") == (200, '{"status": "ok", "offline_partitions": 0}\n')
+        status, body = get(f"http://127.0.0.1:{port}/health")
+        assert status == 200
+        assert json.loads(body) == {"status": "ok", "offline_partitions": 0, "offline_log_dirs": 0}
         assert get(f"http://127.0.0.1:{port}/other")[0] == 404
 
 

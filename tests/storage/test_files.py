@@ -56,7 +56,7 @@ def test_all_just_used() -> None:
 def test_replace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     replace_file(str(path), b"one")
-    replace_file(str(path), b"two", sync=False)
+    replace_file(str(path), b"two", durable=False)
     assert path.read_bytes() == b"two"
 
     def broken(*_: object) -> int:

@@ -92,7 +92,7 @@ async def test_names_that_a_failed_flush_saw_are_synced_by_the_next(
         patch.setattr(flush, "replace_file", lambda *arguments: refuse(""))
         with pytest.raises(KafkaError):
             await log.flush()
-    assert (log.recovery_point, log.sync_failed) == (0, False)
+    assert (log.recovery_point, log.offline) == (0, None), "no fsync failed: it may be tried again"
     monkeypatch.setattr(flush, "sync_path", synced.append)
     assert await log.flush() == 2
     assert str(folder.parent) in synced, "the folder's own name is durable with the first flush"
@@ -168,12 +168,36 @@ async def test_after_a_failed_fsync_nothing_is_called_durable(
     with pytest.raises(KafkaError):  # the kernel would call the next one a success
         await log.flush()
     assert log.recovery_point == 2
-    log.append_leader(batch(), 0, NOW)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as raised:
+            log.append_leader(batch(), 0, NOW)
+        assert raised.value.code is ErrorCode.kafka_storage_error
+    with pytest.raises(KafkaError):
+        log.append_marker(1, 0, True, 0, 0, NOW)
     with pytest.raises(KafkaError):
         log.close()
     log = open_log(recovery_point=2)
-    assert log.end_offset == 5
-    assert await log.flush() == 5
+    assert log.end_offset == 4
+    assert await log.flush() == 4
+
+
+async def test_a_retry_of_what_was_not_made_durable_is_no_duplicate(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is in the page cache, perhaps, so it looks as if it had been written."""
+    log = open_log()
+    written = batch(producer=7, sequence=0)
+    log.append_leader(memoryview(bytearray(written)), 0, NOW)
+
+    def broken(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(KafkaError):
+        await log.flush()
+    with pytest.raises(KafkaError) as raised:
+        log.append_leader(memoryview(bytearray(written)), 0, NOW)
+    assert raised.value.code is ErrorCode.kafka_storage_error
 
 
 def test_a_snapshot_bounds_what_recovery_replays(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.partitions import Yielder
 from millstream.storage import checkpoints
+from millstream.storage.files import SyncFailed
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -67,6 +68,8 @@ class Housekeeping:
             await asyncio.sleep(max(seconds, 0.01))
             try:
                 await job()
+            except SyncFailed as error:
+                self.broker.log_dirs.take_offline(error)
             except Exception:
                 logger.exception("%s failed, it will be tried again", job.__name__)
 
@@ -116,7 +119,7 @@ class Housekeeping:
     async def sync_closed_segments(self) -> None:
         """After a roll: what is synced need not be checked again after a crash."""
         async for partition in self._all():
-            if partition.log.unsynced and not partition.log.sync_failed:
+            if partition.log.unsynced:
                 try:
                     await partition.log.flush(closed_segments_only=True)
                 except (KafkaError, OSError) as error:
@@ -131,11 +134,11 @@ class Housekeeping:
         await self.broker.groups.expire_offsets()
 
     async def _all(self) -> AsyncIterator[Partition]:
-        """Every partition, letting the loop serve others now and then."""
+        """Every partition that can be written, letting the loop serve others now and then."""
         yield_now = Yielder()
         for partition in list(self.broker.partitions):
             await yield_now()
-            if not partition.log.closed:
+            if not partition.log.closed and partition.log.offline is None:
                 yield partition
 
     async def _in_thread(self, work: Callable[[], object]) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from millstream.storage import checkpoints
 from millstream.storage.cleaning import planning, swap
 from millstream.storage.cleaning.planning import Dirt
-from millstream.storage.files import sync_path
+from millstream.storage.files import SyncFailed, sync_path
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class LogCleaner:
             log = partition.log
             if (
                 log.config.compact
+                and log.offline is None
                 and len(log.segments) > 1
                 and log not in self.uncleanable
                 and self._backoff.get(log, (0.0, 0.0))[0] <= now
@@ -177,6 +178,7 @@ class LogCleaner:
             log = partition.log
             if (
                 log.config.compact
+                and log.offline is None
                 and not log.closed
                 and log not in self._busy
                 and log not in self.uncleanable
@@ -225,8 +227,10 @@ class LogCleaner:
             finished = failure.damaged
             if not log.closed and log.generation == generation:
                 self._failed(log, str(failure), for_good=failure.damaged)
+        except SyncFailed as error:
+            self.broker.log_dirs.take_offline(error)
         except (KafkaError, OSError) as error:
-            if not log.closed:
+            if not log.closed and log.offline is None:
                 self._failed(log, str(error), for_good=isinstance(error, OSError))
         except Exception as error:
             logger.exception("cleaning %s failed", log.name)

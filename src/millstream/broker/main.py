@@ -114,10 +114,12 @@ async def _serve(broker: object, began: float) -> int:
         f"partitions={len(broker.partitions)} seconds={time.monotonic() - began:.3f}",
         flush=True,
     )
-    failed = asyncio.ensure_future(broker.controller.failed())
+    no_metadata = asyncio.ensure_future(broker.controller.failed())
     stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((failed, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if failed.done():
-        logger.critical("stopping: the metadata log can no longer be followed: %s", failed.result())
+    await asyncio.wait((no_metadata, broker.failed, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if broker.failed.done():
+        logger.critical("stopping: %s", broker.failed.result())
+    elif no_metadata.done():
+        logger.critical("stopping: the metadata log can no longer be followed: %s", no_metadata.result())
     await broker.stop()
-    return 1 if failed.done() else 0
+    return 0 if stopped.done() else 1

@@ -174,7 +174,19 @@ def _logs(page: Page, broker: Broker) -> None:
         "Segments.",
         [(labels, len(log.segments)) for labels, log in rows],
     )
-    page.one("kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Data folders that cannot be used.", 0)
+    offline = broker.log_dirs.offline
+    page.one(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "gauge",
+        "Data folders out of service.",
+        len(offline),
+    )
+    page.add(
+        "kafka_log_logmanager_logdirectoryoffline",
+        "gauge",
+        "1 for a data folder that is out of service.",
+        [(f'logdirectory="{_label(path)}"', int(path in offline)) for path in broker.log_dirs.paths],
+    )
 
 
 def _log_cleaner(page: Page, broker: Broker) -> None:

@@ -97,7 +97,9 @@ class Broker:
     # ------------------------------------------------------------------ start
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self.loop = asyncio.get_running_loop()
+        # Done, with the reason, when no write can be made durable any more: the broker must stop.
+        self.failed: asyncio.Future[str] = loop.create_future()
         slow_ms = self.settings.integer("millstream.loop.slow.callback.ms")
         if slow_ms > 0:
             loop.set_debug(True)
@@ -108,6 +110,7 @@ class Broker:
                 file_limit=self.settings.integer("millstream.max.open.files") or None,
                 expiration_ms=self.settings.integer("producer.id.expiration.ms"),
             )
+            self.log_dirs.on_offline = self._log_dir_failed
             self.log_dirs.open(self.node_id)
             self._bind(loop)
             store = await LocalStore.open(Path(self.log_dirs.paths[0], METADATA_FOLDER))
@@ -273,10 +276,32 @@ class Broker:
         self.metrics_port: int = self._http.sockets[0].getsockname()[1]
         logger.info("metrics on http://%s:%d/metrics", host, self.metrics_port)
 
+    def _log_dir_failed(self, path: str, reason: str) -> None:
+        """A data folder is out of service. The broker goes on without it, unless it cannot do without: there
+        is no other, or the metadata log is in it. May be called from a helper thread of a stop."""
+        if path == self.log_dirs.paths[0] or len(self.log_dirs.offline) == len(self.log_dirs.paths):
+            self.loop.call_soon_threadsafe(
+                self._fail, f"{reason}. Check the disk; the next start checks the logs"
+            )
+        else:
+            logger.critical(
+                "%s is out of service until a restart, its partitions refuse writes: %s", path, reason
+            )
+
+    def _fail(self, reason: str) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
     def _health(self) -> tuple[int, str, str]:
-        offline = [str(partition) for partition in self.partitions if not partition.leads]
-        good = self.serving and not offline
-        body = f'{{"status": "{"ok" if good else "unavailable"}", "offline_partitions": {len(offline)}}}\n'
+        offline = sum(
+            1 for partition in self.partitions if not partition.leads or partition.log.offline is not None
+        )
+        folders = len(self.log_dirs.offline)
+        good = self.serving and not offline and not folders
+        body = (
+            f'{{"status": "{"ok" if good else "unavailable"}", "offline_partitions": {offline}, '
+            f'"offline_log_dirs": {folders}}}\n'
+        )
         return 200 if good else 503, "application/json", body
 
     # ------------------------------------------------------------------ metadata

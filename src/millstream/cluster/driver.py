@@ -439,7 +439,8 @@ class Controller:
         except asyncio.CancelledError:
             raise
         except BaseException as problem:
-            log.exception("the metadata log can no longer be followed")
+            if not isinstance(problem, StoreBroken):  # which says it all in one line
+                log.exception("the metadata log can no longer be followed")
             if not self._failed.done():
                 self._failed.set_result(problem)
             self._resign("the metadata log can no longer be followed")

@@ -50,6 +50,8 @@ class AppendableLog(FastAppendLog):
         all."""
         if self.closed:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
+        # Here too, as a retry of a write that was never made durable must not be acknowledged as a duplicate.
+        self.refuse_if_offline()
         config = self._config
         parts = validate.split(batches)
         for number, part in enumerate(parts):

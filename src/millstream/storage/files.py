@@ -69,6 +69,22 @@ def storage_error(doing: str, error: OSError) -> KafkaError:
     return KafkaError(ErrorCode.kafka_storage_error, f"cannot {doing}: {error.strerror or error}")
 
 
+class SyncFailed(OSError):
+    """An fsync failed, and nothing in that data folder can be promised any more: the kernel may have dropped
+    what it could not write, and would call the next fsync a success. A restart checks what is there."""
+
+
+def sync(fd: int, path: str, data_only: bool = False) -> None:
+    """fsync (fdatasync with `data_only`) of an open file."""
+    try:
+        if data_only:
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror, path) from error
+
+
 def write_all(fd: int, data: bytes | memoryview, position: int) -> None:
     """pwrite until everything is written; a short write means that the next one will say why."""
     view = memoryview(data)
@@ -96,7 +112,7 @@ def sync_path(path: str) -> None:
     """fsync a file, or a folder (which makes the names in it durable)."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync(fd, path)
     finally:
         os.close(fd)
 
@@ -112,27 +128,27 @@ def sync_file_system(path: str) -> None:
             os.sync()
         elif syncfs(fd) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            raise SyncFailed(number, os.strerror(number), path)
     finally:
         os.close(fd)
 
 
-def replace_file(path: str, content: bytes, sync: bool = True) -> None:
-    """Write `content` beside `path` and rename it into place; with `sync`, durable when this returns."""
+def replace_file(path: str, content: bytes, durable: bool = True) -> None:
+    """Write `content` beside `path` and rename it into place; with `durable`, synced when this returns."""
     temporary = f"{path}.{threading.get_ident()}.tmp"  # two threads may replace the same file
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             write_all(fd, content, 0)
-            if sync:
-                os.fsync(fd)
+            if durable:
+                sync(fd, path)
         finally:
             os.close(fd)
         os.replace(temporary, path)
     except OSError:
         remove_quietly(temporary)
         raise
-    if sync:
+    if durable:
         sync_path(os.path.dirname(path) or ".")
 
 

@@ -14,7 +14,7 @@ import os
 
 from millstream.storage.checkpoints import PARTITION_METADATA
 from millstream.storage.epochs import FILE_NAME
-from millstream.storage.files import replace_file, storage_error, sync_path
+from millstream.storage.files import SyncFailed, replace_file, storage_error, sync, sync_path
 from millstream.storage.segment import INDEX, TIME_INDEX, TXN_INDEX, Segment
 
 
@@ -29,10 +29,10 @@ class Flush:
         "epochs",
         "folder",
         "generation",
-        "lost_writes",
         "name_changes",
         "names",
         "new_folder",
+        "sync_error",
     )
 
     def __init__(
@@ -56,21 +56,19 @@ class Flush:
         self.new_folder = new_folder
         self.epochs: bytes | None = None
         self.done = False
-        self.lost_writes = False  # an fsync of the log itself failed
+        self.sync_error: SyncFailed | None = None  # worse than a write that failed, which is tried again
         self._acquired: list[Segment] = []
-        self._descriptors: list[int] = []
+        self._descriptors: list[tuple[int, str]] = []
         self._paths: list[str] = []
         for segment in [*closed, active] if active is not None else closed:
-            self._descriptors.append(segment.acquire())
+            self._descriptors.append((segment.acquire(), segment.path))
             self._acquired.append(segment)
             self._paths += [segment.stem + kind for kind in (INDEX, TIME_INDEX, TXN_INDEX)]
 
     def run(self) -> None:
         try:
-            self.lost_writes = True
-            for descriptor in self._descriptors:
-                os.fdatasync(descriptor)
-            self.lost_writes = False
+            for descriptor, path in self._descriptors:
+                sync(descriptor, path, data_only=True)
             for path in self._paths:
                 self._sync_if_there(path)
             if self.new_folder:
@@ -82,6 +80,8 @@ class Flush:
             if self.new_folder:
                 sync_path(os.path.dirname(self.folder))
         except OSError as error:
+            if isinstance(error, SyncFailed):
+                self.sync_error = error
             raise storage_error(f"flush {self.folder}", error) from error
         self.done = True
 

@@ -328,18 +328,11 @@ class PartitionLog(AppendableLog):
             and self.name_changes == self.names_synced
         )
 
-    def _refuse_after_failed_sync(self) -> None:
-        if self.sync_failed:
-            raise KafkaError(
-                ErrorCode.kafka_storage_error,
-                f"an earlier fsync of {self.name} failed; restart the broker to check the log",
-            )
-
     def _plan_flush(self, closed_only: bool = False) -> Flush | None:
         """What a flush needs from the log; nothing of the log is touched by its `run`."""
         if self._all_durable() or (closed_only and not self.unsynced):
             return None
-        self._refuse_after_failed_sync()
+        self.refuse_if_offline()
         closed = list(self.unsynced)
         active = None if closed_only else self.active
         end = self.active.base_offset if closed_only else self.end_offset
@@ -368,11 +361,14 @@ class PartitionLog(AppendableLog):
 
     def _end_flush(self, flush: Flush) -> None:
         """Back in the log's thread. After a failed fsync the kernel may have dropped what it could not write,
-        and would call the next fsync a success: so the recovery point never moves again, and a restart checks
-        the log."""
+        and would call the next fsync a success: so the recovery point never moves again, nothing more is
+        written or acknowledged, and a restart checks the log."""
         flush.release()
         if not flush.done:
-            self.sync_failed = self.sync_failed or flush.lost_writes
+            if flush.sync_error is not None:
+                self.take_offline(str(flush.sync_error))
+                if self.on_sync_failed is not None:
+                    self.on_sync_failed(flush.sync_error)
             return
         done = set(flush.closed)
         self.unsynced = [segment for segment in self.unsynced if segment not in done]
@@ -402,7 +398,7 @@ class PartitionLog(AppendableLog):
                 if sync:
                     self.flush_now()
                 else:
-                    self._refuse_after_failed_sync()
+                    self.refuse_if_offline()
                     self.epochs.save(self.folder, sync=False)
                     self.recovery_point = self.end_offset
         except OSError as error:

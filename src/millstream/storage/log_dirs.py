@@ -24,7 +24,7 @@ from uuid import UUID, uuid4
 from millstream.settings.log_config import LogConfig
 from millstream.storage import checkpoints
 from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
-from millstream.storage.files import FilePool, Reaper, storage_error, sync_file_system
+from millstream.storage.files import FilePool, Reaper, SyncFailed, storage_error, sync_file_system
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -80,6 +80,8 @@ class LogDirs:
         self.cluster_id = ""
         self.node_id = -1
         self.page_cache_lost = False  # a power cut, as far as we can tell: written bytes may be missing
+        self.offline: dict[str, str] = {}  # folders out of service until a restart, and why
+        self.on_offline: Callable[[str, str], None] | None = None
         self._locks: dict[str, int] = {}
         self._counts = {path: 0 for path in self.paths}  # partitions in each folder
         self._on_disk: dict[str, set[TopicPartition]] = {}  # partitions named in each kind of checkpoint
@@ -223,7 +225,10 @@ class LogDirs:
         key = TopicPartition(topic, partition)
         if key in self.logs:
             raise KafkaError(ErrorCode.topic_already_exists, f"{topic}-{partition} exists already")
-        path = min(self.paths, key=lambda each: self._counts[each])
+        online = [path for path in self.paths if path not in self.offline]
+        if not online:
+            raise KafkaError(ErrorCode.kafka_storage_error, "no data folder is in service")
+        path = min(online, key=lambda each: self._counts[each])
         folder = os.path.join(path, f"{topic}-{partition}")
         try:
             self._forget_namesake(key)
@@ -240,11 +245,14 @@ class LogDirs:
                 expiration_ms=self.expiration_ms,
             )
         except OSError as error:
+            if isinstance(error, SyncFailed):
+                self.take_offline(error)
             raise storage_error(f"create {folder}", error) from error
         self._keep(log, path)
         return log
 
     def _keep(self, log: PartitionLog, path: str) -> None:
+        log.on_sync_failed = self.take_offline
         self.logs[TopicPartition(log.topic, log.partition)] = log
         self._counts[path] += 1
 
@@ -290,6 +298,21 @@ class LogDirs:
         log.moved_to(renamed)
         return renamed
 
+    # -- failures --------------------------------------------------------------------------------------------
+
+    def take_offline(self, error: SyncFailed) -> None:
+        """An fsync failed: take the data folder that holds its file out of service until a restart. Its
+        partitions can be read and deleted, but write nothing more. The other folders go on."""
+        path = next((path for path in self.paths if _holds(path, error.filename)), None)
+        if path is None or path in self.offline:
+            return
+        self.offline[path] = reason = f"fsync of {error.filename} failed: {error.strerror}"
+        for log in self.logs.values():
+            if self.folder_of(log) == path:
+                log.take_offline(reason)
+        if self.on_offline is not None:
+            self.on_offline(path, reason)
+
     # -- checkpoints -----------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
@@ -333,6 +356,7 @@ class LogDirs:
         return [
             lambda path=path, content=content: checkpoints.write_offsets(path, name, content)  # type: ignore[misc]
             for path, content in offsets.items()
+            if path not in self.offline
         ]
 
     def reap(self, now_ms: int | None = None) -> int:
@@ -343,18 +367,19 @@ class LogDirs:
 
     def close(self, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close every log; if all of it worked, say so for the next start."""
-        failed: set[str] = set()
+        failed = set(self.offline)
         one_sync = len(self.logs) > SYNC_ALL_FROM
         for log in self.logs.values():
             try:
-                log.close(clean, sync=not one_sync)
+                log.close(clean and log.offline is None, sync=not one_sync)
             except (KafkaError, OSError) as error:
                 failed.add(os.path.dirname(log.folder))
                 logger.error("%s was not closed cleanly: %s", log.name, error)
         try:
             if clean and one_sync:
                 for path in self.paths:
-                    sync_file_system(path)
+                    if path not in failed:
+                        sync_file_system(path)
             if clean:
                 self.checkpoint_recovery_points()
                 self.checkpoint_start_offsets()
@@ -369,3 +394,7 @@ class LogDirs:
             self._unlock()
         if clean:
             self.reaper.run(1 << 62)
+
+
+def _holds(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

@@ -264,13 +264,6 @@ class Segment:
         if self._txn_index is not None:
             self._txn_index.save()
 
-    def sync(self) -> None:
-        """fsync what is written. Runs in a helper thread too, with the segment acquired."""
-        os.fdatasync(self.open_file())
-        for index in (self._index, self._time_index, self._txn_index):
-            if index is not None:
-                index.sync()
-
     # -- writing ---------------------------------------------------------------------------------------------
 
     def note(self, last_offset: int, position: int, size: int, max_timestamp: int, interval: int) -> None:

@@ -109,14 +109,6 @@ class AbortedIndex:
             return str(error)
         return None
 
-    def sync(self) -> None:
-        if self._saved:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
-
     def collect(self, start: int, stop: int, into: list[AbortedTransaction]) -> bool:
         """Add what touches offsets [start, stop); True when no later segment can add more."""
         # In the order of their markers, so those that ended before `start` come first.

@@ -16,12 +16,21 @@ import errno
 import os
 import random
 import time
+from collections.abc import Callable
 from uuid import UUID
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage import validate
 from millstream.storage.epochs import EpochCache
-from millstream.storage.files import FilePool, Reaper, remove_quietly, replace_file, storage_error, write_all
+from millstream.storage.files import (
+    FilePool,
+    Reaper,
+    SyncFailed,
+    remove_quietly,
+    replace_file,
+    storage_error,
+    write_all,
+)
 from millstream.storage.producers import REMEMBERED, Producer, ProducerTable
 from millstream.storage.segment import OPEN_END, SNAPSHOT, Segment, file_stem
 from millstream.wire.batch import MAX_SEQUENCE
@@ -71,6 +80,8 @@ class WritableLog:
         "name",
         "name_changes",
         "names_synced",
+        "offline",
+        "on_sync_failed",
         "partition",
         "pool",
         "producers",
@@ -81,7 +92,6 @@ class WritableLog:
         "snapshots",
         "stamps_time",
         "start_offset",
-        "sync_failed",
         "topic",
         "topic_id",
         "unsynced",
@@ -139,7 +149,9 @@ class WritableLog:
         self.unsynced: list[Segment] = []  # closed segments with bytes that were not synced
         self.closed = False
         self.flush_lock: asyncio.Lock | None = None  # made by the first flush
-        self.sync_failed = False
+        # Why nothing more is written until a restart; whom to tell of an fsync that failed.
+        self.offline: str | None = None
+        self.on_sync_failed: Callable[[SyncFailed], None] | None = None
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._tail_is_dirty = False
         self._jitter_ms = 0
@@ -257,6 +269,17 @@ class WritableLog:
         os.ftruncate(self.active.open_for_writing(), self.active.size)
         self._tail_is_dirty = False
 
+    def take_offline(self, reason: str) -> None:
+        """Refuse every write from now on. The next append asks `_prepare`, which never renews the limits."""
+        self.offline = reason
+        self._ask_before_next_append()
+
+    def refuse_if_offline(self) -> None:
+        if self.offline is not None:
+            raise KafkaError(
+                ErrorCode.kafka_storage_error, f"{self.name} takes no writes until a restart: {self.offline}"
+            )
+
     # -- the end of every append -----------------------------------------------------------------------------
 
     def _end_append(
@@ -335,6 +358,7 @@ class WritableLog:
     def _prepare(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> None:
         """Before a write that may not fit: repair the tail, roll if size, age or index ask for it, renew the
         limits."""
+        self.refuse_if_offline()
         config = self._config
         if size > config.segment_bytes:
             raise KafkaError(

@@ -116,10 +116,12 @@ class LogDirsApi:
         total = usable = -1
         error = ErrorCode.none
         try:
+            if folder in self.broker.log_dirs.offline:
+                raise OSError("out of service")
             disk = os.statvfs(folder)
             total, usable = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-        except OSError:
-            error = ErrorCode.kafka_storage_error
+        except OSError:  # nothing is said of its partitions, as Kafka has it
+            error, topics = ErrorCode.kafka_storage_error, {}
         return call.make(
             "DescribeLogDirsResult",
             error_code=error,
