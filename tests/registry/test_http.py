@@ -94,6 +94,7 @@ def test_root_and_pages(registry: RunningRegistry, api: Api) -> None:
     assert sorted(api.get("/schemas/types")) == ["AVRO", "JSON", "PROTOBUF"]
     assert "kafka-cluster" in api.get("/v1/metadata/id")["scope"]["clusters"]
     assert api.get("/v1/metadata/version")["version"].startswith("millstream-")
+    assert api.get("/v1/metadata/deployment") == {"attributes": []}
     assert registry.http.get("/docs").status_code == 200
     described = registry.http.get("/openapi.json").json()
     assert "/subjects/{subject}/versions" in described["paths"]

@@ -1,9 +1,13 @@
 """What a change of the registry writes into the topic. Decided from the state alone; nothing here does
 I/O."""
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from millstream.registry import compatibility_levels, contexts, errors, schema_records
+from millstream.registry.associations import errors as association_errors
+from millstream.registry.associations.model import STRONG
+from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.queries import (
     IMPORTING,
     Queries,
@@ -25,6 +29,11 @@ class Change:
 
     answer: object
     entries: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+
+
+# Changes that are decided one after the other, each when the one before is part of the state. The last one
+# has the answer.
+Steps = Generator[Change, None, None]
 
 
 class Commands:
@@ -65,6 +74,7 @@ class Commands:
                 request.id,
             )
         parsed, content = queries.parse_request(request, subject, new=True, normalize=normalize)
+        self._check_references(subject, content)
         if not importing:
             content = merged_content(config, content, previous)
             if request.version != 0 or version_property(content.metadata) is not None:
@@ -106,6 +116,15 @@ class Commands:
         entries.append((schema_records.schema_key(subject, number), made.value()))
         queries.keep(context, content, parsed)
         return Change(made, entries)
+
+    def _check_references(self, subject: str, content: Content) -> None:
+        """A subject that a topic owns is not for others to build on."""
+        for reference in content.references:
+            target = contexts.within(reference.subject, subject)
+            if self._state.associations.of_subject(target, AssociationFilter(lifecycle=STRONG)):
+                raise errors.not_permitted(
+                    f"Subject '{reference.subject}' has a strong association and cannot be referenced"
+                )
 
     def _check_register(self, subject: str, request: SchemaRequest, mode: str) -> None:
         where = f"Subject {subject} in context {contexts.parse(subject).prefix}"
@@ -179,7 +198,11 @@ class Commands:
             if not state.has_subject(subject, deleted=True):
                 raise errors.subject_not_found(subject)
             raise errors.version_not_found(number)
-        self._check_writable(subject)
+        self.check_writable(subject)
+        if not permanent and state.associations.of_subject(subject):
+            remaining = [one for one in state.all_versions(subject) if one.version != found.version]
+            if not remaining:
+                raise association_errors.no_active_version(subject)
         if state.referrers(subject, found.version, deleted=permanent):
             raise errors.reference_exists(subject, found.version)
         if permanent and not found.deleted:
@@ -195,7 +218,9 @@ class Commands:
             raise errors.subject_not_found(subject)
         if not permanent and not state.has_subject(subject):
             raise errors.subject_soft_deleted(subject)
-        self._check_writable(subject)
+        self.check_writable(subject)
+        if state.associations.of_subject(subject):
+            raise association_errors.exists_for_subject(subject)
         doomed = list(state.all_versions(subject, deleted=permanent))
         for one in doomed:
             others = state.referrers(subject, one.version, deleted=permanent)
@@ -226,7 +251,7 @@ class Commands:
             raise errors.context_not_empty(context)
         return Change(None, [(schema_records.context_key(context), None)])
 
-    def _check_writable(self, subject: str | None) -> None:
+    def check_writable(self, subject: str | None) -> None:
         if self._queries.mode_in_scope(subject) in READ_ONLY:
             name = subject or ""
             raise errors.not_permitted(
@@ -236,7 +261,7 @@ class Commands:
     # Config and mode
 
     def set_config(self, subject: str | None, changes: Json) -> Change:
-        self._check_writable(subject)
+        self.check_writable(subject)
         merged = {**self._state.configs.get(subject, {}), **changes}
         merged = {name: value for name, value in merged.items() if value is not None}
         return Change(
@@ -247,7 +272,7 @@ class Commands:
         old = self._queries.config(subject)
         if old is None:
             raise errors.subject_not_found(str(subject))
-        self._check_writable(subject)
+        self.check_writable(subject)
         return Change(old, [(schema_records.config_key(subject), None)])
 
     def set_mode(self, subject: str | None, mode: str | None, *, force: bool) -> Change:

@@ -82,6 +82,9 @@ KEYS: dict[str, ConfigKey] = {
         BOOLEAN, "true", "The default of validateNewSchemas: Avro namespaces and defaults are checked."
     ),
     "mode.mutability": ConfigKey(BOOLEAN, "true", "Whether modes can be changed."),
+    "associations.enable": ConfigKey(
+        BOOLEAN, "true", "Whether topics can be associated with subjects: /associations."
+    ),
     "dek.registry.topic": ConfigKey(
         STRING, "_dek_registry_keys", "The topic with the encryption keys: one partition, compacted."
     ),

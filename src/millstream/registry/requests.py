@@ -74,7 +74,7 @@ def _unprocessable(message: str) -> RegistryError:
     return http_error(422, message)
 
 
-def _object(body: Any) -> Json:
+def json_object(body: Any) -> Json:
     if body is None:
         raise _unprocessable("the body must not be null")
     if not isinstance(body, dict):
@@ -82,7 +82,8 @@ def _object(body: Any) -> Json:
     return body
 
 
-def _optional(body: Json, name: str, kind: type) -> Any:
+def optional(body: Json, name: str, kind: type) -> Any:
+    """A field of a body; None where it is missing or null."""
     value = body.get(name)
     if value is None:
         return None
@@ -121,25 +122,25 @@ def _converted(value: Any, kind: type) -> Any:
 
 
 def schema_request(body: Any) -> SchemaRequest:
-    body = _object(body)
-    request = SchemaRequest(_optional(body, "schema", str) or "")
-    request.schema_type = _optional(body, "schemaType", str) or "AVRO"
+    body = json_object(body)
+    request = SchemaRequest(optional(body, "schema", str) or "")
+    request.schema_type = optional(body, "schemaType", str) or "AVRO"
     references = []
-    for item in _optional(body, "references", list) or ():
+    for item in optional(body, "references", list) or ():
         if not isinstance(item, dict):
             raise _wrong("references: expected objects with name, subject and version")
-        name, subject = _optional(item, "name", str), _optional(item, "subject", str)
-        version = _optional(item, "version", int)
+        name, subject = optional(item, "name", str), optional(item, "subject", str)
+        version = optional(item, "version", int)
         if name is None or subject is None or version is None:
             raise invalid_schema("Invalid reference: each needs name, subject and version")
         _int32(version, "version")
         references.append(Reference(name, subject, version))
     request.references = tuple(references)
-    request.metadata = metadata(_optional(body, "metadata", dict))
-    rules = _optional(body, "ruleSet", dict)
-    request.rule_set = rule_set(_optional(body, "ruleset", dict) if rules is None else rules)
-    version = _optional(body, "version", int)
-    schema_id = _optional(body, "id", int)
+    request.metadata = metadata(optional(body, "metadata", dict))
+    rules = optional(body, "ruleSet", dict)
+    request.rule_set = rule_set(optional(body, "ruleset", dict) if rules is None else rules)
+    version = optional(body, "version", int)
+    schema_id = optional(body, "id", int)
     request.version = 0 if version is None else _int32(version, "version")
     request.id = -1 if schema_id is None else _int32(schema_id, "id")
     return request
@@ -155,9 +156,9 @@ def metadata(value: Any) -> Json | None:
     """Metadata in a fixed order, without what is empty."""
     if value is None:
         return None
-    tags = _optional(value, "tags", dict) or {}
-    properties = _optional(value, "properties", dict) or {}
-    sensitive = _optional(value, "sensitive", list) or []
+    tags = optional(value, "tags", dict) or {}
+    properties = optional(value, "properties", dict) or {}
+    sensitive = optional(value, "sensitive", list) or []
     if not all(isinstance(items, list) for items in tags.values()):
         raise _wrong("metadata: tags must be lists of strings")
     made: Json = {}
@@ -185,7 +186,7 @@ def rule_set(value: Any) -> Json | None:
     made: Json = {}
     names: set[str] = set()
     for list_name, modes in RULE_LISTS.items():
-        rules = [_rule(rule, list_name) for rule in _optional(value, list_name, list) or []]
+        rules = [_rule(rule, list_name) for rule in optional(value, list_name, list) or []]
         for rule in rules:
             name = rule.get("name")
             if name in names:
@@ -197,7 +198,7 @@ def rule_set(value: Any) -> Json | None:
                 raise invalid_rules(f"{group} rules can only be {', '.join(modes)}")
         if rules:
             made[list_name] = rules
-    environment = _optional(value, "enableAt", str)
+    environment = optional(value, "enableAt", str)
     if environment is not None:
         if environment not in ENVIRONMENTS:
             raise _wrong(f"enableAt: expected one of {', '.join(ENVIRONMENTS)}")
@@ -216,7 +217,7 @@ def _rule(value: Any, list_name: str) -> Json:
     }
     for name in RULE_TEXTS:
         if name in rule:
-            rule[name] = _optional(rule, name, str)
+            rule[name] = optional(rule, name, str)
     for name, allowed in (("kind", RULE_KINDS), ("mode", RULE_MODES)):
         if rule[name] not in allowed:
             raise _wrong(f"{name}: expected one of {', '.join(allowed)}")
@@ -243,13 +244,13 @@ def _check_rule(rule: Json) -> None:
 
 def config_request(body: Any) -> Json:
     """The fields to change; None where a field is to be removed."""
-    body = dict(_object(body))
+    body = dict(json_object(body))
     if "compatibility" in body:
         body["compatibilityLevel"] = body.pop("compatibility")
     changes: Json = {}
     for name, kind in CONFIG_FIELDS.items():
         if name in body:
-            changes[name] = _optional(body, name, kind)
+            changes[name] = optional(body, name, kind)
     level = changes.get("compatibilityLevel")
     if level is not None:
         changes["compatibilityLevel"] = level.upper()
@@ -271,7 +272,7 @@ def config_request(body: Any) -> Json:
 
 def mode_request(body: Any) -> str | None:
     """The mode to set; None to remove it."""
-    mode = _optional(_object(body), "mode", str)
+    mode = optional(json_object(body), "mode", str)
     if mode is None:
         return None
     if mode.upper() not in MODES:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from millstream.client import ClientConfig
 from millstream.registry import contexts, errors, schema_records
-from millstream.registry.commands import Change, Commands
+from millstream.registry.associations.commands import AssociationCommands
+from millstream.registry.commands import Change, Commands, Steps
 from millstream.registry.dek.registry import DekConfig, DekRegistry
 from millstream.registry.election import Election, ElectionConfig, Identity
 from millstream.registry.queries import Queries
@@ -56,6 +57,7 @@ class RegistryService:
             validate_new_schemas=options.validate_new_schemas,
         )
         self.commands = Commands(self.queries, mode_changes=options.mode_changes)
+        self.associations = AssociationCommands(self.commands, self.queries, self.subject)
         self.leader: Identity | None = None
         self.leads = False
         self.elections = 0
@@ -177,7 +179,7 @@ class RegistryService:
                 raise errors.unknown_leader() from None
         return None if self.log.owned else self.leader
 
-    async def change(self, decide: Callable[[], Change], topic_log: TopicLog | None = None) -> object:
+    async def change(self, decide: Callable[[], Change | Steps], topic_log: TopicLog | None = None) -> object:
         """Decide on the newest state, write, and answer when it has come back. NotLeader if this instance may
         not."""
         topic_log = topic_log or self.log
@@ -194,25 +196,41 @@ class RegistryService:
                     if not self.leads:
                         topic_log.release()
                         raise NotLeader
-                change = decide()
-                if change.entries:
-                    await topic_log.append(change.entries)
+                decided = decide()
+                steps = _one_step(decided) if isinstance(decided, Change) else decided
+                return await self._carry_out(steps, topic_log)
             except Fenced:
                 log.warning("another instance has taken the lead")
                 self._step_down()
                 raise NotLeader from None
-            except TooLarge:
-                raise errors.too_large() from None
             except TimeoutError:
                 self._start_again(topic_log)
                 raise errors.timed_out("the write was not read back in time") from None
             except KafkaError as error:
                 self._start_again(topic_log)
                 raise errors.store_failed(f"the write to the Kafka store failed: {error.message}") from None
-            return change.answer
+
+    async def _carry_out(self, steps: Steps, topic_log: TopicLog) -> object:
+        """Write step after step; whoever decides learns of a record that the topic does not take."""
+        answer: object = None
+        change = next(steps, None)
+        while change is not None:
+            answer = change.answer
+            try:
+                if change.entries:
+                    await topic_log.append(change.entries)
+            except TooLarge:
+                change = steps.throw(errors.too_large())
+            else:
+                change = next(steps, None)
+        return answer
 
     def _start_again(self, topic_log: TopicLog) -> None:
         """The outcome of a write is not known. Before the next one, find out what is in the topic."""
         topic_log.release()
         if self.leads and topic_log is self.log:
             self._take_over()
+
+
+def _one_step(change: Change) -> Steps:
+    yield change

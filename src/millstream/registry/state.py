@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Iterator
 
 from millstream.registry import contexts
+from millstream.registry.associations.state import AssociationState
 from millstream.registry.schema_records import Content, Json, Version
 from millstream.schemas import TYPES
 
@@ -28,6 +29,7 @@ class State:
         self.modes: dict[str | None, str] = {}
         self.contexts: dict[str, None] = {}  # without the default one
         self.highest_ids: dict[str, int] = {}
+        self.associations = AssociationState()
         self._users: dict[ContextId, dict[SubjectVersion, None]] = {}  # who has that id
         self._ids: dict[str, dict[tuple[str, bytes], int]] = {}  # context -> schema -> id
         self._referrers: dict[SubjectVersion, dict[SubjectVersion, None]] = {}
@@ -148,6 +150,8 @@ class State:
                     self.contexts.pop(key["context"], None)
                 else:
                     self.contexts[str(key["context"])] = None
+            case "ASSOC":
+                self.associations.apply(key, value, timestamp)
             case "NOOP":
                 for context, highest in ((value or {}).get("highestIds") or {}).items():
                     self._used(str(context), int(highest))

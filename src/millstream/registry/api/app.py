@@ -9,7 +9,15 @@ from millstream.http.authentication import protected
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation
-from millstream.registry.api import compatibility, config_and_mode, contexts, deks, schemas, subjects
+from millstream.registry.api import (
+    associations,
+    compatibility,
+    config_and_mode,
+    contexts,
+    deks,
+    schemas,
+    subjects,
+)
 from millstream.registry.api.cache import Cache
 from millstream.registry.api.forwarding import LeaderClient
 from millstream.registry.api.middleware import ContextPaths, media_types, reads_only
@@ -28,12 +36,18 @@ ROUTERS = (
     config_and_mode.config_router,
     config_and_mode.mode_router,
     contexts.router,
+    associations.router,
     deks.router,
 )
 
 
 def make_app(service: RegistryService, config: RegistryConfig, client: LeaderClient) -> ASGIApp:
-    app = make_http_app("Millstream Schema Registry", ROUTERS, _render_error, API)
+    routers = [
+        router
+        for router in ROUTERS
+        if router is not associations.router or config.value("associations.enable")
+    ]
+    app = make_http_app("Millstream Schema Registry", routers, _render_error, API)
     app.state.service = service
     app.state.client = client
     negotiated = ContentNegotiation(

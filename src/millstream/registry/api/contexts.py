@@ -52,6 +52,12 @@ async def server_version() -> Response:
     return answer({"version": f"millstream-{__version__}", "commitId": ""})
 
 
+@about_router.get("/v1/metadata/deployment")
+async def server_deployment() -> Response:
+    """Attributes of the deployment: Confluent's cloud has some, a registry of one's own has none."""
+    return answer({"attributes": []})
+
+
 @about_router.get("/health")
 async def health(request: Request) -> Response:
     """Whether requests can be served, and who leads."""

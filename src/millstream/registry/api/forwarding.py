@@ -15,7 +15,7 @@ from fastapi import Request, Response
 
 from millstream.registry import errors
 from millstream.registry.api.responses import service_of
-from millstream.registry.commands import Change
+from millstream.registry.commands import Change, Steps
 from millstream.registry.election import Identity
 from millstream.registry.registry_config import RegistryConfig
 from millstream.registry.service import NotLeader
@@ -74,7 +74,7 @@ def _tls_context(config: RegistryConfig) -> ssl.SSLContext:
 
 async def at_leader(
     request: Request,
-    decide: Callable[[], Change],
+    decide: Callable[[], Change | Steps],
     render: Callable[[object], Response],
     topic_log: TopicLog | None = None,
 ) -> Response:

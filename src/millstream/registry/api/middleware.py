@@ -67,18 +67,26 @@ def into_context(scope: Scope) -> None:
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if rest[0] in ("config", "mode"):
         rest[1:] = [_prefixed(prefix, "/".join(rest[1:]))]
-    elif rest[0] == "subjects" and len(rest) > 1:
-        rest[1] = _prefixed(prefix, rest[1])
-    elif rest[0] == "compatibility" and len(rest) > 2:
-        rest[2] = _prefixed(prefix, rest[2])
+    elif (index := _subject_index(rest)) is not None:
+        rest[index] = _prefixed(prefix, rest[index])
     elif rest[:2] in (["schemas", "ids"], ["schemas", "guids"]):
         query = _with_prefix(query, "subject", prefix)
     elif rest[0] in ("subjects", "schemas"):
         query = _with_prefix(query, "subjectPrefix", prefix)
+    elif rest[0].startswith("associations"):
+        query = [*((name, value) for name, value in query if name != "context"), ("context", prefix)]
     path = "/" + "/".join(rest)
     scope["path"] = unquote(path)
     scope["raw_path"] = path.encode("ascii", "replace")
     scope["query_string"] = urlencode(query).encode("ascii")
+
+
+def _subject_index(segments: list[str]) -> int | None:
+    """Where the subject is in a path, if it has one."""
+    for index, segment in enumerate(segments[:-1]):
+        if segment in ("subjects", "deks"):
+            return index + 1
+    return None
 
 
 def _prefixed(prefix: str, encoded: str) -> str:

@@ -11,6 +11,8 @@ from millstream.http.openapi import (
     object_of,
 )
 from millstream.registry.api.responses import MEDIA_TYPE
+from millstream.registry.associations.model import ASSOCIATION_TYPES, LIFECYCLES, TOPIC
+from millstream.registry.associations.requests import CREATE, DELETE, UPSERT
 from millstream.registry.compatibility_levels import LEVELS
 from millstream.registry.dek.keys import AES256_GCM, ALGORITHMS
 from millstream.registry.requests import MODES
@@ -20,6 +22,11 @@ PAGE = {"offset": INTEGER, "limit": INTEGER}
 FORMAT = {"format": STRING}
 ALGORITHM: dict[str, Schema] = {"algorithm": enum_of(ALGORITHMS, default=AES256_GCM)}
 LISTED = {"subjectPrefix": STRING, "pattern": STRING, "deleted": BOOLEAN, **PAGE}
+ASSOCIATION_FILTER: dict[str, Schema] = {
+    "resourceType": enum_of((TOPIC,)),
+    "associationType": enum_of(ASSOCIATION_TYPES),
+    "lifecycle": enum_of(LIFECYCLES),
+}
 QUERIES: dict[str, dict[str, Schema]] = {
     "list_subjects": {**LISTED, "deletedOnly": BOOLEAN},
     "list_versions": {"deleted": BOOLEAN, "deletedOnly": BOOLEAN, "deletedAsNegative": BOOLEAN, **PAGE},
@@ -47,6 +54,14 @@ QUERIES: dict[str, dict[str, Schema]] = {
     "delete_global_mode": {"recursive": BOOLEAN},
     "delete_mode": {"recursive": BOOLEAN},
     "list_contexts": {"contextPrefix": STRING, **PAGE},
+    "list_by_subject": {**ASSOCIATION_FILTER, **PAGE},
+    "list_by_resource_name": {**ASSOCIATION_FILTER, **PAGE},
+    "list_by_resource_id": {**ASSOCIATION_FILTER, **PAGE},
+    "create_associations": {"context": STRING, "dryRun": BOOLEAN},
+    "update_associations": {"context": STRING, "dryRun": BOOLEAN},
+    "delete_associations": {**ASSOCIATION_FILTER, "cascadeLifecycle": BOOLEAN, "dryRun": BOOLEAN},
+    "change_in_batch": {"context": STRING, "dryRun": BOOLEAN},
+    "get_in_batch": {"includeSchemas": BOOLEAN},
     "list_keks": {"subjectPrefix": STRING, "deleted": BOOLEAN, **PAGE},
     "create_kek": {"testSharing": BOOLEAN},
     "get_kek": {"deleted": BOOLEAN},
@@ -81,6 +96,24 @@ CONFIG = object_of(
     alias=STRING,
 )
 MODE = object_of(mode=enum_of(MODES))
+ASSOCIATION: dict[str, Schema] = {
+    "subject": STRING,
+    "associationType": enum_of(ASSOCIATION_TYPES, default="value"),
+    "lifecycle": enum_of(LIFECYCLES),
+    "frozen": BOOLEAN,
+    "schema": SCHEMA,
+    "normalize": BOOLEAN,
+}
+RESOURCE: dict[str, Schema] = {
+    "resourceName": STRING,
+    "resourceNamespace": STRING,
+    "resourceId": STRING,
+    "resourceType": enum_of((TOPIC,)),
+}
+ASSOCIATIONS = object_of((), **RESOURCE, associations=list_of(object_of((), **ASSOCIATION)))
+OPERATION = object_of(
+    ("opType",), opType=enum_of((CREATE, UPSERT, DELETE)), cascadeLifecycle=BOOLEAN, **ASSOCIATION
+)
 KEK = object_of(
     name=STRING,
     kmsType=STRING,
@@ -98,6 +131,20 @@ DEK = object_of(
     deleted=BOOLEAN,
 )
 BODIES: dict[str, Schema] = {
+    **dict.fromkeys(("create_associations", "update_associations"), ASSOCIATIONS),
+    "change_in_batch": object_of(
+        requests=list_of(object_of((), **RESOURCE, associations=list_of(OPERATION)))
+    ),
+    "get_in_batch": object_of(
+        requests=list_of(
+            object_of(
+                (),
+                **RESOURCE,
+                associationTypes=list_of(enum_of(ASSOCIATION_TYPES)),
+                lifecycle=enum_of(LIFECYCLES),
+            )
+        )
+    ),
     **dict.fromkeys(("create_kek", "update_kek"), KEK),
     **dict.fromkeys(("create_dek", "create_dek_for_subject"), DEK),
     **dict.fromkeys(("register", "look_up", "with_version", "with_subject"), SCHEMA),
@@ -114,6 +161,7 @@ API = ApiDescription(
         "Modes",
         "Contexts",
         "Server Metadata",
+        "Associations",
         "Data Encryption Keys",
     ),
     queries=QUERIES,
