@@ -67,11 +67,48 @@ def test_what_is_not_there_has_no_settings(run, to, topic):
     ):
         done = run("configs", "describe", "--entity-type", entity, "--entity-name", name, *to)
         words = f"The {entity[:-1]} '{name}' doesn't exist and doesn't have dynamic config.\n"
-        assert (done.code, done.out, done.err) == (0, words, "")
+        assert (done.code, done.out, done.err) == (1, "", words)
     done = run("configs", "describe", "--topic", "nowhere", "--all", *to)
     assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
     done = run("configs", "alter", "--broker-logger", "1", "--add-config", "nothing.here=INFO", *to)
     assert (done.code, done.err) == (1, "Invalid broker logger(s): nothing.here\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ("--topic", "TOPIC", "--delete-config", "retention.msec"),
+            "Unknown topic config name: retention.msec; did you mean 'retention.ms'?",
+        ),
+        (("--topic", "TOPIC", "--delete-config", "flush.ms,x"), "Unknown topic config name: x"),
+        (
+            ("--group", "g", "--delete-config", "consumer.session.tmeout.ms"),
+            "Unknown group config name: consumer.session.tmeout.ms; "
+            "did you mean 'consumer.session.timeout.ms'?",
+        ),
+        (("--broker", "1", "--delete-config", "no.such"), "Unknown broker config name: no.such"),
+        (("--broker-defaults", "--delete-config", "no.such"), "Unknown broker config name: no.such"),
+        (
+            ("--broker-defaults", "--add-config", "log.cleaner.thread=2"),
+            "Unknown broker config name: log.cleaner.thread; did you mean 'log.cleaner.threads'?",
+        ),
+        (
+            ("--broker-logger", "1", "--add-config", "millstream.brokr=INFO"),
+            "Invalid broker logger(s): millstream.brokr; did you mean 'millstream.broker'?",
+        ),
+    ],
+)
+def test_a_mistyped_setting_is_not_removed_without_a_word(run, to, topic, words, says):
+    done = run("configs", "alter", *(topic if word == "TOPIC" else word for word in words), *to)
+    assert (done.code, done.out, done.err) == (1, "", f"{says}\n")
+
+
+def test_a_setting_that_a_plugin_may_know_can_be_set_and_removed(run, to):
+    for change in (("--add-config", "our.plugin.rate=2"), ("--delete-config", "our.plugin.rate")):
+        assert run("configs", "alter", "--broker", "1", *change, *to).code == 0
+    done = run("configs", "alter", "--broker", "1", "--delete-config", "our.plugin.rate", *to)
+    assert done.err == "Unknown broker config name: our.plugin.rate\n"
 
 
 def test_groups_without_settings_are_there_too(run, to, filled):
@@ -262,6 +299,40 @@ def test_topic_is_created_by_the_first_line(run, to):
         run("console-consumer", "--topic", name, "--from-beginning", "--max-messages", "1", *to).out
         == "first\n"
     )
+
+
+@pytest.mark.parametrize("more", [(), ("--group", "readers")])
+def test_reading_creates_no_topic_unless_it_is_to(run, to, topic, more):
+    mistyped = f"{topic}x"
+    read = ("console-consumer", "--topic", mistyped, "--timeout-ms", "100", *more, *to)
+    done = run(*read)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"topic {mistyped} does not exist; did you mean '{topic}'? ")
+    assert mistyped not in run("topics", "list", *to).out
+    assert run(*read, "--command-property", "allow.auto.create.topics=true").code == 0
+    assert mistyped in run("topics", "list", *to).out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        ("console-consumer",),
+        ("console-producer",),
+        ("perf", "produce", "--num-records", "1", "--record-size", "1"),
+        ("perf", "consume", "--num-records", "1"),
+    ],
+)
+def test_a_mistyped_property_is_refused_and_mentioned_in_a_file(run, to, tool, tmp_path):
+    topic = ("--topic", "nowhere")
+    done = run(*tool, *topic, *to, "--command-property", "request.timeoutms=5")
+    assert done.code == 2
+    says = "'request.timeoutms' is not a property of a Kafka client; did you mean 'request.timeout.ms'?"
+    assert done.err.startswith(says)
+    file = tmp_path / "client.properties"
+    file.write_text("request.timeoutms=5\nof.another.program=1\nacks=bad\nfetch.min.bytes=bad\n")
+    done = run(*tool, *topic, *to, "--command-config", str(file))
+    assert done.err.splitlines()[0] == f"{file}: {says}"
+    assert len(done.err.splitlines()) == 2
 
 
 def test_offsets_gone_by_retention_are_skipped_over(run, to, filled, tmp_path):

@@ -52,6 +52,14 @@ def test_tools_that_are_part_of_a_group_have_a_version_and_their_own_help(run, w
     assert f"millstream {' '.join(words)}" in run(*words, "--help").out
 
 
+@pytest.mark.parametrize("service", ["registry", "rest", "console"])
+def test_a_service_without_such_a_command(run, service):
+    says = "there is neither a command 'list' nor a file of settings with that name"
+    done = run(service, "list")
+    assert (done.code, done.err) == (1, f"millstream {service}: {says}; see millstream {service} --help\n")
+    assert "cannot read ./list: no such file" in run(service, "./list").err
+
+
 def test_broker_has_help(run):
     with pytest.raises(SystemExit) as ended:  # argparse
         run("broker", "--help")

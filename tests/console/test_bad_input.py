@@ -40,7 +40,7 @@ def test_cluster_that_is_not_there() -> None:
         health = running.http.get("/health")
         assert health.status_code == 503
         assert health.json()["cluster"]["error"]
-        assert running.http.form("/topics/new", name="x").status_code == 502
+        assert running.http.form("/new-topic", name="x").status_code == 502
         assert "millstream_console_up_to_date 0" in running.http.get("/metrics").text
         assert "Schema Registry" in running.http.get("/schemas").text
 

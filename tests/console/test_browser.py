@@ -39,7 +39,7 @@ SHOTS = os.environ.get("MILLSTREAM_SCREENSHOTS")
 PAGES = {
     "overview": "/",
     "topics": "/topics",
-    "new-topic": "/topics/new",
+    "new-topic": "/new-topic",
     "topic": "/topics/shop.orders",
     "messages": "/topics/shop.orders/messages",
     "junk": "/topics/junk/messages",

@@ -66,7 +66,7 @@ def test_topic_list_searches_sorts_and_pages(browser: Client, new_topic: Callabl
 
 def test_topic_is_created_altered_and_deleted(browser: Client, cluster: Cluster) -> None:
     name = f"made-{time.time_ns()}"
-    page = browser.form("/topics/new", name=name, partitions=2, replicas=1, settings="retention.ms=60000\n")
+    page = browser.form("/new-topic", name=name, partitions=2, replicas=1, settings="retention.ms=60000\n")
     assert page.status_code == 200
     assert f"Topic {name} was created." in page.text
     settings = browser.get(f"/topics/{name}/settings").text
@@ -94,11 +94,11 @@ def test_topic_is_created_altered_and_deleted(browser: Client, cluster: Cluster)
 
 
 def test_topic_that_cannot_be_created(browser: Client) -> None:
-    page = browser.form("/topics/new", name="no spaces please", partitions=1)
+    page = browser.form("/new-topic", name="no spaces please", partitions=1)
     assert page.status_code == 400
     assert 'role="alert"' in page.text
-    assert browser.form("/topics/new", name="x", partitions="many").status_code == 400
-    assert browser.form("/topics/new", name="x", settings="no equals sign").status_code == 400
+    assert browser.form("/new-topic", name="x", partitions="many").status_code == 400
+    assert browser.form("/new-topic", name="x", settings="no equals sign").status_code == 400
 
 
 def test_topic_is_emptied(browser: Client, new_topic: Callable[..., str], write: Callable[..., int]) -> None:
@@ -235,6 +235,13 @@ def test_produce_and_send_again(
     assert "Written to partition 0 at offset 0." in page.text
     page = browser.form(f"/topics/{name}/produce", value='{"id": "nine"}', form="schema")
     assert page.status_code == 400
+
+
+def test_a_topic_may_be_named_new(browser: Client, new_topic: Callable[..., str]) -> None:
+    new_topic(partitions=3, name="new")
+    page = browser.get("/topics/new").text
+    assert "/topics/new/messages" in page
+    assert 'action="/new-topic"' not in page
 
 
 def edited_and_sent(browser: Client, name: str) -> bytes:

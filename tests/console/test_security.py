@@ -29,7 +29,7 @@ from .console_client import Client, RunningConsole
 from .test_pages import offsets_on, search
 
 POSTS = (
-    "/topics/new",
+    "/new-topic",
     "/topics/x/settings",
     "/topics/x/partitions",
     "/topics/x/empty",
@@ -82,7 +82,7 @@ def test_headers_of_every_page(browser: Client) -> None:
 
 
 def test_pages_have_no_inline_script_or_style(browser: Client) -> None:
-    for path in ("/", "/topics", "/groups", "/schemas", "/services", "/topics/new"):
+    for path in ("/", "/topics", "/groups", "/schemas", "/services", "/new-topic"):
         page = browser.get(path).text
         assert not re.search(r"<script(?![^>]*\bsrc=)", page)
         assert not re.search(r"\s(style|on[a-z]+)=", page)
@@ -105,7 +105,7 @@ def test_a_token_of_another_session_is_refused(browser: Client, console: Running
     with console.client() as other:
         token = other.token()
     browser.get("/")
-    assert browser.post("/topics/new", data={"csrf": token, "name": "x"}).status_code == 403
+    assert browser.post("/new-topic", data={"csrf": token, "name": "x"}).status_code == 403
 
 
 def test_the_session_cookie(browser: Client) -> None:
@@ -148,7 +148,7 @@ def test_pages_of_other_sites_may_only_link_here(browser: Client) -> None:
 
 def test_large_forms_are_refused(browser: Client) -> None:
     token = browser.token()
-    answer = browser.post("/topics/new", data={"csrf": token, "name": "x" * (11 << 20)})
+    answer = browser.post("/new-topic", data={"csrf": token, "name": "x" * (11 << 20)})
     assert answer.status_code == 413
 
 
@@ -190,7 +190,7 @@ def test_login(guarded: RunningConsole) -> None:
         assert "Name or password is wrong." in wrong.text
         assert stranger.form("/login", name="nobody", password="guess").status_code == 401
     with closing(as_user(guarded, "ed")) as ed:
-        assert ed.get("/topics/new").status_code == 200
+        assert ed.get("/new-topic").status_code == 200
         kept = dict(ed.cookies)
         ed.form("/logout")
         with guarded.client() as thief:  # a copy of the cookie ends with the login, too

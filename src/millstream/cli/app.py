@@ -62,7 +62,10 @@ def main(arguments: list[str]) -> int:
     if plain in NOT_YET and name not in COMMANDS:
         return _complain(f"'{plain}' is not there yet: {NOT_YET[plain]}", 2)
     if name not in COMMANDS:
-        return _complain(f"there is no command '{name}'{_suggestion(name)}; see millstream --help", 2)
+        from millstream.settings.suggestions import did_you_mean
+
+        hint = did_you_mean(plain, COMMANDS)
+        return _complain(f"there is no command '{name}'{hint} (see millstream --help)", 2)
     if not COMMANDS[name].module:
         from millstream.__main__ import main as run_any
         from millstream.cli.profile_store import service_arguments
@@ -238,13 +241,6 @@ def _unexpected(name: str, error: Exception) -> int:
 def _plain(name: str) -> str:
     """`acls` for `kafka-acls.sh`."""
     return name.removeprefix("kafka-").removesuffix(".sh")
-
-
-def _suggestion(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(_plain(name), COMMANDS, 1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def _complain(message: str, code: int) -> int:

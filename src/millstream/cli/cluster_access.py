@@ -2,6 +2,7 @@
 
 import base64
 import re
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,40 @@ def read_properties(path: str) -> dict[str, str]:
 def key_values(items: Sequence[str]) -> dict[str, str]:
     """`name=value` arguments. A value may contain more of `=`; a missing one is empty."""
     return {name: value for name, _, value in (item.partition("=") for item in items)}
+
+
+def client_properties(items: Sequence[str]) -> dict[str, str]:
+    """Properties of a client from the command line. A name that no Kafka client has is refused: Kafka's tools
+    drop it with a line in their log, and what was meant does not happen."""
+    found = key_values(items)
+    for name in found:
+        if not _is_client_property(name):
+            raise UsageError(f"'{name}' is not a property of a Kafka client{_suggestion(name)}")
+    return found
+
+
+def read_client_properties(path: str) -> dict[str, str]:
+    """Properties of a client from a file. It may be meant for other programs as well, so only a name that
+    looks misspelt is mentioned."""
+    found = read_properties(path)
+    for name in found:
+        suggestion = "" if _is_client_property(name) else _suggestion(name)
+        if suggestion:
+            print(f"{path}: '{name}' is not a property of a Kafka client{suggestion}", file=sys.stderr)
+    return found
+
+
+def _is_client_property(name: str) -> bool:
+    from millstream.client.client_properties import CLIENT_PROPERTIES
+
+    return name in CLIENT_PROPERTIES or name.startswith("schema.registry.")
+
+
+def _suggestion(name: str) -> str:
+    from millstream.client.client_properties import CLIENT_PROPERTIES
+    from millstream.settings.suggestions import did_you_mean
+
+    return did_you_mean(name, CLIENT_PROPERTIES)
 
 
 @contextmanager

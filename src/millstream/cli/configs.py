@@ -5,7 +5,7 @@ the places it was looked for, the winning one first.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -145,7 +145,7 @@ def command(
         changes = {**cluster_access.read_properties(add_config_file), **changes}
         check_names(changes)
         check_alteration(entity, all_settings, bool(changes), bool(removals))
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-configs") as cluster:
         from millstream.client.admin import Admin
 
@@ -256,8 +256,9 @@ def show(admin: "Admin", entity: Entity, all_settings: bool) -> Report:
     if entity.name is None:
         entities = [Entity(entity.type, name) for name in all_names(admin, entity.type)]
     elif entity.name and not all_settings and not is_known(admin, entity):
-        line = f"The {entity.kind.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
-        return Report([line], [], ["Entity", "Setting", "Value", "Source"], [])
+        raise CommandFailed(
+            f"The {entity.kind.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
+        )
     report = Report([], [], ["Entity", "Setting", "Value", "Source"], [])
     lines: list[str] = []
     rows: list[Sequence[Any]] = []
@@ -375,14 +376,42 @@ def source_name(number: int) -> str:
 # --- alter --------------------------------------------------------------------------------------------------
 
 
+def check_known(admin: "Admin", entity: Entity, added: Mapping[str, str], removed: Sequence[str]) -> None:
+    """Brokers remove a name that does not exist without a word, and take any new one for a broker, since a
+    plugin may know it. Both are typos more often than not, so a removed name has to exist, and a new one
+    must not look like a misspelt one. Names that are new to topics and groups are the broker's to refuse."""
+    from millstream.settings.suggestions import did_you_mean
+
+    known = known_names(admin, entity) if removed or entity.type in ("brokers", "broker-loggers") else set()
+    if not known:
+        return
+    for name in (*removed, *added):
+        if name in known or name.startswith("listener.name."):
+            continue
+        hint = did_you_mean(name, known)
+        if entity.type == "broker-loggers":
+            raise CommandFailed(f"Invalid broker logger(s): {name}{hint}")
+        if name in removed or (entity.type == "brokers" and hint):
+            raise CommandFailed(f"Unknown {entity.kind.singular} config name: {name}{hint}")
+
+
+def known_names(admin: "Admin", entity: Entity) -> set[str]:
+    """Of all settings that the entity can have, and of those that it has; empty where the broker does not
+    serve such entities."""
+    keys = [(entity.kind.number, entity.name or "")]
+    if entity == Entity("brokers", ""):
+        # The defaults of all brokers are described by what is set alone.
+        keys.append((entity.kind.number, str(admin.brokers()[0].id)))
+    from millstream.wire.errors import KafkaError
+
+    answers = admin.describe_configs(keys).values()
+    return {setting.name for found in answers if not isinstance(found, KafkaError) for setting in found}
+
+
 def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[str]) -> Report:
     from millstream.client.admin import DELETE, SET
 
-    if entity.type == "broker-loggers":
-        known = {setting.name for setting in settings_of(admin, entity, all_settings=True)}
-        strangers = [name for name in (*removed, *added) if name not in known]
-        if strangers:
-            raise CommandFailed(f"Invalid broker logger(s): {','.join(strangers)}")
+    check_known(admin, entity, added, removed)
     key = (entity.kind.number, entity.name or "")
     operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in added.items()]
     operations += [(name, DELETE, None) for name in removed]

@@ -159,8 +159,8 @@ def command(
         ("--consumer-property", consumer_property, "--command-property", command_property),
         ("--consumer.config", consumer_config, "--command-config", command_config),
     )
-    from_file = cluster_access.read_properties(command_config or consumer_config)
-    from_options = cluster_access.key_values(consumer_property or command_property or [])
+    from_file = cluster_access.read_client_properties(command_config or consumer_config)
+    from_options = cluster_access.client_properties(consumer_property or command_property or [])
     settings = {**from_file, **from_options}
     given = group_of(group, from_options, from_file)
     if moment is not None and given:
@@ -313,7 +313,7 @@ def new_consumer(
     cluster: "Cluster", fetcher: Any, metadata_max_age: float, group: str, settings: Mapping[str, str]
 ) -> PartitionConsumer:
     if not group:
-        return PartitionConsumer(cluster, fetcher, metadata_max_age)
+        return PartitionConsumer(cluster, fetcher, metadata_max_age, settings)
     from millstream.cli.group_consumer import GroupConsumer
 
     return GroupConsumer(cluster, fetcher, metadata_max_age, group, settings)

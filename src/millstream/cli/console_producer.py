@@ -174,8 +174,8 @@ def command(
     }
     settings = {
         **DEFAULTS,
-        **cluster_access.read_properties(command_config or producer_config),
-        **cluster_access.key_values(producer_property or command_property or []),
+        **cluster_access.read_client_properties(command_config or producer_config),
+        **cluster_access.client_properties(producer_property or command_property or []),
         # What has an option of its own is said by that option first of all.
         **{name: str(value) for name, value in options.items() if value is not None},
     }

@@ -188,8 +188,10 @@ def command(
     }
     action = shared_options.chosen_action(asked, ", ".join(f"--{name}" for name in ACTIONS))
     if validate_regex is not None:
-        print(regex_verdict(validate_regex))
-        return 0
+        problem = regex_problem(validate_regex)
+        verdict = f"invalid: {problem}" if problem else "valid"
+        print(f"The regular expression `{validate_regex}` is {verdict}.")
+        return 1 if problem else 0
     chosen = {
         "to-offset": to_offset,
         "shift-by": shift_by,
@@ -223,7 +225,7 @@ def command(
         print(NOTHING_WILL_HAPPEN, file=sys.stderr)
     states = parse_states(state) if list_groups and state else []
     types = parse_types(type_of_group) if type_of_group else []
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-consumer-groups") as cluster:
         from millstream.client.groups import Groups
 
@@ -335,21 +337,21 @@ def parse_types(text: str) -> list[str]:
     return [name for name in found if name]
 
 
-def regex_verdict(pattern: str) -> str:
-    """Brokers match subscriptions by RE2: in linear time, without looking ahead or back."""
+def regex_problem(pattern: str) -> str:
+    """What is wrong with it; empty if nothing is. Brokers match subscriptions by RE2: in linear time, without
+    looking ahead or back."""
     import re2
 
     quiet = re2.Options()
     quiet.log_errors = False
-    verdict = "valid"
     try:
         re2.compile(pattern, quiet)
     except re2.error as error:
         found = error.args[0]
         text = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
         reason = text.partition(": ")[0]
-        verdict = f"invalid: {RE2_WORDS.get(reason, reason)}"
-    return f"The regular expression `{pattern}` is {verdict}."
+        return RE2_WORDS.get(reason, reason)
+    return ""
 
 
 # --- list ---------------------------------------------------------------------------------------------------

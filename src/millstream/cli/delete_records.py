@@ -41,7 +41,7 @@ def command(
             wanted = parse_offsets(file.read())
     except (OSError, UnicodeDecodeError):
         raise CommandFailed(f"Unable to read file {offset_json_file}") from None
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-delete-records") as cluster:
         from millstream.client.admin import Admin
         from millstream.wire.errors import KafkaError

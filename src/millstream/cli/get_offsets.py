@@ -71,7 +71,7 @@ def command(
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
     moment = parse_time(time)
     wanted = pattern_filter(topic_partitions) if topic_partitions else plain_filter(topic, partitions)
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-get-offsets") as cluster:
         from millstream.client import list_offsets
 

@@ -32,7 +32,7 @@ class GroupConsumer(PartitionConsumer):
         from millstream.client.groups import Groups
         from millstream.client.membership import ConsumerMembership
 
-        super().__init__(cluster, fetcher, metadata_max_age)
+        super().__init__(cluster, fetcher, metadata_max_age, settings)
         self.group = group
         self._groups = Groups(cluster)
         self._commits = settings.get("enable.auto.commit", "true").lower() == "true"

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli import cluster_access, shared_options
@@ -12,6 +12,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.client import Cluster
+    from millstream.client.cluster import Topic
     from millstream.client.fetch import Fetched
 
 BY_DURATION = "by_duration:"  # a value of auto.offset.reset: so long ago
@@ -22,10 +23,14 @@ class PartitionConsumer:
 
     joins_group = False
 
-    def __init__(self, cluster: "Cluster", fetcher: Any, metadata_max_age: float) -> None:
+    def __init__(
+        self, cluster: "Cluster", fetcher: Any, metadata_max_age: float, settings: Mapping[str, str]
+    ) -> None:
         self.cluster = cluster
         self.fetcher = fetcher
         self._metadata_max_age = metadata_max_age
+        # Unlike Kafka's, which creates unless told otherwise: a mistyped name would become a topic.
+        self._create = settings.get("allow.auto.create.topics", "false").lower() == "true"
         self.positions: dict[TopicPartition, int] = {}
         self._reset = "latest"
         self._matching_partitions: Callable[[], set[TopicPartition]] = set
@@ -35,7 +40,7 @@ class PartitionConsumer:
     def subscribe(self, topic: str, include: str, partition: int | None) -> None:
         cluster = self.cluster
         if topic:
-            found = cluster.topic(topic, create=True)
+            found = self._existing_topic(topic)
             if partition is not None:
                 if partition not in found.partitions:
                     count = len(found.partitions)
@@ -55,6 +60,21 @@ class PartitionConsumer:
             for index in found.partitions
         }
         self._any_topic = True
+
+    def _existing_topic(self, topic: str) -> "Topic":
+        from millstream.settings.suggestions import did_you_mean
+        from millstream.wire.errors import ErrorCode, KafkaError
+
+        try:
+            return self.cluster.topic(topic, self._create)
+        except KafkaError as error:
+            if error.code is not ErrorCode.unknown_topic_or_partition or self._create:
+                raise
+            self.cluster.refresh()
+            raise CommandFailed(
+                f"topic {topic} does not exist{did_you_mean(topic, self.cluster.topics)} "
+                "(allow.auto.create.topics=true creates it)"
+            ) from None
 
     def seek(self, where: str) -> None:
         topic_partitions = self._matching_partitions()

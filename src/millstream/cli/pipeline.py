@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.cluster_access import key_values, read_properties
+from millstream.cli.cluster_access import key_values, read_client_properties
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import print_json, print_table, print_yaml
 from millstream.cli.shared_options import Bootstrap, CommandConfig
@@ -142,7 +142,7 @@ def _cluster(servers: str, command_config: str) -> "tuple[str, ClientConfig, str
     from millstream.cli.profile_store import REGISTRY, SERVERS, with_profile
     from millstream.client import ClientConfig
 
-    properties = with_profile(servers, read_properties(command_config))
+    properties = with_profile(servers, read_client_properties(command_config))
     chosen = servers or properties.get(SERVERS, DEFAULT_SERVERS)
     try:
         return (

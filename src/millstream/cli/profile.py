@@ -40,8 +40,8 @@ def add(
 
     check_name(name)
     properties = {
-        **cluster_access.read_properties(command_config),
-        **cluster_access.key_values(command_property or []),
+        **cluster_access.read_client_properties(command_config),
+        **cluster_access.client_properties(command_property or []),
     }
     if bootstrap_server:
         properties[SERVERS] = bootstrap_server

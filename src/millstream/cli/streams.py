@@ -124,7 +124,7 @@ def reset(
         raise UsageError(f"choose one of --{', --'.join(modes)}, with --input-topics")
     plan = Plan(chosen[0], modes[chosen[0]], inputs, False, not dry_run)
     shared_options.warn_of_old_names(("--config-file", config_file, "--command-config", command_config))
-    properties = cluster_access.read_properties(command_config or config_file)
+    properties = cluster_access.read_client_properties(command_config or config_file)
     with cluster_access.connect(bootstrap_server, properties, "millstream-streams") as cluster:
         members = _members(Groups(cluster), application_id)
         if members and not force:

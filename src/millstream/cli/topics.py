@@ -180,7 +180,7 @@ def command(
         raise UsageError('Missing required argument "[partitions]"')
     if action == "create":
         check_numbers(partitions, replication_factor, replica_assignment)
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-topics") as cluster:
         from millstream.client.admin import Admin
 

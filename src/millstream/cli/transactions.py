@@ -141,7 +141,7 @@ def command(
             "coordinator-epoch": coordinator_epoch,
         },
     )
-    properties = cluster_access.read_properties(command_config)
+    properties = cluster_access.read_client_properties(command_config)
     with cluster_access.connect(bootstrap_server, properties, "millstream-transactions") as cluster:
         from millstream.client.transactions import Transactions
 

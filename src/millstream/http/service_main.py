@@ -92,7 +92,13 @@ def _properties(
     try:
         found = read_properties(path) if path else {}
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+        reason = (error.strerror or str(error)).lower()
+        if path == arguments.file and not set(path) & {"/", "."}:
+            raise ValueError(
+                f"there is neither a command '{path}' nor a file of settings with that name; "
+                f"see millstream {name} --help"
+            ) from None
+        raise ValueError(f"cannot read {path}: {reason}") from None
     found.update(parse_assignment(text) for text in arguments.overrides)
     return found
 

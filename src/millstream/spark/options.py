@@ -6,13 +6,14 @@ the nearest known name: a misspelt option must not be a silent default. What beg
 property of a Kafka client.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from millstream.client.client_properties import CLIENT_PROPERTIES
 from millstream.client.config import ClientConfig, parse_addresses
+from millstream.settings.suggestions import did_you_mean
 from millstream.spark.errors import OptionError
 
 KAFKA = "kafka."
@@ -24,54 +25,6 @@ EVERYWHERE = (
     "queryName",
     CONNECTOR,
 )  # what Spark itself hands on, and who reads
-
-# Properties of Kafka's consumer, producer and admin client. Those without a meaning here are accepted, as
-# Kafka's own clients accept each other's: a job that is ported keeps its options.
-_CLIENT_PROPERTIES = """
-    bootstrap.servers client.dns.lookup client.id client.rack connections.max.idle.ms default.api.timeout.ms
-    enable.metrics.push metadata.max.age.ms metadata.recovery.strategy
-    metadata.recovery.rebootstrap.trigger.ms
-    metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms receive.buffer.bytes
-    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms
-    retries
-    security.protocol security.providers send.buffer.bytes socket.connection.setup.timeout.max.ms
-    socket.connection.setup.timeout.ms config.providers interceptor.classes auto.include.jmx.reporter
-    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin
-    sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
-    sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
-    sasl.login.read.timeout.ms
-    sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-    sasl.mechanism
-    sasl.username sasl.password sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
-    sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
-    sasl.oauthbearer.jwks.endpoint.refresh.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-    sasl.oauthbearer.token.endpoint.url
-    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-    ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
-    ssl.keystore.location
-    ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
-    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type ssl.ca.location ssl.certificate.location ssl.key.location ssl.ca.pem
-    ssl.certificate.pem ssl.key.pem
-    allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs enable.auto.commit
-    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id
-    group.protocol
-    group.remote.assignor heartbeat.interval.ms isolation.level key.deserializer max.partition.fetch.bytes
-    max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms value.deserializer
-    acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type
-    compression.zstd.level
-    delivery.timeout.ms enable.idempotence key.serializer linger.ms max.block.ms
-    max.in.flight.requests.per.connection
-    max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
-    partitioner.availability.timeout.ms
-    partitioner.class partitioner.ignore.keys transaction.timeout.ms transaction.two.phase.commit.enable
-    transactional.id value.serializer
-"""
-CLIENT_PROPERTIES = frozenset(_CLIENT_PROPERTIES.split())
 
 _DURATION = re.compile(
     r"^\s*(\d+)\s*(ms|us|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?\s*$", re.I
@@ -90,9 +43,8 @@ class Options:
         for name, value in given.items():
             proper = spelling.get(name.lower())
             if proper is None:
-                raise OptionError(
-                    f"unknown option '{name}' of format(\"millstream\") for {use}ing{_near(name, spelling)}"
-                )
+                hint = did_you_mean(name, spelling.values())
+                raise OptionError(f"unknown option '{name}' of format(\"millstream\") for {use}ing{hint}")
             self.given[proper] = str(value)
         if self.choice(CONNECTOR, ("python", "jvm"), "python") == "jvm":
             raise OptionError(
@@ -179,8 +131,3 @@ class Options:
             return ClientConfig.of(servers, properties, client_id)
         except ValueError as error:
             raise OptionError(f"option {KAFKA}{error}") from None
-
-
-def _near(name: str, spelling: Mapping[str, str]) -> str:
-    found = difflib.get_close_matches(name.lower(), spelling, 1, 0.75)
-    return f"; did you mean '{spelling[found[0]]}'?" if found else ""

@@ -104,8 +104,8 @@ def command(
     from millstream.cli.console_consumer import fetch_sizes, new_consumer
 
     settings = {
-        **cluster_access.read_properties(command_config or consumer_config),
-        **cluster_access.key_values(command_property or []),
+        **cluster_access.read_client_properties(command_config or consumer_config),
+        **cluster_access.client_properties(command_property or []),
     }
     sizes = {"partition_max_bytes": fetch_size, **fetch_sizes(settings)}
     shown = style == "lines"

@@ -57,7 +57,7 @@ def command(
             raise UsageError(f"{name} {number}: use a number of {least} or more")
     if producer_acks not in ("1", "all", "-1"):
         raise UsageError("Latency testing requires synchronous acknowledgement. Please use 1 or all")
-    settings = cluster_access.read_properties(command_config)
+    settings = cluster_access.read_client_properties(command_config)
     latencies = Latencies()
     code = 0
     with (

@@ -103,8 +103,8 @@ def command(
         if not item.partition("=")[2]:
             raise UsageError(f"Invalid property: {item}; write it as name=value")
     settings = {
-        **cluster_access.read_properties(command_config or producer_config),
-        **cluster_access.key_values(given),
+        **cluster_access.read_client_properties(command_config or producer_config),
+        **cluster_access.client_properties(given),
     }
     for name, value in (
         ("transactional.id", settings.get("transactional.id")),

@@ -130,7 +130,7 @@ def connection_options(servers: str, command_config: str) -> dict[str, str]:
     """The cluster and its client settings, as options of the Spark source and sink."""
     from millstream.cli.profile_store import SERVERS, with_profile
 
-    properties = with_profile(servers, cluster_access.read_properties(command_config))
+    properties = with_profile(servers, cluster_access.read_client_properties(command_config))
     if servers:
         properties[SERVERS] = servers
     if SERVERS not in properties:

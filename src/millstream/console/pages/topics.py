@@ -84,12 +84,12 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
     }
 
 
-@router.get("/topics/new")
+@router.get("/new-topic")
 async def new_topic(request: Request) -> Response:
     return render_page(request, "topic_new.html", given={}, wrong="")
 
 
-@router.post("/topics/new")
+@router.post("/new-topic")
 async def create_topic(request: Request) -> Response:
     console = get_console(request)
     form = await read_change_form(request)

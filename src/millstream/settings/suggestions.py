@@ -1,0 +1,13 @@
+"""What somebody may have meant who wrote a name that does not exist."""
+
+import difflib
+from collections.abc import Iterable
+
+SIMILARITY = 0.75
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'retention.ms'?`, to end a sentence with; nothing where no known name is near."""
+    spelling = {other.lower(): other for other in known}
+    found = difflib.get_close_matches(name.lower(), spelling, 1, SIMILARITY)
+    return f"; did you mean '{spelling[found[0]]}'?" if found else ""
