@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import Broker, BrokerFailed
 
+from .test_failed_sync import wait_for
 from .test_kill import WAIT, new_topic, read_all
 
 STORAGE_ERROR = 56
@@ -55,6 +56,18 @@ def send(broker: Broker, number: int, size: int) -> KafkaError | None:
     return errors[0]
 
 
+def fill_up(disk: Path) -> Path:
+    """Not a single byte is left afterwards, until the file that this returns is removed."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        try:
+            while True:
+                os.write(file.fileno(), bytes(4096))
+        except OSError:
+            pass
+    return ballast
+
+
 def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     with Broker(data_dir=small_disk / "data") as broker:
         new_topic(broker, "log")
@@ -86,13 +99,7 @@ def test_a_full_disk_refuses_new_topics_and_recovers(small_disk: Path) -> None:
     with Broker(data_dir=small_disk / "data") as broker:
         new_topic(broker, "log")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        ballast = small_disk / "ballast"
-        with ballast.open("wb") as file:
-            try:
-                while True:
-                    os.write(file.fileno(), bytes(4096))
-            except OSError:
-                pass
+        ballast = fill_up(small_disk)
         with pytest.raises(KafkaException):
             for number in range(200):
                 admin.create_topics([NewTopic(f"more-{number}", 5, 1)], request_timeout=5)[
@@ -105,6 +112,44 @@ def test_a_full_disk_refuses_new_topics_and_recovers(small_disk: Path) -> None:
         broker.kill()
         broker.start()
         assert {"log", "after"} <= set(admin.list_topics(timeout=WAIT).topics)
+
+
+def test_a_full_disk_at_start_serves_reads_and_deletions(small_disk: Path) -> None:
+    with Broker(data_dir=small_disk / "data") as broker:
+        new_topic(broker, "log", segment_bytes="1048576", file_delete_delay_ms="0")
+        new_topic(broker, "other", file_delete_delay_ms="0")
+        for number in range(4):
+            assert send(broker, number, 400_000) is None
+        broker.kill()
+        fill_up(small_disk)
+        for _ in range(2):
+            broker.start()
+            assert [int(value[:6]) for value in read_all(broker, "log")] == [0, 1, 2, 3]
+            error = send(broker, 4, 400_000)
+            assert error is not None and error.code() == STORAGE_ERROR
+            broker.kill()
+        broker.start()
+
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        with pytest.raises(KafkaException) as refused:
+            admin.create_topics([NewTopic("more", 1, 1)])["more"].result(WAIT)
+        assert refused.value.args[0].code() == STORAGE_ERROR
+        # Inside of a segment the new start has to be saved, which fails; the segments before it go all the
+        # same, and give it the room when it is tried again.
+        where = TopicPartition("log", 0, 3)
+        with pytest.raises(KafkaException) as refused:
+            admin.delete_records([where])[where].result(WAIT)
+        assert refused.value.args[0].code() == STORAGE_ERROR
+        admin.delete_topics(["other"])["other"].result(WAIT)
+        assert "other" not in admin.list_topics(timeout=WAIT).topics
+        wait_for("the segments are gone", lambda: len(list((broker.data_dir / "log-0").glob("*.log*"))) == 1)
+        assert admin.delete_records([where])[where].result(WAIT).low_watermark == 3
+        assert [int(value[:6]) for value in read_all(broker, "log")] == [3]
+        assert send(broker, 4, 400_000) is None
+        new_topic(broker, "more")
+        assert "Traceback" not in broker.log
+        broker.restart()
+        assert [int(value[:6]) for value in read_all(broker, "log")] == [3, 4]
 
 
 def test_a_read_only_folder_is_a_clear_refusal_to_start(tmp_path: Path) -> None:

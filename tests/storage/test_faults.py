@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from millstream.storage import append_fast_path
+from millstream.storage import append_fast_path, checkpoints
+from millstream.storage.files import FilePool
 from millstream.storage.log import PartitionLog
 from millstream.storage.log_dirs import LogDirs
 from millstream.wire.batch import TRANSACTIONAL
@@ -289,4 +291,145 @@ def test_a_stop_on_a_full_disk_is_not_clean(tmp_path: Path, monkeypatch: pytest.
     assert log_dirs.clean == {str(tmp_path): False}
     log_dirs.load()
     assert len(headers(log_dirs.logs["t", 0])) == 3
+    log_dirs.close()
+
+
+class OneBadCall:
+    """The call to the disk with a certain number fails, all others work. A close that fails has closed."""
+
+    NAMES = ("open", "close", "pread", "pwrite", "ftruncate", "replace", "rename", "unlink", "stat")
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
+        self.left = number
+        for name in self.NAMES:
+            patch.setattr(os, name, self._counted(name, getattr(os, name)))
+        patch.setattr(append_fast_path, "_pwrite", os.pwrite)
+
+    @property
+    def happened(self) -> bool:
+        return self.left < 0
+
+    def _counted(self, name: str, real_call: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left == -1:
+                if name == "close":
+                    real_call(*arguments)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real_call(*arguments, **named)
+
+        return call
+
+
+def two_logs(folder: Path) -> list[PartitionLog]:
+    """They share a pool for one open segment, so every append opens its file again."""
+    pool = FilePool(1)
+    return [PartitionLog.open(folder / name, small(), pool=pool) for name in ("orders-0", "orders-1")]
+
+
+def write_to(logs: list[PartitionLog]) -> Iterator[tuple[int, str, Callable[[], Any]]]:
+    """Writes of every sort: plain ones, retries, a transaction that is aborted, over several segments."""
+    for number in range(14):
+        for which, log in enumerate(logs):
+            yield which, "data", partial(append, log)
+            if number in (3, 11):
+                yield which, "data", partial(append, log, producer=1, sequence=number // 8)
+                yield which, "abort", partial(log.append_marker, 1, 0, False, 0, 0, NOW)
+
+
+def append(log: PartitionLog, **producer: int) -> None:
+    log.append_leader(batch(**producer, attributes=TRANSACTIONAL if producer else 0), 0, NOW)
+
+
+def test_whatever_call_fails_the_write_is_refused_or_counts(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        folder = tmp_path / str(number)
+        logs = two_logs(folder)
+        counted = [{"data": 0, "abort": 0}, {"data": 0, "abort": 0}]
+        with pytest.MonkeyPatch.context() as patch:
+            disk = OneBadCall(patch, number)
+            for which, kind, write in write_to(logs):
+                for _ in range(2):  # the one that fails is tried again
+                    try:
+                        write()
+                    except KafkaError as error:
+                        assert error.code is ErrorCode.kafka_storage_error, (number, error)
+                        continue
+                    counted[which][kind] += 1
+                    break
+        if not disk.happened:
+            break
+        logs += two_logs(folder)
+        for log, expected in zip(logs, counted * 2, strict=True):
+            written = headers(log)
+            assert [header.base_offset for header in written] == list(range(16 + 2)), number
+            assert expected == {"data": 16, "abort": 2}, number
+            assert len(log.aborted_transactions(0, 100)) == 2, number
+            log.close(clean=False)
+        number += 1
+    assert number > 100
+
+
+def test_a_full_disk_after_a_crash_serves_readers(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(small())
+    fill(log, 25)
+    before = list(contents(log))
+    for segment in log.segments:
+        os.unlink(segment.stem + ".index")
+    with monkeypatch.context() as patch:
+        no_room(patch)
+        log = open_log(small())
+        assert list(contents(log)) == before
+        assert log.read(13, 100, "end").next_offset == 14
+        refused(lambda: log.append_leader(batch(), 0, NOW))
+    fill(log, 25)
+    assert len(headers(log)) == 50
+    log.close()
+    assert len(headers(open_log(small(), clean=True))) == 50
+
+
+def no_room(patch: pytest.MonkeyPatch) -> None:
+    """Nothing can be written, and no file be made."""
+    true_open = os.open
+
+    def no_new_files(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_CREAT and not os.path.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return true_open(path, flags, *args, **kwargs)
+
+    patch.setattr(os, "open", no_new_files)
+    FullDisk(patch)
+
+
+def test_a_start_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has started anew, a log has lost its end, a partition its only segment."""
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    fill(log_dirs.create("t", 0, None, small()), 25)
+    log_dirs.create("t", 1, None, small())
+    log_dirs.logs["t", 0].cleaned_to = 100
+    log_dirs.checkpoint_cleaned_offsets()
+    log_dirs.close(clean=False)
+    (tmp_path / checkpoints.BOOT_ID).write_text("another")
+    for file in (tmp_path / "t-1").iterdir():
+        file.unlink()
+    with monkeypatch.context() as patch:
+        no_room(patch)
+        log_dirs = LogDirs([tmp_path])
+        log_dirs.open(1)
+        assert log_dirs.page_cache_lost
+        log_dirs.load(lambda topic: small())
+        assert len(headers(log_dirs.logs["t", 0])) == 25
+        assert log_dirs.logs["t", 0].cleaned_to == 0
+        refused(lambda: log_dirs.create("t", 1, None, small()))
+        assert (tmp_path / "t-1").is_dir(), "it is there, but not yet a log"
+        refused(lambda: log_dirs.create("t", 2, None, small()))
+        assert not (tmp_path / "t-2").exists()
+    fill(log_dirs.create("t", 1, None, small()), 1)
+    log_dirs.close()
+    log_dirs = LogDirs([tmp_path])
+    log_dirs.open(1)
+    assert sorted(log_dirs.load()) == [("t", 0), ("t", 1)]
+    assert log_dirs.logs["t", 0].cleaned_to == 0
     log_dirs.close()

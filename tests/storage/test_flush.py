@@ -220,3 +220,17 @@ def test_an_idle_log_is_closed_without_any_write(open_log: OpenLog, folder: Path
     log.begin_epoch(9)
     log.close()
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_after_a_crash_a_flush_covers_the_segments_that_were_closed_before_it(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was killed: what it wrote is in the page cache, and nobody has synced it."""
+    fill(open_log(small()), 25)
+    log = open_log(small())
+    paths = [segment.path for segment in log.segments]
+    assert len(paths) == 3
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    assert log.flush_now() == 25
+    assert synced == paths

@@ -41,6 +41,7 @@ class Housekeeping:
         for interval, job in (
             ("log.retention.check.interval.ms", self.retention),
             (1.0, self.reap),
+            (1.0, self.create_missing_logs),
             (5.0, self.checkpoints),
             ("log.flush.offset.checkpoint.interval.ms", self.recovery_points),
             (1.0, self.overdue_flushes),
@@ -70,6 +71,8 @@ class Housekeeping:
                 await job()
             except SyncFailed as error:
                 self.broker.log_dirs.take_offline(error)
+            except (KafkaError, OSError) as error:
+                logger.error("%s failed, it will be tried again: %s", job.__name__, error)
             except Exception:
                 logger.exception("%s failed, it will be tried again", job.__name__)
 
@@ -86,6 +89,11 @@ class Housekeeping:
         """Unlink what was deleted long enough ago."""
         if self.broker.log_dirs.reaper:
             await self._in_thread(self.broker.log_dirs.reap)
+
+    async def create_missing_logs(self) -> None:
+        """Partitions whose log the disk refused."""
+        if self.broker.partitions.without_log:
+            await self.broker.partitions.create_missing_logs(self.broker.image)
 
     async def checkpoints(self) -> None:
         """High watermarks and log starts."""

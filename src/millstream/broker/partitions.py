@@ -184,6 +184,7 @@ class Partitions:
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         # Internal topics whose roles coordinators follow.
         self.coordinated: dict[str, CoordinatorRuntime[Any]] = {}
+        self.without_log: dict[TopicPartition, PartitionRecord] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for hosted in self.by_id.values():
@@ -209,17 +210,44 @@ class Partitions:
         for record in (*roles.lead, *roles.update):
             await yield_now()
             if record.leader == self.node_id:
-                partition = self._open(image, record)
-                partition.leader = self.node_id
-                partition.become_leader(record.leader_epoch, record.replicas, record.isr)
-                if partition.topic in self.coordinated:
-                    self.coordinated[partition.topic].leads(partition)
+                self._lead(image, record)
         for record in (*roles.follow, *roles.resign):
             partition = self._open(image, record)
             partition.leader, partition.leader_epoch = record.leader, record.leader_epoch
             self._resign(partition)
         for topic_id in delta.topic_configs():
             self._reconfigure(topic_id)
+
+    def _lead(self, image: Image, record: PartitionRecord) -> None:
+        key = TopicPartition(image.topics_by_id[record.topic_id].name, record.index)
+        try:
+            partition = self._open(image, record)
+        except KafkaError as error:
+            if key not in self.without_log:
+                logger.error("%s-%d has no log, which is tried again: %s", *key, error)
+            self.without_log[key] = record
+            return
+        self.without_log.pop(key, None)
+        partition.leader = self.node_id
+        partition.become_leader(record.leader_epoch, record.replicas, record.isr)
+        if partition.topic in self.coordinated:
+            self.coordinated[partition.topic].leads(partition)
+
+    async def create_missing_logs(self, image: Image) -> None:
+        """Try again to make the logs that the disk refused."""
+        yield_now = Yielder()
+        for key in list(self.without_log):
+            await yield_now()
+            record = self.without_log.get(key)
+            if record is not None:
+                self._lead(image, record)
+
+    def lacks_log(self, topic: bytes, index: int) -> bool:
+        """Whether a partition, of a topic by name or by id, exists but has no log: the disk refused it."""
+        return any(
+            key.partition == index and topic in (key.topic.encode(), record.topic_id.bytes)
+            for key, record in self.without_log.items()
+        )
 
     def reconfigure_all(self) -> None:
         """The broker's own defaults have changed."""
@@ -275,6 +303,11 @@ class Partitions:
         hosted = self.by_id.get(topic_id.bytes)
         partition = hosted.pop(index, None) if hosted is not None else None
         if partition is None:
+            self.without_log = {
+                key: record
+                for key, record in self.without_log.items()
+                if (record.topic_id, record.index) != (topic_id, index)
+            }
             return
         if not hosted:
             del self.by_id[topic_id.bytes]

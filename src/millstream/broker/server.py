@@ -228,7 +228,11 @@ class Broker:
             if name not in self.image.features
         ]
         if missing:
-            await self.controller.submit(UpdateFeatures(missing))
+            try:
+                await self.controller.submit(UpdateFeatures(missing))
+            except KafkaError as error:
+                logger.error("feature levels are raised by a later start: %s", error)
+                return
             logger.info(
                 "feature levels raised: %s", ", ".join(f"{update.name}={update.level}" for update in missing)
             )
@@ -316,6 +320,7 @@ class Broker:
             unclean_elections=settings.boolean("unclean.leader.election.enable"),
             validate=self._validate,
             list_default=_list_default,
+            no_room_for=self.log_dirs.no_room_for,
             supported_features=SUPPORTED_FEATURES,
             first_features={name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()},
         )

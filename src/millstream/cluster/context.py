@@ -32,13 +32,17 @@ def _no_lists(scope: str, name: str) -> str | None:
     return None
 
 
+def _room_enough(partitions: int) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """`validate(scope, resource name, all its settings)` raises `InvalidSetting` (or KafkaError) for what is
     wrong.
 
     `list_default(scope, setting)` is the default of a setting that is a list, which can be appended to, and
-    None for any other setting.
+    None for any other setting. `no_room_for(partitions)` says why the disks cannot hold so many new ones.
     """
 
     default_partitions: int = 1
@@ -48,6 +52,7 @@ class Context:
     unclean_elections: bool = False  # likewise
     validate: Validator = _accept
     list_default: Callable[[str, str], str | None] = _no_lists
+    no_room_for: Callable[[int], str | None] = _room_enough
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     first_features: Mapping[str, int] = field(default_factory=dict)  # finalized when the log is begun
     new_topic_id: Callable[[], uuid.UUID] = random_topic_id

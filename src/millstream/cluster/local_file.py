@@ -10,6 +10,9 @@ place, so they are never torn: damage there is damage. Afterwards the file only 
 a time. So after a crash only the last frame can be torn, and it was never acknowledged: it is cut off. A bad
 frame with intact later entries behind it is no torn tail but a damaged disk, and refused: cutting there would
 forget topics that still have data.
+
+A full disk must not keep a broker from starting, nor a topic from being deleted, and both are entries of this
+log. So the blocks behind the end of the file are reserved while there is room.
 """
 
 import errno
@@ -25,6 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from millstream.cluster.store import Compacted, Conflict, Entry, NotWritten, StoreBroken, StoreError
+from millstream.storage.files import reserve_space
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ FRAME_OVERHEAD = _FRAME.size + _BODY.size
 _SNAPSHOT, _ENTRY, _EPOCH = 1, 2, 3
 _NO_WRITER = bytes(16)
 _MAX_FRAME = 64 * 1024 * 1024
+MIN_RESERVE = 1024 * 1024
 
 
 class MetadataDamaged(StoreError):
@@ -107,6 +112,7 @@ class LogFile:
         self._writer = uuid.UUID(writer).bytes
         self._fd = -1
         self._end = 0
+        self._reserved = 0  # bytes that have blocks, from the file's beginning
         self._chunks: list[_FramePosition] = []
         self._entries: list[_FramePosition] = []  # of versions first_version ...
         self._failure: str | None = None
@@ -146,6 +152,7 @@ class LogFile:
             self._replace(_header(0, 0, 0))
             _sync_folder(self._folder)
             self._end = HEADER_SIZE
+            self._reserve()
             return
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         with open(self._fd, "rb", closefd=False) as file:
@@ -155,6 +162,7 @@ class LogFile:
         # have synced its last frame, nor the name of its last snapshot.
         os.fsync(self._fd)
         _sync_folder(self._folder)
+        self._reserve()
 
     def _load(self, data: memoryview) -> None:
         chunks = self._load_header(data)
@@ -293,10 +301,22 @@ class LogFile:
             self._failure = f"{self.path}: cannot sync metadata: {problem.strerror}; restart the broker"
             raise StoreBroken(self._failure) from problem
         self._end += len(frame)
+        if self._reserved - self._end < MIN_RESERVE // 2:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """Room for some restarts, each of which writes an entry for all partitions, and for deletions."""
+        size = max(MIN_RESERVE, self._end)
+        try:
+            if reserve_space(self._fd, self._end, size):
+                self._reserved = self._end + size
+        except OSError as problem:
+            log.warning("%s: no room to reserve %d bytes: %s", self.path, size, problem.strerror)
 
     def _undo(self, problem: OSError) -> None:
         try:
             os.ftruncate(self._fd, self._end)
+            self._reserved = 0
         except OSError as second:
             self._failure = f"{self.path}: {problem.strerror}, then {second.strerror}; restart the broker"
             raise StoreBroken(self._failure) from second
@@ -337,6 +357,7 @@ class LogFile:
         self._chunks, self._entries = positions[: len(chunks)], positions[len(chunks) :]
         self.snapshot_version, self.first_version = at, first
         self._end = position
+        self._reserve()
 
     def _replace(self, content: bytes) -> None:
         """Puts a new file in the old one's place, all or nothing. Durable once the folder is synced."""

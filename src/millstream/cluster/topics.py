@@ -120,6 +120,9 @@ def _take_room(room: int, count: int, context: Context) -> int:
             f"The cluster may have {context.max_partitions} partitions (millstream.max.partitions); "
             f"there is room for {max(room, 0)}, not for {count}.",
         )
+    full = context.no_room_for(count)
+    if full is not None:
+        raise KafkaError(ErrorCode.kafka_storage_error, full)
     return room - count
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from millstream.storage import validate
 from millstream.storage.append_fast_path import FastAppendLog, stamp
+from millstream.storage.files import storage_error
 from millstream.wire.batch import HEADER, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import encode_marker
@@ -108,6 +109,7 @@ class AppendableLog(FastAppendLog):
             total = sum(header.size for header in headers)
             newest = max(header.max_timestamp for header in headers)
             self._make_room(total, headers[-1].last_offset, newest, now_ms)
+            self._read_aborted()
             self._write(parts)
             self._remember_all(headers, now_ms, parts)
         return self.end_offset
@@ -136,10 +138,19 @@ class AppendableLog(FastAppendLog):
         header = read_header(marker)._replace(base_offset=self.end_offset, leader_epoch=epoch)
         self._make_room(len(marker), self.end_offset, now_ms, now_ms)
         stamp(marker, 0, self.end_offset, header.length, epoch)
+        self._read_aborted()
         self._write([marker])
         self._remember_all([header], now_ms, [marker])
         when = now_ms if self.stamps_time else -1
         return Appended(header.base_offset, header.base_offset, when, len(marker), False)
+
+    def _read_aborted(self) -> None:
+        """Before markers are written: an index that cannot be read must refuse them now, not lose the entry
+        of an abort afterwards."""
+        try:
+            self.active.txn_index.entries()
+        except OSError as error:
+            raise storage_error(f"append to {self.name}", error) from error
 
     def _remember_all(
         self, headers: list[BatchHeader], now_ms: int, parts: list[memoryview] | None = None

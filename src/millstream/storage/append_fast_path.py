@@ -109,7 +109,7 @@ class FastAppendLog(WritableLog):
         try:
             fd = active.fd
             if fd < 0:
-                fd = active.open_file()
+                fd = active.open_for_writing()
             active.used = True
             written = _pwrite(fd, batch, position)
             if written != size:

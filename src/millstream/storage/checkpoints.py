@@ -195,4 +195,6 @@ def same_boot(folder: str) -> bool:
 
 
 def write_boot_id(folder: str) -> None:
+    if same_boot(folder):
+        return
     replace_file(os.path.join(folder, BOOT_ID), current_boot_id().encode())

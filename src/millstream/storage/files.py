@@ -11,6 +11,7 @@ Three small helpers that every other module here leans on:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -24,6 +25,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 DELETED = ".deleted"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Closable(Protocol):
@@ -58,7 +60,10 @@ class FilePool:
         for _ in range(2 * len(self._open)):  # the first round may only find segments that were just used
             item, _ = self._open.popitem(last=False)
             if item.refs == 0 and not item.used:
-                item.close_files()
+                try:
+                    item.close_files()
+                except OSError:  # no business of the segment that is being opened; an fsync would say it
+                    pass
                 return
             item.used = False
             self._open[item] = None  # to the end of the line
@@ -131,6 +136,24 @@ def sync_file_system(path: str) -> None:
             raise SyncFailed(number, os.strerror(number), path)
     finally:
         os.close(fd)
+
+
+def reserve_space(fd: int, start: int, size: int) -> bool:
+    """Give the bytes from `start` on their blocks now, without making the file longer, so that a full disk
+    cannot refuse them later. OSError if there is no room; False if the file system cannot do it."""
+    import ctypes
+
+    keep_size = 1  # FALLOC_FL_KEEP_SIZE
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+    if fallocate(fd, keep_size, start, size) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in FULL:
+        raise OSError(number, os.strerror(number))
+    return False
 
 
 def replace_file(path: str, content: bytes, durable: bool = True) -> None:

@@ -68,8 +68,8 @@ class _IndexFile:
 
     def close_file(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1  # closed even if close reports an error
+            os.close(fd)
 
     def save(self) -> None:
         raise AssertionError("each kind of index saves its own entries")

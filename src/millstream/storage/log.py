@@ -17,6 +17,7 @@ over headers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from bisect import bisect_right
 from pathlib import Path
@@ -35,6 +36,8 @@ from millstream.storage.transactions import AbortedTransaction
 from millstream.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["NOTHING", "Appended", "PartitionLog", "Slice", "Upto"]
+
+logger = logging.getLogger(__name__)
 
 HINTS = 64
 SNAPSHOT_EVERY = 64 << 20  # bytes: bounds what recovery must replay to know the producers
@@ -91,7 +94,7 @@ class PartitionLog(AppendableLog):
             high_watermark,
             expiration_ms,
         )
-        return cls(
+        log = cls(
             str(folder),
             config or LogConfig(),
             loaded.segments,
@@ -107,6 +110,13 @@ class PartitionLog(AppendableLog):
             reaper=reaper,
             folder_synced=clean and not loaded.created,
         )
+        # Of a process that was killed, nobody knows what it had synced beyond the recovery point.
+        log.unsynced = [
+            segment
+            for segment in loaded.segments[:-1]
+            if segment.size and segment.end_offset > loaded.recovery_point
+        ]
+        return log
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -409,8 +419,11 @@ class PartitionLog(AppendableLog):
 
     def adopt(self, topic_id: UUID) -> None:
         """The folder has lost its topic id, to a power failure before its first flush: it is this one's."""
-        write_topic_id(self.folder, topic_id, sync=False)
         self.topic_id = topic_id
+        try:
+            write_topic_id(self.folder, topic_id, sync=False)
+        except OSError as error:  # the next start adopts it again
+            logger.warning("%s: its topic id could not be written: %s", self.name, error)
         self.folder_synced = False
         self.name_changes += 1
 

@@ -24,7 +24,16 @@ from uuid import UUID, uuid4
 from millstream.settings.log_config import LogConfig
 from millstream.storage import checkpoints
 from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
-from millstream.storage.files import FilePool, Reaper, SyncFailed, storage_error, sync_file_system
+from millstream.storage.files import (
+    FULL,
+    FilePool,
+    Reaper,
+    SyncFailed,
+    remove_quietly,
+    remove_tree,
+    storage_error,
+    sync_file_system,
+)
 from millstream.storage.log import PartitionLog
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
@@ -33,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 DELETE_SUFFIX, STRAY_SUFFIX = "-delete", "-stray"
 SYNC_ALL_FROM = 16  # with more partitions than this, a stop syncs the file system once instead of every file
+# What a new partition needs: a folder and its topic id, a block each; and what is kept for everything else.
+PARTITION_BYTES, PARTITION_FILES, MIN_FREE_BYTES = 8192, 6, 64 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_NAME = 255
 KRAFT_METADATA = (
@@ -107,13 +118,24 @@ class LogDirs:
                 fresh = not os.path.exists(os.path.join(path, checkpoints.BOOT_ID))
                 if not fresh and not self.clean[path] and not checkpoints.same_boot(path):
                     self.page_cache_lost = True
-                checkpoints.write_boot_id(path)
+                self._write_boot_id(path)
         except OSError as error:
             self._unlock()
             raise LogDirError(f"cannot use the data folder: {error}") from error
         except (LogDirError, FormatError):
             self._unlock()
             raise
+
+    def _write_boot_id(self, path: str) -> None:
+        """A full disk must not keep the broker from starting. With the old id, the next start takes a crash
+        of this process for a power cut, which is the safe way to be wrong."""
+        if not _has_room(path, 0):
+            logger.error("%s is full: it serves reads and deletions", path)
+        try:
+            checkpoints.write_boot_id(path)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def _lock(self, path: str) -> None:
         fd = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -158,8 +180,17 @@ class LogDirs:
         for path in self.paths:
             self._load_folder(path, config_for)
         if self._lost_ends:
-            self.checkpoint_cleaned_offsets()
+            self._forget_cleaned_offsets()
         return self.logs
+
+    def _forget_cleaned_offsets(self) -> None:
+        """Save that some logs are dirty again. If the disk is full, all are, which only costs time."""
+        try:
+            self.checkpoint_cleaned_offsets()
+        except OSError as error:
+            logger.warning("every log counts as dirty: %s", error)
+            for path in self.paths:
+                remove_quietly(os.path.join(path, checkpoints.CLEANED_OFFSETS))
 
     def _load_folder(self, path: str, config_for: Callable[[str], LogConfig] | None) -> None:
         recovery_points = self._read_checkpoint(path, checkpoints.RECOVERY_POINTS)
@@ -193,6 +224,10 @@ class LogDirs:
                     expiration_ms=self.expiration_ms,
                 )
             except (OSError, KafkaError) as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    # It has no segment, and there is no room for one: made when there is, see `create`.
+                    logger.error("%s: not opened: %s", name, error)
+                    continue
                 raise LogDirError(f"cannot open the partition in {folder}: {error}") from error
             if cleaned.get(key, 0) <= log.end_offset:
                 log.cleaned_to = cleaned.get(key, 0)
@@ -228,8 +263,10 @@ class LogDirs:
         online = [path for path in self.paths if path not in self.offline]
         if not online:
             raise KafkaError(ErrorCode.kafka_storage_error, "no data folder is in service")
-        path = min(online, key=lambda each: self._counts[each])
-        folder = os.path.join(path, f"{topic}-{partition}")
+        name = f"{topic}-{partition}"
+        found = [path for path in online if os.path.exists(os.path.join(path, name))]
+        path = min(found or online, key=lambda each: (not _has_room(each, 1), self._counts[each]))
+        folder = os.path.join(path, name)
         try:
             self._forget_namesake(key)
             os.makedirs(folder, exist_ok=True)
@@ -247,9 +284,18 @@ class LogDirs:
         except OSError as error:
             if isinstance(error, SyncFailed):
                 self.take_offline(error)
+            if not found:
+                remove_tree(folder)
             raise storage_error(f"create {folder}", error) from error
         self._keep(log, path)
         return log
+
+    def no_room_for(self, partitions: int) -> str | None:
+        """Why so many partitions cannot be created; None if they probably can."""
+        online = [path for path in self.paths if path not in self.offline]
+        if any(_has_room(path, partitions) for path in online):
+            return None
+        return f"no data folder has room for {partitions} more partitions: {', '.join(self.paths)}"
 
     def _keep(self, log: PartitionLog, path: str) -> None:
         log.on_sync_failed = self.take_offline
@@ -394,6 +440,16 @@ class LogDirs:
             self._unlock()
         if clean:
             self.reaper.run(1 << 62)
+
+
+def _has_room(path: str, partitions: int) -> bool:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES + partitions * PARTITION_BYTES and (
+        not disk.f_files or disk.f_favail >= partitions * PARTITION_FILES
+    )
 
 
 def _holds(folder: str, path: str) -> bool:

@@ -315,7 +315,7 @@ def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
             _cut(loaded, number, end.position, offset, end.problem)
             break
         if number + 1 < len(segments):
-            segment.seal(segment.end_offset)
+            _seal(loaded, segment)
     active = segments[-1]
     active.end_offset = OPEN_END
     loaded.end_offset = max(offset, active.base_offset)
@@ -324,6 +324,14 @@ def _recover(loaded: Loaded, config: LogConfig, clean: bool) -> None:
         logger.info(
             "%s: checked %d bytes, the log ends at %d", loaded.name, loaded.checked_bytes, loaded.end_offset
         )
+
+
+def _seal(loaded: Loaded, segment: Segment) -> None:
+    """A full disk still serves readers: the entries are in memory, and a flush tries to save them again."""
+    try:
+        segment.seal(segment.end_offset)
+    except OSError as error:
+        logger.warning("%s: an index could not be written: %s", loaded.name, error)
 
 
 def _scan_start(loaded: Loaded) -> tuple[int, int, int]:

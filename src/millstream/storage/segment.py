@@ -214,8 +214,8 @@ class Segment:
             self._time_index.close_file()
         if self.fd >= 0:
             self.pool.closed(self)
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1  # closed even if close reports an error
+            os.close(fd)
 
     def acquire(self) -> int:
         """The descriptor, guaranteed to stay open until `release`."""

@@ -256,11 +256,11 @@ class WritableLog:
         write."""
         self._tail_is_dirty = True
         self._ask_before_next_append()
-        try:
-            self._cut_tail()
-        except OSError:
-            pass
-        self.active.close_files()
+        for clean_up in (self._cut_tail, self.active.close_files):
+            try:
+                clean_up()
+            except OSError:
+                pass
         if error.errno == errno.EBADF:  # it was opened for reading only
             error = OSError(errno.EROFS, os.strerror(errno.EROFS))
         return storage_error(f"append to {self.name}", error)
@@ -365,12 +365,14 @@ class WritableLog:
                 ErrorCode.record_list_too_large,
                 f"{size} bytes do not fit into segment.bytes={config.segment_bytes}",
             )
+        wait = config.roll_ms - self._jitter_ms
         try:
             if self._tail_is_dirty:
                 self._cut_tail()
             active = self.active
+            first = timestamp
             if active.size:
-                wait = config.roll_ms - self._jitter_ms
+                active.open_for_writing()
                 first = active.first_timestamp()
                 age = timestamp - first if first >= 0 else now_ms - active.created_ms
                 if (
@@ -380,11 +382,10 @@ class WritableLog:
                     or self._index_is_full()
                 ):
                     self._roll(now_ms)
+                    active, first = self.active, timestamp
+                    wait = config.roll_ms - self._jitter_ms
         except OSError as error:
             raise storage_error(f"append to {self.name}", error) from error
-        active = self.active
-        first = active.first_timestamp() if active.size else timestamp
-        wait = config.roll_ms - self._jitter_ms
         self._roll_size = config.segment_bytes
         self._roll_offset = active.base_offset + MAX_RELATIVE
         self._roll_time = first + wait if first >= 0 else NEVER

@@ -131,7 +131,7 @@ HANDLERS = {
 def test_no_slice_makes_more_than_it_may(api: str) -> None:
     broker = SimpleNamespace(
         image=Image(),
-        partitions=SimpleNamespace(find=lambda _topic, _index: None),
+        partitions=SimpleNamespace(find=lambda _topic, _index: None, lacks_log=lambda _topic, _index: False),
         log_dirs=SimpleNamespace(paths=["/"]),
         settings=SimpleNamespace(integer=lambda _name: 2000, items=lambda _name: ["classic"]),
         groups=SimpleNamespace(classic_group=not_found),

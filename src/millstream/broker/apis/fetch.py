@@ -232,6 +232,8 @@ class Fetch:
         hosted = (partitions.by_id if self.by_id else partitions.by_name).get(topic)
         partition = hosted.get(want.partition) if hosted is not None else None
         if partition is None:
+            if partitions.lacks_log(topic, want.partition):
+                return self._fail(want, ErrorCode.kafka_storage_error)
             unknown_id = self.by_id and hosted is None
             result = self._fail(
                 want, ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
@@ -269,6 +271,7 @@ class Fetch:
             return result  # nothing new, as for every consumer that keeps up
         try:
             found = log.read(offset, min(left, want.max_bytes), "lso" if committed_only else "hw", first)
+            aborted = log.aborted_transactions(offset, found) if committed_only and found.size else ()
         except KafkaError as error:
             return self._fail(want, error.code)
         except OSError as error:
@@ -283,7 +286,6 @@ class Fetch:
             result.size = found.size
             partition.bytes_out += found.size
             if committed_only:
-                aborted = log.aborted_transactions(offset, found)
                 result.aborted = [
                     (transaction.producer_id, transaction.first_offset) for transaction in aborted
                 ]

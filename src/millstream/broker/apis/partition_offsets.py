@@ -25,12 +25,15 @@ Left out: tiered storage, so that -5 and -6 find nothing and -4 is the start of 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS, Partition
+from millstream.storage.files import SyncFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import READ_COMMITTED
 
@@ -48,6 +51,9 @@ FIRST_VERSION = {
 }
 NO_VERSION = 1000
 NOTHING = (-1, -1, -1)
+Deleted = tuple[int, ErrorCode]  # the log start now, and what went wrong
+
+logger = logging.getLogger("millstream.partitions")
 
 
 class PartitionOffsetsApi:
@@ -65,6 +71,8 @@ class PartitionOffsetsApi:
         """The partition, if this broker leads it under the epoch that the client knows."""
         partition = self.broker.partitions.find(topic, index)
         if partition is None:
+            if self.broker.partitions.lacks_log(topic.encode(), index):
+                raise KafkaError(ErrorCode.kafka_storage_error)
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
         if not partition.leads:
             raise KafkaError(ErrorCode.not_leader_or_follower)
@@ -142,30 +150,60 @@ class PartitionOffsetsApi:
             wanted.setdefault(topic.name, {}).update(
                 {asked.partition_index: asked.offset for asked in topic.partitions}
             )
-        topics = tuple(
-            call.make(
-                "DeleteRecordsTopicResult",
-                name=name,
-                partitions=tuple(
-                    self._deleted(call, name, index, offset) for index, offset in partitions.items()
-                ),
-            )
+        deleted = {
+            name: {index: self._deleted(name, index, offset) for index, offset in partitions.items()}
             for name, partitions in wanted.items()
+        }
+        try:
+            await self.broker.housekeeping.write_start_offsets()
+        except OSError as error:
+            self._starts_not_saved(deleted, error)
+        return call.answer(
+            topics=tuple(
+                call.make(
+                    "DeleteRecordsTopicResult",
+                    name=name,
+                    partitions=tuple(
+                        call.make(
+                            "DeleteRecordsPartitionResult",
+                            partition_index=index,
+                            low_watermark=low,
+                            error_code=error,
+                        )
+                        for index, (low, error) in partitions.items()
+                    ),
+                )
+                for name, partitions in deleted.items()
+            )
         )
-        await self.broker.housekeeping.write_start_offsets()
-        return call.answer(topics=topics)
 
-    def _deleted(self, call: Call, topic: str, index: int, offset: int) -> Any:
-        low, error = -1, ErrorCode.none
+    def _deleted(self, topic: str, index: int, offset: int) -> Deleted:
         try:
             if topic in INTERNAL_TOPICS and self.broker.partitions.find(topic, index):
                 raise KafkaError(ErrorCode.invalid_topic_exception)
-            low = self._delete_before(self._leader(topic, index), offset)
+            return self._delete_before(self._leader(topic, index), offset), ErrorCode.none
         except KafkaError as problem:
-            error = problem.code
-        return call.make(
-            "DeleteRecordsPartitionResult", partition_index=index, low_watermark=low, error_code=error
-        )
+            return -1, problem.code
+
+    def _starts_not_saved(self, deleted: dict[str, dict[int, Deleted]], error: OSError) -> None:
+        """The disk is full, perhaps. What was deleted is gone for readers, and whole segments go at once; but
+        a log start inside of a segment is unknown to the next start, so the deletion has failed."""
+        logger.error("log starts are not saved: %s", error)
+        if isinstance(error, SyncFailed):
+            self.broker.log_dirs.take_offline(error)
+        for name, partitions in deleted.items():
+            for index, (_, code) in partitions.items():
+                partition = self.broker.partitions.find(name, index)
+                if partition is None or code:
+                    continue
+                log = partition.log
+                try:
+                    if not self.broker.log_cleaner.owns(log):
+                        log.delete_old_segments(time.time_ns() // 1_000_000)
+                except KafkaError as problem:
+                    logger.error("%s: old segments were not deleted: %s", partition, problem)
+                if self.broker.log_dirs.start_to_remember(log) is not None:
+                    partitions[index] = -1, ErrorCode.kafka_storage_error
 
     def _delete_before(self, partition: Partition, offset: int) -> int:
         log = partition.log

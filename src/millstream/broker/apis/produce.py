@@ -253,6 +253,8 @@ class ProduceHandler:
         if partition is not None:
             leader = (partition.leader, partition.leader_epoch)
             return PartitionResult(index, ErrorCode.not_leader_or_follower, leader=leader)
+        if self.partitions.lacks_log(topic, index):
+            return PartitionResult(index, ErrorCode.kafka_storage_error)
         if version >= FIRST_WITH_TOPIC_ID and topic not in self.partitions.by_id:
             return PartitionResult(index, ErrorCode.unknown_topic_id)
         return PartitionResult(index, ErrorCode.unknown_topic_or_partition)
