@@ -49,10 +49,10 @@ from millstream.wire.records import Record, encode_batch, iter_records
 FOLDER = Path(__file__).parent
 
 
-def topics_of(topology: Topology, kind: str) -> list[str]:
+def topics_of(topology: Topology, node_type: str) -> list[str]:
     """The topics that are read ("source") or written ("sink"), but for the application's own internal
     ones."""
-    found = [topic for node in topology.nodes.values() if node.kind == kind for topic in node.topics]
+    found = [topic for node in topology.nodes.values() if node.type == node_type for topic in node.topics]
     return [topic for topic in dict.fromkeys(found) if topic not in topology.internal]
 
 

@@ -79,7 +79,7 @@ def _in_the_test_driver(name: str) -> dict[str, list[str]]:
     driver = TopologyTestDriver(topology)
     for topic, key, value, timestamp in content["RECORDS"]:
         driver.input_topic(topic).pipe(key, value, timestamp)
-    sinks = [node.topics[0] for node in topology.nodes.values() if node.kind == "sink"]
+    sinks = [node.topics[0] for node in topology.nodes.values() if node.type == "sink"]
     found = {
         topic: [f"{topic} {key} {value}" for key, value in driver.output_topic(topic).read_key_values()]
         for topic in sinks

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.filters import BadTime, FilterError, compile_filter, parse_time
-from millstream.filters.syntax import DEEPEST, FUNCTIONS, LONGEST, ROOTS, WORDS
+from millstream.filters.syntax import DEEPEST, FUNCTIONS, LONGEST, OPERATORS, ROOTS
 from millstream.filters.times import parse_duration
 
 
@@ -301,7 +301,7 @@ def test_comparisons_agree_with_each_other(a: str, b: str, record: Sample) -> No
 
 
 words = st.sampled_from(
-    [*ROOTS, *FUNCTIONS, *WORDS, "(", ")", "[", "]", ".", ",", "==", "<", '"a"', "1", "-2.5", "!", "&&"]
+    [*ROOTS, *FUNCTIONS, *OPERATORS, "(", ")", "[", "]", ".", ",", "==", "<", '"a"', "1", "-2.5", "!", "&&"]
 )
 
 

@@ -207,7 +207,7 @@ def test_guid_in_a_header(schemas: SchemaRegistry, topic: str) -> None:
     data = Encoder(schemas, ORDER_1).encode(topic, {"id": 7})
     assert data is not None
     guid = uuid.UUID(
-        json.loads(json.dumps(schemas._ask("GET", f"/subjects/{topic}-value/versions/1")))["guid"]
+        json.loads(json.dumps(schemas._request("GET", f"/subjects/{topic}-value/versions/1")))["guid"]
     )
     headers = [("other", None), ("__value_schema_id", b"\1" + guid.bytes)]
     assert Decoder(schemas).decode(data[5:], headers) == {"id": 7}
@@ -218,7 +218,7 @@ def test_schemas_are_asked_for_once(
 ) -> None:
     encoder, decoder = Encoder(schemas, ORDER_1), Decoder(schemas)
     decoder.decode(encoder.encode(topic, {"id": 1}))
-    monkeypatch.setattr(schemas, "_ask", None)
+    monkeypatch.setattr(schemas, "_request", None)
     assert decoder.decode(encoder.encode(topic, {"id": 2})) == {"id": 2}
     assert Decoder(schemas).decode(encoder.encode(topic, {"id": 3})) == {"id": 3}
 

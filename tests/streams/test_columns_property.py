@@ -394,7 +394,7 @@ class Run:
         stores, changelogs = {}, {}
         for name, store in self.task.stores.items():
             changelogs[name] = _drained(store)
-            windowed = store.spec.kind == "window"
+            windowed = store.spec.type == "window"
             stores[name] = store.fetch_all(0, 1 << 60) if windowed else list(store.range(None, None))
         return {
             "stores": stores,
@@ -458,7 +458,7 @@ def _check(data: st.DataObject, open_store: Any) -> tuple[int, int]:
     topology = _topology(drawn)
     if topology is None:
         return 0, 0
-    topics = [topic for node in topology.nodes.values() if node.kind == "source" for topic in node.topics]
+    topics = [topic for node in topology.nodes.values() if node.type == "source" for topic in node.topics]
     own = [topic for topic in topics if topic not in topology.internal]
     batches = data.draw(_batches(drawn["key"], drawn["value"], [*own, "in", "in"]))
     return len(batches), compare(topology, batches, data.draw(ERRORS), open_store)

@@ -37,7 +37,7 @@ def _step(driver: TopologyTestDriver, step: list[Any]) -> None:
 
 
 def _content(store: Any) -> Any:
-    kind = store.spec.kind
+    kind = store.spec.type
     if kind == "key-value":
         return list(store.range(None, None))
     if kind == "window":

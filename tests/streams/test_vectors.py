@@ -113,14 +113,14 @@ def test_changelogs_are_kafka_streams(name: str) -> None:
                 topic, key, value, timestamp, headers, _ = step
                 driver.pipe_raw(topic, _bytes(key), _bytes(value), timestamp, _headers(headers))
         for spec in driver.topology.stores.values():
-            if spec.kind not in ("key-value", "window", "session") or spec.duplicates or not spec.logged:
+            if spec.type not in ("key-value", "window", "session") or spec.duplicates or not spec.logged:
                 continue
             if spec.value is SUBSCRIPTIONS:
                 continue
             topic = spec.changelog("vectors")
             ours = _rows_left(driver, topic)
             theirs = {_bytes(key): (_bytes(value), at) for key, value, at in changelogs.get(topic, ())}
-            if spec.kind == "session":
+            if spec.type == "session":
                 assert {k: row[0] for k, row in ours.items()} == {k: row[0] for k, row in theirs.items()}, (
                     topic
                 )

@@ -120,7 +120,7 @@ def _replicas(page: Page, broker: Broker) -> None:
         "kafka_server_replicamanager_underreplicatedpartitions",
         "gauge",
         "Partitions led with fewer in-sync replicas than replicas.",
-        sum(1 for p in broker.partitions if p.leads and len(p.isr) < len(p.replicas)),
+        sum(1 for found in broker.partitions if found.leads and len(found.isr) < len(found.replicas)),
     )
     page.one(
         "kafka_server_replicamanager_underminisrpartitioncount",
@@ -154,7 +154,10 @@ def _replicas(page: Page, broker: Broker) -> None:
 
 
 def _logs(page: Page, broker: Broker) -> None:
-    rows = [(f'topic="{_label(p.topic)}",partition="{p.index}"', p.log) for p in broker.partitions]
+    rows = [
+        (f'topic="{_label(partition.topic)}",partition="{partition.index}"', partition.log)
+        for partition in broker.partitions
+    ]
     page.add("kafka_log_log_size", "gauge", "Bytes in the log.", [(labels, log.size) for labels, log in rows])
     page.add(
         "kafka_log_log_logstartoffset",

@@ -219,7 +219,7 @@ def _remove(cluster: "Cluster", application: str, members: "Sequence[Member]") -
         }
         for member in members
     ]
-    answer = Coordinators(cluster, GROUP).ask(
+    answer = Coordinators(cluster, GROUP).call(
         application,
         lambda connection: connection.request(
             "leave_group", group_id=application, member_id="", members=leaving

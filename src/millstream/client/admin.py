@@ -192,7 +192,7 @@ class Admin:
         found: dict[str, TopicState | KafkaError] = {}
         cursor: dict[str, Any] | None = None
         while left:
-            answer = self._ask(
+            answer = self._request(
                 None,
                 "describe_topic_partitions",
                 topics=[{"name": name} for name in left],
@@ -277,10 +277,10 @@ class Admin:
         found: dict[tuple[int, str], list[ConfigEntry] | KafkaError] = {}
         for node_id, group in self._by_broker(resources).items():
             wanted = [
-                {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-                for kind, name in group
+                {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+                for resource_type, name in group
             ]
-            answer = self._ask(
+            answer = self._request(
                 node_id,
                 "describe_configs",
                 resources=wanted,
@@ -302,28 +302,30 @@ class Admin:
         for node_id, group in self._by_broker(changes).items():
             wanted = [
                 {
-                    "resource_type": kind,
+                    "resource_type": resource_type,
                     "resource_name": name,
                     "configs": [
                         {"name": key, "config_operation": how, "value": value}
-                        for key, how, value in changes[kind, name]
+                        for key, how, value in changes[resource_type, name]
                     ],
                 }
-                for kind, name in group
+                for resource_type, name in group
             ]
-            answer = self._ask(
+            answer = self._request(
                 node_id, "incremental_alter_configs", resources=wanted, validate_only=validate_only
             )
             for result in answer.responses:
                 found[int(result.resource_type), str(result.resource_name)] = self._error(result)
         return found
 
-    def config_resources(self, kind: int) -> list[str]:
+    def config_resources(self, resource_type: int) -> list[str]:
         """Names of the resources of a kind that have settings of their own."""
-        answer = self._ask(None, "list_config_resources", resource_types=[kind])
+        answer = self._request(None, "list_config_resources", resource_types=[resource_type])
         check(answer.error_code)
         return sorted(
-            str(found.resource_name) for found in answer.config_resources if int(found.resource_type) == kind
+            str(found.resource_name)
+            for found in answer.config_resources
+            if int(found.resource_type) == resource_type
         )
 
     # --- the cluster ----------------------------------------------------------------------------------------
@@ -343,7 +345,7 @@ class Admin:
         ids = [node.id for node in self.brokers()] if brokers is None else list(brokers)
         found = []
         for broker in ids:
-            answer = self._ask(broker, "describe_log_dirs", topics=None)
+            answer = self._request(broker, "describe_log_dirs", topics=None)
             check(getattr(answer, "error_code", ErrorCode.none), subject=f"broker {broker}")
             for result in answer.results:
                 sizes = {
@@ -367,14 +369,14 @@ class Admin:
 
         def act() -> Any:
             answer = self.cluster.controller().request(api, timeout=self._timeout_ms, **fields)
-            for part in getattr(answer, "topics", None) or getattr(answer, "responses", None) or ():
-                if getattr(part, "error_code", None) is ErrorCode.not_controller:
+            for result in getattr(answer, "topics", None) or getattr(answer, "responses", None) or ():
+                if getattr(result, "error_code", None) is ErrorCode.not_controller:
                     raise KafkaError(ErrorCode.not_controller, "the broker is no longer the controller")
             return answer
 
         return self.cluster.persistently(act)
 
-    def _ask(self, node_id: int | None, api: str, **fields: Any) -> Any:
+    def _request(self, node_id: int | None, api: str, **fields: Any) -> Any:
         def act() -> Any:
             if node_id is None:
                 return self.cluster.any().request(api, **fields)
@@ -386,17 +388,17 @@ class Admin:
 
     def _by_broker(self, resources: Iterable[tuple[int, str]]) -> dict[int | None, list[tuple[int, str]]]:
         groups: dict[int | None, list[tuple[int, str]]] = {}
-        for kind, name in resources:
-            own = kind in (BROKER, BROKER_LOGGER) and name != ""
-            groups.setdefault(int(name) if own else None, []).append((kind, name))
+        for resource_type, name in resources:
+            own = resource_type in (BROKER, BROKER_LOGGER) and name != ""
+            groups.setdefault(int(name) if own else None, []).append((resource_type, name))
         return groups
 
-    def _error(self, part: Any) -> KafkaError | None:
-        if part.error_code is ErrorCode.none:
+    def _error(self, result: Any) -> KafkaError | None:
+        if result.error_code is ErrorCode.none:
             return None
-        name = getattr(part, "name", None) or getattr(part, "resource_name", "")
-        message = describe(part.error_code, getattr(part, "error_message", None), str(name))
-        return KafkaError(part.error_code, message)
+        name = getattr(result, "name", None) or getattr(result, "resource_name", "")
+        message = describe(result.error_code, getattr(result, "error_message", None), str(name))
+        return KafkaError(result.error_code, message)
 
     def _describe_by_metadata(self, names: list[str]) -> dict[str, TopicState | KafkaError]:
         found: dict[str, TopicState | KafkaError] = dict(self.cluster.refresh(names))

@@ -1,6 +1,6 @@
 """All brokers of a cluster, as far as this client needs to know: who they are and who leads which partition.
 
-Metadata is asked for when needed, kept, and asked for again when a broker's answer shows that it is old.
+Metadata is requested when needed, kept, and requested again when a broker's answer shows that it is old.
 Every call has one deadline (`total_timeout`); within it, errors that pass (a leader that moved, a broker that
 restarts) are tried again after a pause that doubles. A cluster that cannot be reached at all in the beginning
 is an error at once: then the address is wrong, or nothing runs there.
@@ -155,7 +155,7 @@ class Cluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -181,10 +181,13 @@ class Cluster:
         """Ask for metadata of these topics (None: all of them), and say what is wrong with which of them.
         With `create`, a broker with auto.create.topics.enable creates what is missing."""
         names = None if topics is None else sorted(set(topics))
-        answer = self.persistently(lambda: self._ask(names, create))
+        answer = self.persistently(lambda: self._request_metadata(names, create))
         self.cluster_id = getattr(answer, "cluster_id", None)
         self.controller_id = int(answer.controller_id)
-        nodes = {int(b.node_id): Node(int(b.node_id), b.host, int(b.port), b.rack) for b in answer.brokers}
+        nodes = {
+            int(broker.node_id): Node(int(broker.node_id), broker.host, int(broker.port), broker.rack)
+            for broker in answer.brokers
+        }
         for node_id, node in self.nodes.items():
             if nodes.get(node_id) != node and node_id in self._connections:
                 self._connections.pop(node_id).close()
@@ -263,7 +266,7 @@ class Cluster:
         """The partitions grouped by the broker that leads them; tries until each has one."""
         wanted = list(partitions)
         retry = self.retry()
-        asked = False
+        refreshed = False
         while True:
             groups: dict[int, list[TopicPartition]] = {}
             try:
@@ -274,14 +277,14 @@ class Cluster:
                 return groups
             except KafkaError as error:
                 missing = error.code is ErrorCode.unknown_topic_or_partition
-                if missing and (asked or topic not in self.topics):
+                if missing and (refreshed or topic not in self.topics):
                     raise
                 if not missing:
                     retry.pause(error)
                 self.refresh({topic for topic, _ in wanted})
-                asked = True
+                refreshed = True
 
-    def _ask(self, names: list[str] | None, create: bool) -> Any:
+    def _request_metadata(self, names: list[str] | None, create: bool) -> Any:
         connection = self.any()
         answer = connection.request(
             "metadata",
@@ -314,16 +317,16 @@ class Cluster:
 
 def _topic(found: Any) -> Topic:
     partitions = {
-        int(p.partition_index): Partition(
-            index=int(p.partition_index),
-            leader=int(p.leader_id),
-            leader_epoch=int(getattr(p, "leader_epoch", -1)),
-            replicas=tuple(map(int, p.replica_nodes)),
-            isr=tuple(map(int, p.isr_nodes)),
-            offline=tuple(map(int, getattr(p, "offline_replicas", ()))),
-            error=p.error_code,
+        int(partition.partition_index): Partition(
+            index=int(partition.partition_index),
+            leader=int(partition.leader_id),
+            leader_epoch=int(getattr(partition, "leader_epoch", -1)),
+            replicas=tuple(map(int, partition.replica_nodes)),
+            isr=tuple(map(int, partition.isr_nodes)),
+            offline=tuple(map(int, getattr(partition, "offline_replicas", ()))),
+            error=partition.error_code,
         )
-        for p in found.partitions
+        for partition in found.partitions
     }
     topic_id = getattr(found, "topic_id", None) or NO_ID
     return Topic(found.name, topic_id, bool(found.is_internal), dict(sorted(partitions.items())))

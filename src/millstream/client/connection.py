@@ -41,7 +41,7 @@ class Connection:
         self._transport = open_transport(config, host, port)
         self.address = self._transport.address
         try:
-            self.versions = self._ask_versions()
+            self.versions = self._request_versions()
             if config.sasl is not None:
                 from millstream.client.sasl import log_in
 
@@ -145,14 +145,14 @@ class Connection:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
     def _deadline(self, timeout: float | None) -> float:
         return time.monotonic() + (self.config.request_timeout if timeout is None else timeout)
 
-    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+    def _request_versions(self) -> dict[int, tuple[int, int]]:
         try:
             answer = self._versions_in(known_versions("api_versions")[1])
             if answer.error_code is ErrorCode.unsupported_version:
@@ -173,7 +173,7 @@ class Connection:
         fields = {"client_software_name": "millstream", "client_software_version": __version__}
         self.send(form.key, version, form.flexible, [form.encode(fields)], self.config.connect_timeout)
         body = self.receive(self.config.connect_timeout)
-        # Refused: this answer comes in version 0, whatever was asked.
+        # Refused: this answer comes in version 0, whatever was requested.
         if version and bytes(body[:2]) == b"\0\x23":
             form = exchange("api_versions", 0)
         return form.decode(body)

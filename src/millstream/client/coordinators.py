@@ -66,12 +66,12 @@ class Coordinators:
             self.cluster.refresh([])
         return {node_id: names for node_id, names in grouped.items() if node_id in self.cluster.nodes}
 
-    def ask(self, key: str, act: Callable[[Connection], Result]) -> Result:
-        """`act` with a connection to the coordinator, again while it moves or loads."""
+    def call(self, key: str, request: Callable[[Connection], Result]) -> Result:
+        """`request` with a connection to the coordinator, again while it moves or loads."""
         retry = self.retry()
         while True:
             try:
-                return act(self.cluster.connection(self.node(key).id))
+                return request(self.cluster.connection(self.node(key).id))
             except KafkaError as error:
                 if error.code in MOVED_COORDINATOR:
                     self._nodes.pop(key, None)
@@ -84,12 +84,12 @@ class Coordinators:
         found: dict[str, int | KafkaError] = {}
         size = KEYS_PER_REQUEST if several else 1
         for start in range(0, len(keys), size):
-            asked = keys[start : start + size]
+            batch = keys[start : start + size]
             answer = connection.request(
-                "find_coordinator", key=asked[0], key_type=self._key_type, coordinator_keys=list(asked)
+                "find_coordinator", key=batch[0], key_type=self._key_type, coordinator_keys=list(batch)
             )
             for entry in answer.coordinators if several else (answer,):
-                key = str(entry.key) if several else asked[0]
+                key = str(entry.key) if several else batch[0]
                 code, message = entry.error_code, getattr(entry, "error_message", None)
                 if code is ErrorCode.none:
                     found[key] = int(entry.node_id)

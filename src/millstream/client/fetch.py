@@ -54,15 +54,17 @@ class Fetcher:
         round; if that goes on for longer than the client's patience, the error is raised. Other errors of a
         partition (offset_out_of_range above all) are in its answer, for the caller to decide."""
         cluster = self._cluster
-        asked: list[tuple[Connection, int]] = []
+        in_flight: list[tuple[Connection, int]] = []
         problem: KafkaError | None = None
         for node_id, partitions in cluster.by_leader(positions).items():
             try:
-                asked.append(self._ask(node_id, {p: positions[p] for p in partitions}, max_wait_ms))
+                in_flight.append(
+                    self._send(node_id, {key: positions[key] for key in partitions}, max_wait_ms)
+                )
             except KafkaError as error:
                 problem = error
         found: list[Fetched] = []
-        for connection, version in asked:
+        for connection, version in in_flight:
             try:
                 body = connection.receive(cluster.config.request_timeout + max_wait_ms / 1000)
                 for answer in read_fetch(version, body, cluster.topic_names):
@@ -84,7 +86,7 @@ class Fetcher:
                     raise gone
         return found
 
-    def _ask(
+    def _send(
         self, node_id: int, positions: Mapping[TopicPartition, int], max_wait_ms: int
     ) -> tuple[Connection, int]:
         cluster = self._cluster

@@ -1,7 +1,7 @@
 """Consumer groups as administrators see them: which there are, who is in them, what they have committed.
 
 Every call about one group goes to the broker that coordinates it (FindCoordinator), and again to another one
-when that changes. A group of either protocol is described in the same words: the newer protocol is asked for
+when that changes. A group of either protocol is described in the same terms: the newer protocol is tried
 first, and a group that it does not know is a classic one. Nobody joins a group here.
 """
 
@@ -75,8 +75,8 @@ class Groups:
         self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for node_id in sorted(self.cluster.nodes):
-            ask = partial(self._list, node_id, list(states), list(types))
-            answer = self.cluster.persistently(ask, self._timeout)
+            list_groups = partial(self._list, node_id, list(states), list(types))
+            answer = self.cluster.persistently(list_groups, self._timeout)
             for group in answer.groups:
                 listing = GroupListing(
                     str(group.group_id),
@@ -100,7 +100,7 @@ class Groups:
         found: dict[str, GroupDescription | KafkaError] = {}
         for group_id in group_ids:
             try:
-                found[group_id] = self._coordinators.ask(group_id, partial(self._describe, group_id))
+                found[group_id] = self._coordinators.call(group_id, partial(self._describe, group_id))
             except KafkaError as error:
                 if retriable(error):
                     raise
@@ -170,7 +170,7 @@ class Groups:
         found: dict[str, KafkaError | None] = {}
         for group_id in group_ids:
             try:
-                self._coordinators.ask(group_id, partial(_delete, group_id))
+                self._coordinators.call(group_id, partial(_delete, group_id))
                 found[group_id] = None
             except KafkaError as error:
                 if retriable(error):
@@ -186,8 +186,8 @@ class Groups:
         """What the group has committed, everywhere or for some partitions. What has no offset is left out."""
         topics = None if partitions is None else partitions_by_topic(partitions)
 
-        def ask(connection: Connection) -> dict[TopicPartition, Committed | KafkaError]:
-            asked = (
+        def request(connection: Connection) -> dict[TopicPartition, Committed | KafkaError]:
+            wanted = (
                 None
                 if topics is None
                 else [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]
@@ -195,9 +195,9 @@ class Groups:
             answer = connection.request(
                 "offset_fetch",
                 up_to=NAMES_ONLY,
-                groups=[{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": asked}],
+                groups=[{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": wanted}],
                 group_id=group_id,
-                topics=asked,
+                topics=wanted,
                 require_stable=False,
             )
             body = answer.groups[0] if hasattr(answer, "groups") else answer
@@ -213,7 +213,7 @@ class Groups:
                         found[partition] = Committed(int(entry.committed_offset), epoch, entry.metadata or "")
             return found
 
-        return self._coordinators.ask(group_id, ask)
+        return self._coordinators.call(group_id, request)
 
     def commit(
         self,
@@ -225,7 +225,7 @@ class Groups:
         refuses a group that has members."""
         topics = offsets_by_topic(offsets, metadata or {})
 
-        def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
+        def request(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
             answer = connection.request(
                 "offset_commit",
                 up_to=NAMES_ONLY,
@@ -236,7 +236,7 @@ class Groups:
             )
             return _per_partition(answer, f"group {group_id}")
 
-        return self._coordinators.ask(group_id, ask) if topics else {}
+        return self._coordinators.call(group_id, request) if topics else {}
 
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -247,12 +247,12 @@ class Groups:
             for name, numbers in partitions_by_topic(partitions).items()
         ]
 
-        def ask(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
+        def request(connection: Connection) -> dict[TopicPartition, KafkaError | None]:
             answer = connection.request("offset_delete", group_id=group_id, topics=topics)
             check(answer.error_code, subject=f"group {group_id}")
             return _per_partition(answer, f"group {group_id}")
 
-        return self._coordinators.ask(group_id, ask)
+        return self._coordinators.call(group_id, request)
 
 
 # --- inside -------------------------------------------------------------------------------------------------

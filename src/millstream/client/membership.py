@@ -32,7 +32,7 @@ from millstream.wire.topic_partition import TopicPartition
 # Seconds that a join or sync may take beyond the rebalance timeout.
 REBALANCE_GRACE = 5.0
 
-# From the metadata of all members to the assignment of each; only the group's leader is asked.
+# From the metadata of all members to the assignment of each; only the group's leader computes it.
 Assignor = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 
 
@@ -67,25 +67,25 @@ class GroupMember:
     def join(self, metadata: bytes, assign: Assignor) -> bytes:
         """Join, or join again, and wait for the others; the assignment of this member. If the group makes it
         the leader, `assign` decides for all."""
-        members = self._coordinators.ask(self.group_id, partial(self._join, metadata))
+        members = self._coordinators.call(self.group_id, partial(self._join, metadata))
         assignments = assign(members) if members is not None else {}
-        return self._coordinators.ask(self.group_id, partial(self._sync, assignments))
+        return self._coordinators.call(self.group_id, partial(self._sync, assignments))
 
     def heartbeat(self) -> None:
-        def ask(connection: Connection) -> None:
+        def request(connection: Connection) -> None:
             sent = time.monotonic()
             answer = connection.request("heartbeat", within=self._heartbeat_timeout, **self.identity())
             self._check(answer.error_code)
             self.last_contact = sent
 
-        self._coordinators.ask(self.group_id, ask)
+        self._coordinators.call(self.group_id, request)
 
     def leave(self, *, within: float | None = None) -> None:
         """The others need not wait for the session to end. A static member (KIP-345) stays: it is expected
         back."""
         if not self.member_id or self._instance_id is not None:
             return
-        self._coordinators.ask(
+        self._coordinators.call(
             self.group_id,
             lambda connection: connection.request(
                 "leave_group",
@@ -108,13 +108,13 @@ class GroupMember:
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         topics = offsets_by_topic(offsets, {})
 
-        def ask(connection: Connection) -> None:
+        def request(connection: Connection) -> None:
             answer = connection.request("offset_commit", up_to=NAMES_ONLY, topics=topics, **self.identity())
             for topic in answer.topics:
                 for entry in topic.partitions:
                     check(entry.error_code, subject=f"offset of {topic.name}-{entry.partition_index}")
 
-        self._coordinators.ask(self.group_id, ask)
+        self._coordinators.call(self.group_id, request)
 
     def identity(self) -> dict[str, Any]:
         """The fields that say who asks; a request takes those that it has."""

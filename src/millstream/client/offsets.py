@@ -44,7 +44,9 @@ def list_offsets(
         problem: KafkaError | None = None
         for node_id, partitions in cluster.by_leader(left).items():
             try:
-                answers = _ask(cluster, node_id, {p: left[p] for p in partitions}, oldest, read_committed)
+                answers = _request(
+                    cluster, node_id, {key: left[key] for key in partitions}, oldest, read_committed
+                )
             except KafkaError as error:
                 if error.code is ErrorCode.unsupported_version:
                     raise
@@ -67,7 +69,7 @@ def list_offsets(
             cluster.refresh({topic for topic, _ in left})
 
 
-def _ask(
+def _request(
     cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, int], oldest: int, read_committed: bool
 ) -> dict[TopicPartition, Offset | KafkaError]:
     connection = cluster.connection(node_id)
@@ -85,13 +87,13 @@ def _ask(
     )
     found: dict[TopicPartition, Offset | KafkaError] = {}
     for topic in answer.topics:
-        for part in topic.partitions:
-            key = TopicPartition(str(topic.name), int(part.partition_index))
-            if part.error_code is ErrorCode.none:
+        for result in topic.partitions:
+            key = TopicPartition(str(topic.name), int(result.partition_index))
+            if result.error_code is ErrorCode.none:
                 found[key] = Offset(
-                    int(part.offset), int(part.timestamp), int(getattr(part, "leader_epoch", -1))
+                    int(result.offset), int(result.timestamp), int(getattr(result, "leader_epoch", -1))
                 )
             else:
-                subject = f"partition {topic.name}-{part.partition_index}"
-                found[key] = KafkaError(part.error_code, describe(part.error_code, subject=subject))
+                subject = f"partition {topic.name}-{result.partition_index}"
+                found[key] = KafkaError(result.error_code, describe(result.error_code, subject=subject))
     return found

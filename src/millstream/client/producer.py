@@ -48,11 +48,11 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Sending:
-    """Batches on their way: those without an outcome, who was asked for which, and what is known already."""
+    """Batches on their way: those without an outcome, the requests in flight, and the outcomes so far."""
 
     left: dict[TopicPartition, Batch]
-    asked: list[tuple[Connection, int, list[TopicPartition]]]
-    known: "dict[TopicPartition, Sent | KafkaError]"
+    in_flight: list[tuple[Connection, int, list[TopicPartition]]]
+    outcomes: "dict[TopicPartition, Sent | KafkaError]"
 
 
 class Producer:
@@ -111,13 +111,13 @@ class Producer:
     def finish(self, sending: Sending, timeout: float | None = None) -> dict[TopicPartition, Sent]:
         """Wait until all that was started is acknowledged, and send again what got lost."""
         cluster = self._cluster
-        left, asked, known = sending.left, sending.asked, sending.known
+        left, in_flight, outcomes = sending.left, sending.in_flight, sending.outcomes
         sent: dict[TopicPartition, Sent] = {}
         fatal: KafkaError | None = None
         retry = cluster.retry(timeout)
         while left:
             passing: KafkaError | None = None
-            for topic_partition, outcome in self._land(asked, known).items():
+            for topic_partition, outcome in self._land(in_flight, outcomes).items():
                 if isinstance(outcome, Sent):
                     sent[topic_partition] = outcome
                 elif _final(outcome):
@@ -134,7 +134,7 @@ class Producer:
                     raise
                 if passing.code in MOVED:
                     cluster.refresh({topic for topic, _ in left})
-                asked, known = self._launch(left)
+                in_flight, outcomes = self._launch(left)
         if fatal is not None:
             raise fatal
         return sent
@@ -146,24 +146,24 @@ class Producer:
     ) -> tuple[list[tuple[Connection, int, list[TopicPartition]]], dict[TopicPartition, Sent | KafkaError]]:
         """Send everything to whoever leads it."""
         outcomes: dict[TopicPartition, Sent | KafkaError] = {}
-        asked: list[tuple[Connection, int, list[TopicPartition]]] = []
+        in_flight: list[tuple[Connection, int, list[TopicPartition]]] = []
         for node_id, topic_partitions in self._cluster.by_leader(left).items():
             try:
-                connection, version = self._ask(
+                connection, version = self._send(
                     node_id, {topic_partition: left[topic_partition] for topic_partition in topic_partitions}
                 )
-                asked.append((connection, version, topic_partitions))
+                in_flight.append((connection, version, topic_partitions))
             except KafkaError as error:
                 outcomes.update(dict.fromkeys(topic_partitions, error))
-        return asked, outcomes
+        return in_flight, outcomes
 
     def _land(
         self,
-        asked: list[tuple[Connection, int, list[TopicPartition]]],
+        in_flight: list[tuple[Connection, int, list[TopicPartition]]],
         outcomes: dict[TopicPartition, Sent | KafkaError],
     ) -> dict[TopicPartition, Sent | KafkaError]:
         """Collect the answers."""
-        for connection, version, topic_partitions in asked:
+        for connection, version, topic_partitions in in_flight:
             if self._acks == 0:
                 outcomes.update(dict.fromkeys(topic_partitions, Sent(-1)))
                 continue
@@ -180,7 +180,7 @@ class Producer:
             outcomes.update(self._outcomes(answer))
         return outcomes
 
-    def _ask(self, node_id: int, batches: Mapping[TopicPartition, Batch]) -> tuple[Connection, int]:
+    def _send(self, node_id: int, batches: Mapping[TopicPartition, Batch]) -> tuple[Connection, int]:
         connection = self._cluster.connection(node_id)
         return connection, self._pack_and_send(connection, batches)
 
@@ -205,16 +205,18 @@ class Producer:
             name = getattr(topic, "name", None) or self._cluster.topic_names.get(
                 getattr(topic, "topic_id", NO_ID), ""
             )
-            for part in topic.partition_responses:
-                topic_partition = TopicPartition(str(name), int(part.index))
-                code = part.error_code
+            for result in topic.partition_responses:
+                topic_partition = TopicPartition(str(name), int(result.index))
+                code = result.error_code
                 if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                     found[topic_partition] = Sent(
-                        int(part.base_offset), _append_time(part), int(getattr(part, "log_start_offset", -1))
+                        int(result.base_offset),
+                        _append_time(result),
+                        int(getattr(result, "log_start_offset", -1)),
                     )
                 else:
-                    message = getattr(part, "error_message", None)
-                    subject = f"partition {name}-{part.index}"
+                    message = getattr(result, "error_message", None)
+                    subject = f"partition {name}-{result.index}"
                     text = f"{subject}: {message}" if message else describe(code, subject=subject)
                     found[topic_partition] = KafkaError(code, text)
         return found
@@ -288,7 +290,7 @@ def _final(error: KafkaError) -> bool:
     return not (error.code.retriable and getattr(error, "again", True))
 
 
-def _append_time(part: Any) -> int:
+def _append_time(result: Any) -> int:
     """kio reads this field as a datetime, or None where the broker says -1."""
-    moment = getattr(part, "log_append_time", None)
+    moment = getattr(result, "log_append_time", None)
     return -1 if moment is None else round(moment.timestamp() * 1000)

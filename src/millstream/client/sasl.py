@@ -14,13 +14,13 @@ from millstream.wire.errors import ErrorCode, KafkaError
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 1 << 20  # a broker must not be able to keep a client busy for hours
 
-Ask = Callable[..., Any]  # Connection.request
+Request = Callable[..., Any]  # Connection.request
 
 
-def log_in(ask: Ask, sasl: Sasl, address: str) -> None:
+def log_in(request: Request, sasl: Sasl, address: str) -> None:
     """Log in on a fresh connection. KafkaError sasl_authentication_failed if the broker, or its proof, is
     refused."""
-    hello = ask("sasl_handshake", mechanism=sasl.mechanism)
+    hello = request("sasl_handshake", mechanism=sasl.mechanism)
     if hello.error_code is ErrorCode.unsupported_sasl_mechanism:
         offered = ", ".join(hello.mechanisms) or "none"
         raise KafkaError(
@@ -30,7 +30,7 @@ def log_in(ask: Ask, sasl: Sasl, address: str) -> None:
     check(hello.error_code, subject=f"the broker at {address}")
 
     def exchange(message: bytes) -> bytes:
-        answer = ask("sasl_authenticate", auth_bytes=message)
+        answer = request("sasl_authenticate", auth_bytes=message)
         if answer.error_code is not ErrorCode.none:
             reason = answer.error_message or "the broker refuses the login"
             raise KafkaError(answer.error_code, f"login of '{sasl.username}' at {address} failed: {reason}")
@@ -77,7 +77,7 @@ class Scram:
         proofless = f"c={base64.b64encode(b'n,,').decode()},r={nonce}"
         signed = ",".join((self._bare, challenge.decode(), proofless)).encode()
         signature = self._mac(hashlib.new(self._hash, client_key).digest(), signed)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
         self._server_signature = self._mac(self._mac(salted, b"Server Key"), signed)
         return f"{proofless},p={base64.b64encode(proof).decode()}".encode()
 

@@ -36,7 +36,7 @@ class Sasl:
     password: str
 
     def __repr__(self) -> str:
-        return f"Sasl({self.mechanism}, {self.username})"  # a password has no place in a log
+        return f"Sasl({self.mechanism}, {self.username})"  # a password does not belong in a log
 
 
 def read_security(given: Mapping[str, str]) -> tuple[str, Tls | None, Sasl | None]:
@@ -50,10 +50,11 @@ def read_security(given: Mapping[str, str]) -> tuple[str, Tls | None, Sasl | Non
 
 def _read_tls(given: Mapping[str, str]) -> Tls:
     for store in ("truststore", "keystore"):
-        kind = given.get(f"ssl.{store}.type", "")
-        if kind and kind.upper() != "PEM":
+        store_type = given.get(f"ssl.{store}.type", "")
+        if store_type and store_type.upper() != "PEM":
             raise ValueError(
-                f"ssl.{store}.type={kind} cannot be read: convert it to PEM (openssl pkcs12 -in ... -nodes)"
+                f"ssl.{store}.type={store_type} cannot be read: "
+                "convert it to PEM (openssl pkcs12 -in ... -nodes)"
             )
     key_store = _pem_file(given, "ssl.keystore.location")
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https").lower()
@@ -96,7 +97,7 @@ def _read_sasl(given: Mapping[str, str], protocol: str) -> Sasl:
             f"security.protocol={protocol} with sasl.mechanism={mechanism} is not supported: use "
             f"{', '.join(MECHANISMS)}"
         )
-    login = {m[1]: _unquoted(m) for m in _LOGIN.finditer(given.get("sasl.jaas.config", ""))}
+    login = {match[1]: _unquoted(match) for match in _LOGIN.finditer(given.get("sasl.jaas.config", ""))}
     username = given.get("sasl.username") or login.get("username", "")
     password = given.get("sasl.password") or login.get("password", "")
     if not username:

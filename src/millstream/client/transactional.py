@@ -120,7 +120,7 @@ class TransactionalProducer(Producer):
         if not new:
             return
 
-        def ask(connection: Connection) -> None:
+        def request(connection: Connection) -> None:
             answer = connection.request(
                 "add_partitions_to_txn",
                 up_to=_ADD,
@@ -132,16 +132,16 @@ class TransactionalProducer(Producer):
                     for name, numbers in partitions_by_topic(new).items()
                 ],
             )
-            parts = [
-                (topic.name, part)
+            results = [
+                (topic.name, result)
                 for topic in answer.results_by_topic_v3_and_below
-                for part in topic.results_by_partition
+                for result in topic.results_by_partition
             ]
-            parts.sort(key=lambda found: found[1].partition_error_code is ErrorCode.operation_not_attempted)
-            for name, part in parts:
-                check(part.partition_error_code, subject=f"partition {name}-{part.partition_index}")
+            results.sort(key=lambda found: found[1].partition_error_code is ErrorCode.operation_not_attempted)
+            for name, result in results:
+                check(result.partition_error_code, subject=f"partition {name}-{result.partition_index}")
 
-        self._patiently(ask)
+        self._patiently(request)
         self._announced.update(new)
 
     def commit_offsets(
@@ -181,10 +181,10 @@ class TransactionalProducer(Producer):
                 topics=topics,
             )
             for topic in answer.topics:
-                for part in topic.partitions:
-                    check(part.error_code, subject=f"offset of {topic.name}-{part.partition_index}")
+                for result in topic.partitions:
+                    check(result.error_code, subject=f"offset of {topic.name}-{result.partition_index}")
 
-        self._groups.ask(group, commit)
+        self._groups.call(group, commit)
 
     def commit(self) -> None:
         self._end(True)
@@ -207,7 +207,7 @@ class TransactionalProducer(Producer):
         deadline = time.monotonic() + self._cluster.config.total_timeout
         while True:
             try:
-                return self._coordinators.ask(
+                return self._coordinators.call(
                     self.transactional_id, lambda connection: _unless_busy(act, connection)
                 )
             except _Busy as busy:

@@ -103,7 +103,7 @@ class Transactions:
     def describe(self, transactional_id: str) -> TransactionState:
         """What the coordinator knows."""
 
-        def ask(connection: Connection) -> TransactionState:
+        def request(connection: Connection) -> TransactionState:
             form = exchange("describe_transactions", connection.version("describe_transactions", up_to=0))
             body = form.encode({"transactional_ids": [transactional_id]})
             connection.send(form.key, form.version, form.flexible, [body])
@@ -116,7 +116,7 @@ class Transactions:
                     f"the broker's answer to describe_transactions makes no sense ({error})",
                 ) from None
 
-        return self._coordinators.ask(transactional_id, ask)
+        return self._coordinators.call(transactional_id, request)
 
     def producers(
         self, topic_partitions: Iterable[TopicPartition], broker: int | None = None
@@ -127,7 +127,8 @@ class Transactions:
         found: dict[TopicPartition, list[ProducerState] | KafkaError] = {}
         for node_id, group in groups.items():
             topics = [
-                {"name": name, "partition_indexes": n} for name, n in partitions_by_topic(group).items()
+                {"name": name, "partition_indexes": numbers}
+                for name, numbers in partitions_by_topic(group).items()
             ]
             answer = self.cluster.persistently(partial(self._producers, node_id, topics))
             for topic in answer.topics:
@@ -180,7 +181,7 @@ class Transactions:
     def terminate(self, transactional_id: str) -> None:
         """Take the transactional id over, as a new producer would: what was open is aborted, the old producer
         fenced."""
-        self._coordinators.ask(
+        self._coordinators.call(
             transactional_id,
             lambda connection: init_producer_id(connection, transactional_id, transaction_timeout_ms=1),
         )

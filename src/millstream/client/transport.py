@@ -92,7 +92,7 @@ class PlainTransport:
 
 
 def open_transport(config: ClientConfig, host: str, port: int) -> Transport:
-    """The one place that knows which kind of connection the configuration asks for."""
+    """The only code that knows which transport the configuration asks for."""
     if config.tls is not None:
         from millstream.client.tls import TlsTransport  # OpenSSL takes a while to load
 

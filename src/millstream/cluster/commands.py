@@ -1,4 +1,4 @@
-"""What can be asked of the controller, and what it answers.
+"""The commands that the controller takes, and its replies.
 
 Commands and replies are plain data, near to the requests of Kafka's protocol but free of its versions. A
 command that names several things (topics, partitions, resources) is answered thing by thing, each with its
@@ -16,11 +16,11 @@ from millstream.wire.errors import ErrorCode
 from millstream.wire.topic_partition import TopicPartition
 
 TopicRef = str | UUID
-R = TypeVar("R", covariant=True)
+Reply = TypeVar("Reply", covariant=True)
 
 
-class Command(Generic[R]):
-    """Something to ask of the controller, which answers with an R."""
+class Command(Generic[Reply]):
+    """A command to the controller, which answers with a Reply."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class CreateTopics(Command[list[TopicCreated]]):
 
 
 class TopicDeleted(NamedTuple):
-    topic: TopicRef  # as asked
+    topic: TopicRef  # as requested
     name: str | None
     topic_id: UUID | None
     error: ErrorCode = ErrorCode.none
@@ -114,7 +114,7 @@ class TopicDeleted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DeleteTopics(Command[list[TopicDeleted]]):
-    """Topics by name or by id. Reply: list[TopicDeleted] in the order asked, one for what is named twice."""
+    """Topics by name or by id. Reply: list[TopicDeleted] in this order, one for what is named twice."""
 
     topics: Sequence[TopicRef]
 

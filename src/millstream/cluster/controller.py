@@ -60,7 +60,7 @@ _DECIDERS: dict[type, Callable[[Image, Any, Context], Decision]] = {
 
 
 def decide(image: Image, command: Command[Any], context: Context) -> Decision:
-    """What a command comes to. A reply that is a `KafkaError` is to be raised to whoever asked."""
+    """What a command comes to. A reply that is a `KafkaError` is raised in the caller."""
     try:
         return _DECIDERS[type(command)](image, command, context)
     except KafkaError as problem:

@@ -49,7 +49,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R")
+Reply = TypeVar("Reply")
 Listener = Callable[[Image, Delta], Awaitable[None] | None]
 
 SNAPSHOT_ENTRIES = 1000  # entries after which the log is compacted,
@@ -96,7 +96,7 @@ class Controller:
         self._work = asyncio.Event()
         self._one_by_one = 0  # so many of the pending commands go into an entry of their own
         self._flight: _Flight | None = None
-        self._told = 0  # the version that all listeners have heard of
+        self._informed = 0  # the version that all listeners have heard of
         self._applied = asyncio.Event()
         self._since_snapshot = [0, 0]  # entries, records
         self._snapshot_records = 0
@@ -114,7 +114,7 @@ class Controller:
         first moment, and its return is one entry of the log.
         """
         await self._load()
-        self._told = self.image.version
+        self._informed = self.image.version
         self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
         self._tasks = [
             asyncio.create_task(self._guard(self._apply_forever()), name="metadata-applier"),
@@ -124,9 +124,9 @@ class Controller:
         self._started = True
         return self.broker_epoch
 
-    def submit(self, command: Command[R]) -> "asyncio.Future[R]":
+    def submit(self, command: Command[Reply]) -> "asyncio.Future[Reply]":
         """Asks the controller. The future fails with `KafkaError` if the command as a whole is refused."""
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if self.leading:
             self._pending.append(_Waiting(command, future))
             self._work.set()
@@ -135,15 +135,15 @@ class Controller:
         return future
 
     async def listen(self, listener: Listener) -> None:
-        """Calls it now with everything there is, then after each change, before the reply of whoever asked
-        for it.
+        """Calls it now with everything there is, then after each change, before the reply to the
+        command that made it.
 
         What a listener returns is awaited, if it can be; it must not wait for the reply to a command, which
         comes only after it. One that fails is logged and does not stop the log.
         """
         async with self._telling:
             self._listeners.append(listener)
-            await self._tell([listener], difference(Image(), self.image))
+            await self._inform([listener], difference(Image(), self.image))
 
     async def update(self, registration: Registration) -> None:
         """Changes this broker's registration (to draining, say); the image follows."""
@@ -151,7 +151,7 @@ class Controller:
 
     async def waits_for(self, version: int) -> None:
         """Returns when the image is at that version or a later one, and the listeners know."""
-        await self._until(lambda: self._told >= version)
+        await self._until(lambda: self._informed >= version)
 
     async def failed(self) -> BaseException:
         """Returns when the metadata can no longer be followed; the broker has to stop."""
@@ -235,11 +235,11 @@ class Controller:
     async def _follow(self, delta: Delta) -> None:
         if delta.controller and self.leading:
             self._resign(f"broker {self.image.controller_id} is the controller")
-        await self._tell(self._listeners, delta)
-        self._told = self.image.version
+        await self._inform(self._listeners, delta)
+        self._informed = self.image.version
         self._wake()
 
-    async def _tell(self, listeners: list[Listener], delta: Delta) -> None:
+    async def _inform(self, listeners: list[Listener], delta: Delta) -> None:
         for listener in listeners:
             try:
                 answer = listener(self.image, delta)
@@ -326,7 +326,7 @@ class Controller:
                 break
             self._one_by_one = max(self._one_by_one - 1, 0)
             waiting = self._pending.popleft()
-            if waiting.future.done():  # whoever asked has given up
+            if waiting.future.done():  # the caller has given up
                 continue
             if records and draft is self.image:
                 draft = self.image.copy()

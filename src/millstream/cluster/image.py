@@ -212,7 +212,7 @@ class Image:
         return other
 
     def become(self, other: "Image") -> None:
-        """Takes the other's place, so that those who hold this image need not be told of another."""
+        """Becomes a copy of the other, so that those who hold this image see the change."""
         for name in Image.__slots__:
             setattr(self, name, getattr(other, name))
 
@@ -350,8 +350,12 @@ def _append(partitions: list[Partition], new: Partition) -> None:
 def difference(old: Image, new: Image) -> Delta:
     """What leads from one image to another, for those who skip entries by way of a snapshot."""
     delta = Delta(new.version)
-    delta.topics_created = {i: t for i, t in new.topics_by_id.items() if i not in old.topics_by_id}
-    delta.topics_deleted = {i: t for i, t in old.topics_by_id.items() if i not in new.topics_by_id}
+    delta.topics_created = {
+        topic_id: topic for topic_id, topic in new.topics_by_id.items() if topic_id not in old.topics_by_id
+    }
+    delta.topics_deleted = {
+        topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in new.topics_by_id
+    }
     for topic_id, partitions in new.partitions.items():
         before = old.partitions.get(topic_id, [])
         if before is partitions:

@@ -2,9 +2,9 @@
 it a thread.
 
     header  "MILLMETA", format u32, snapshot chunks u32, snapshot version u64, last broker epoch u64, crc u32
-    frame   length u32, crc u32, then `length` bytes: kind u8, version u64, writer (uuid) 16 bytes, payload
+    frame   length u32, crc u32, then `length` bytes: type u8, version u64, writer (uuid) 16 bytes, payload
 
-Kinds: 1 a chunk of the snapshot, 2 an entry of the log, 3 a broker epoch handed out (no payload, the epoch
+Types: 1 a chunk of the snapshot, 2 an entry of the log, 3 a broker epoch handed out (no payload, the epoch
 stands for the version). The header and the snapshot are written to a new file that is synced and renamed into
 place, so they are never torn: damage there is damage. Afterwards the file only grows, by one synced frame at
 a time. So after a crash only the last frame can be torn, and it was never acknowledged: it is cut off. A bad
@@ -41,7 +41,7 @@ _HEADER = struct.Struct(">8sIIQQ")
 _CRC = struct.Struct(">I")
 HEADER_SIZE = _HEADER.size + _CRC.size
 _FRAME = struct.Struct(">II")  # length, crc
-_BODY = struct.Struct(">BQ16s")  # kind, version, writer
+_BODY = struct.Struct(">BQ16s")  # type, version, writer
 FRAME_OVERHEAD = _FRAME.size + _BODY.size
 
 _SNAPSHOT, _ENTRY, _EPOCH = 1, 2, 3
@@ -66,7 +66,7 @@ class _FramePosition(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    kind: int
+    frame_type: int
     version: int
     position: int
     end: int
@@ -77,8 +77,8 @@ def _header(chunks: int, snapshot_version: int, epoch: int) -> bytes:
     return head + _CRC.pack(crc32c(head))
 
 
-def _frame(kind: int, version: int, writer: bytes, payload: bytes) -> bytes:
-    body = _BODY.pack(kind, version, writer) + payload
+def _frame(frame_type: int, version: int, writer: bytes, payload: bytes) -> bytes:
+    body = _BODY.pack(frame_type, version, writer) + payload
     return _FRAME.pack(len(body), crc32c(body)) + body
 
 
@@ -91,8 +91,8 @@ def _frame_at(data: memoryview, position: int) -> _Frame | None:
     end = start + length
     if not _BODY.size <= length <= _MAX_FRAME or end > len(data) or crc32c(data[start:end]) != crc:
         return None
-    kind, version, _ = _BODY.unpack_from(data, start)
-    return _Frame(kind, version, position, end)
+    frame_type, version, _ = _BODY.unpack_from(data, start)
+    return _Frame(frame_type, version, position, end)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -204,13 +204,13 @@ class LogFile:
 
     def _take(self, frame: _Frame) -> None:
         frame_position = _FramePosition(frame.position, frame.end - frame.position - FRAME_OVERHEAD)
-        if frame.kind == _SNAPSHOT:
+        if frame.frame_type == _SNAPSHOT:
             self._chunks.append(frame_position)
-        elif frame.kind == _EPOCH:
+        elif frame.frame_type == _EPOCH:
             self.epoch = max(self.epoch, frame.version)
-        elif frame.kind != _ENTRY:
+        elif frame.frame_type != _ENTRY:
             raise MetadataDamaged(
-                f"{self.path}: a frame of unknown kind {frame.kind} at byte {frame.position}"
+                f"{self.path}: a frame of unknown type {frame.frame_type} at byte {frame.position}"
             )
         elif not self._entries:
             if frame.version > self.snapshot_version + 1:
@@ -227,7 +227,7 @@ class LogFile:
     def _cut_tail(self, data: memoryview, position: int) -> None:
         torn = self.version + 1
         for later in _frames_anywhere(data, position + 1):
-            if later.kind == _ENTRY and later.version > torn:
+            if later.frame_type == _ENTRY and later.version > torn:
                 raise MetadataDamaged(
                     f"{self.path}: entry {torn} is damaged at byte {position}, but entry "
                     f"{later.version} behind it is "

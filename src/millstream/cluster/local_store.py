@@ -1,7 +1,7 @@
 """The metadata log of a cluster of one: a file, and a thread that writes and syncs it (see `local_file`).
 
-The loop never waits for the disk. All work on the file is done by one helper thread in the order it was asked
-for, so the file needs no locks. There is one process, hence no contest: this process is always the
+The loop never waits for the disk. One helper thread does all work on the file, in the order of the calls,
+so the file needs no locks. There is one process, hence no contest: this process is always the
 controller, its lease never ends.
 """
 

@@ -247,7 +247,7 @@ class Decoder:
                     f"metadata entry of format {entry['v']!r}; this version reads format {ENTRY_FORMAT}"
                 )
             table = self._table
-            return entry["c"], [table[kind](*fields) for kind, *fields in entry["r"]]
+            return entry["c"], [table[record_type](*fields) for record_type, *fields in entry["r"]]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as problem:
             raise UnknownMetadata(
                 f"metadata entry that this version cannot read: {type(problem).__name__}: {problem}"

@@ -129,19 +129,19 @@ def _one_step(old: Partition, new: Partition) -> Partition:
     )
 
 
-def _with_epochs(p: Partition, leader_epoch: int, partition_epoch: int) -> Partition:
+def _with_epochs(partition: Partition, leader_epoch: int, partition_epoch: int) -> Partition:
     return Partition(
-        p.topic_id,
-        p.index,
-        p.replicas,
-        p.isr,
-        p.leader,
+        partition.topic_id,
+        partition.index,
+        partition.replicas,
+        partition.isr,
+        partition.leader,
         leader_epoch,
         partition_epoch,
-        p.elr,
-        p.adding,
-        p.removing,
-        p.recovering,
+        partition.elr,
+        partition.adding,
+        partition.removing,
+        partition.recovering,
     )
 
 

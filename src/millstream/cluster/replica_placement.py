@@ -45,7 +45,7 @@ def _one(
     others = [order[(first + 1 + (shift + step) % (count - 1)) % count] for step in range(count - 1)]
     used = {racks[order[first]]}
     while len(chosen) < replicas:
-        pick = next((b for b in others if racks[b] not in used), None)
+        pick = next((broker for broker in others if racks[broker] not in used), None)
         if pick is None:  # every rack has one: begin another round of racks
             used = set()
             pick = others[0]

@@ -53,9 +53,9 @@ def elect_leaders(image: Image, command: ElectLeaders, context: Context) -> Deci
     wanted = command.partitions
     if wanted is None:
         wanted = [
-            TopicPartition(t.name, p.index)
-            for t in image.topics_by_id.values()
-            for p in image.partitions[t.topic_id]
+            TopicPartition(topic.name, partition.index)
+            for topic in image.topics_by_id.values()
+            for partition in image.partitions[topic.topic_id]
         ]
     rules = _Rules(image, context)
     records: dict[TopicPartition, Record] = {}

@@ -29,7 +29,7 @@ class Member:
 
 
 class StoreError(Exception):
-    """The metadata store could not do what was asked."""
+    """The metadata store could not carry out a request."""
 
 
 class Conflict(StoreError):
@@ -37,7 +37,7 @@ class Conflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The entries asked for are gone; the snapshot holds their sum."""
+    """The requested entries are gone; the snapshot holds their sum."""
 
 
 class IdTaken(StoreError):
@@ -58,7 +58,7 @@ class StoreBroken(StoreError):
 
 
 class StoreClosed(StoreError):
-    """The store was closed while, or before, it was asked."""
+    """The store was closed before or during the request."""
 
 
 class MetadataStore(Protocol):

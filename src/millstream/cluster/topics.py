@@ -34,7 +34,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 def create_topics(image: Image, command: CreateTopics, context: Context) -> Decision:
     """Versions of the request differ only in what the reply shows, so there is one way for all."""
-    if _too_many(_asked_partitions(topic, context) for topic in command.topics):
+    if _too_many(_requested_partitions(topic, context) for topic in command.topics):
         return refuse(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
     room = _room(image, context)
     records: list[Record] = []
@@ -98,7 +98,7 @@ class _Names:
         self._new[name.replace(".", "_")] = name
 
 
-def _asked_partitions(topic: NewTopic, context: Context) -> int:
+def _requested_partitions(topic: NewTopic, context: Context) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return context.default_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
@@ -138,7 +138,7 @@ def _given_configs(topic: NewTopic, context: Context) -> Mapping[str, str]:
 
 
 def _assignment(image: Image, topic: NewTopic, context: Context) -> list[tuple[int, ...]]:
-    """The replicas of each partition of a new topic, as asked or as placed."""
+    """The replicas of each partition of a new topic, as requested or as placed."""
     if topic.assignments:
         return _manual_assignment(image, topic)
     if topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -249,7 +249,7 @@ def _new_partitions(
     for index, replicas in enumerate(assignment, first):
         isr = shared.get(replicas)
         if isr is None:
-            isr = shared[replicas] = tuple(r for r in replicas if r in active)
+            isr = shared[replicas] = tuple(broker for broker in replicas if broker in active)
         yield Partition(topic_id, index, replicas, isr, isr[0])
 
 

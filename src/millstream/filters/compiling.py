@@ -49,7 +49,7 @@ class Filter:
 def compile_filter(
     text: str, *, read_value: Decode = read_json, read_key: Decode = read_json, now_ms: int | None = None
 ) -> Filter:
-    """`read_value` and `read_key` make an object of the bytes when something inside it is asked for; where
+    """`read_value` and `read_key` make an object of the bytes when something inside it is needed; where
     they raise ValueError there is nothing inside. FilterError if the expression makes no sense."""
     node = parse(text)
     compiler = _Compiler(text, now_ms)
@@ -66,7 +66,7 @@ class _Compiler:
 
     def test(self, node: Node) -> Test:
         if isinstance(node, Both):
-            return _joined(node.operator, [self.test(part) for part in node.parts])
+            return _joined(node.operator, [self.test(operand) for operand in node.operands])
         if isinstance(node, Not):
             inner = self.test(node.inner)
             return lambda view: not inner(view)
@@ -166,14 +166,14 @@ class _Compiler:
 MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _joined(word: str, tests: list[Test]) -> Test:
+def _joined(operator: str, tests: list[Test]) -> Test:
     if len(tests) == 2:
         first, second = tests
-        if word == "and":
+        if operator == "and":
             return lambda view: first(view) and second(view)
         return lambda view: first(view) or second(view)
     every = tuple(tests)
-    if word == "and":
+    if operator == "and":
         return lambda view: _all(every, view)
     return lambda view: _any(every, view)
 
@@ -251,78 +251,78 @@ def _raw_search(path: Path, needle: str) -> Test | None:
 # --- comparisons --------------------------------------------------------------------------------------------
 
 
-def equal(a: Any, b: Any) -> bool:
-    if type(a) is type(b):
-        return bool(a == b)
-    a, b = plain(a), plain(b)
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    if isinstance(a, str) and isinstance(b, NUMBERS):
-        a = to_number(a)
-    elif isinstance(b, str) and isinstance(a, NUMBERS):
-        b = to_number(b)
-    return bool(a == b)
+def equal(left: Any, right: Any) -> bool:
+    if type(left) is type(right):
+        return bool(left == right)
+    left, right = plain(left), plain(right)
+    if isinstance(left, bool) or isinstance(right, bool) or left is None or right is None:
+        return left is right
+    if isinstance(left, str) and isinstance(right, NUMBERS):
+        left = to_number(left)
+    elif isinstance(right, str) and isinstance(left, NUMBERS):
+        right = to_number(right)
+    return bool(left == right)
 
 
 def ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def test(a: Any, b: Any) -> bool:
-        a, b = plain(a), plain(b)
-        if isinstance(a, bool) or isinstance(b, bool):
+    def test(left: Any, right: Any) -> bool:
+        left, right = plain(left), plain(right)
+        if isinstance(left, bool) or isinstance(right, bool):
             return False
-        if isinstance(a, NUMBERS):
-            if isinstance(b, str):
-                b = to_number(b)
-            return isinstance(b, NUMBERS) and compare(a, b)
-        if isinstance(a, str):
-            if isinstance(b, str):
-                return compare(a, b)
-            a = to_number(a)
-            return a is not None and isinstance(b, NUMBERS) and compare(a, b)
+        if isinstance(left, NUMBERS):
+            if isinstance(right, str):
+                right = to_number(right)
+            return isinstance(right, NUMBERS) and compare(left, right)
+        if isinstance(left, str):
+            if isinstance(right, str):
+                return compare(left, right)
+            left = to_number(left)
+            return left is not None and isinstance(right, NUMBERS) and compare(left, right)
         return False
 
     return test
 
 
-def contains(a: Any, b: Any) -> bool:
-    if isinstance(a, list | tuple):
-        return any(equal(item, b) for item in a)
-    if isinstance(a, dict):
-        return isinstance(b, str) and b in a
-    return a is not None and b is not None and as_text(b) in as_text(a)
+def contains(left: Any, right: Any) -> bool:
+    if isinstance(left, list | tuple):
+        return any(equal(item, right) for item in left)
+    if isinstance(left, dict):
+        return isinstance(right, str) and right in left
+    return left is not None and right is not None and as_text(right) in as_text(left)
 
 
-def starts(a: Any, b: Any) -> bool:
-    return a is not None and b is not None and as_text(a).startswith(as_text(b))
+def starts(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and as_text(left).startswith(as_text(right))
 
 
-def ends(a: Any, b: Any) -> bool:
-    return a is not None and b is not None and as_text(a).endswith(as_text(b))
+def ends(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and as_text(left).endswith(as_text(right))
 
 
 GENERAL: dict[str, Callable[[Any, Any], bool]] = {
     "==": equal,
-    "!=": lambda a, b: not equal(a, b),
-    **{word: ordered(compare) for word, compare in ORDER.items()},
-    "in": lambda a, b: contains(b, a),
+    "!=": lambda left, right: not equal(left, right),
+    **{operator: ordered(compare) for operator, compare in ORDER.items()},
+    "in": lambda left, right: contains(right, left),
     "contains": contains,
     "startswith": starts,
     "endswith": ends,
 }
 
 
-def _with_literal(word: str, get: Getter, literal: Any) -> Test:
-    kind = type(literal)
-    general = GENERAL[word]
-    if word in ("==", "!="):
-        wanted = word == "=="
+def _with_literal(operator: str, get: Getter, literal: Any) -> Test:
+    literal_type = type(literal)
+    general = GENERAL[operator]
+    if operator in ("==", "!="):
+        wanted = operator == "=="
 
         def same(view: View) -> bool:
             found = get(view)
-            return ((found == literal) if type(found) is kind else equal(found, literal)) is wanted
+            return ((found == literal) if type(found) is literal_type else equal(found, literal)) is wanted
 
         return same
-    if word in ORDER and kind in NUMBERS:
-        compare = ORDER[word]
+    if operator in ORDER and literal_type in NUMBERS:
+        compare = ORDER[operator]
 
         def before(view: View) -> bool:
             found = get(view)
@@ -330,7 +330,7 @@ def _with_literal(word: str, get: Getter, literal: Any) -> Test:
             return compare(found, literal) if known is int or known is float else general(found, literal)
 
         return before
-    if word == "in" and kind is list and all(type(item) is str for item in literal):
+    if operator == "in" and literal_type is list and all(type(item) is str for item in literal):
         members = frozenset(literal)
 
         def member(view: View) -> bool:

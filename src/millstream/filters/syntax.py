@@ -11,7 +11,7 @@ DEEPEST = 60
 ROOTS = ("value", "key", "headers", "timestamp", "partition", "offset", "topic")
 FUNCTIONS = ("exists", "len", "lower", "upper", "text", "number", "ago", "time")
 SYMBOLS = {"&&": "and", "||": "or", "!": "not", "=": "=="}
-WORDS = frozenset({"and", "or", "not", "in", "contains", "startswith", "endswith", "matches"})
+OPERATORS = frozenset({"and", "or", "not", "in", "contains", "startswith", "endswith", "matches"})
 COMPARISONS = frozenset(
     {"==", "!=", "<", "<=", ">", ">=", "in", "contains", "startswith", "endswith", "matches"}
 )
@@ -40,14 +40,14 @@ class FilterError(ValueError):
         self.position = position
 
     def pointing(self) -> str:
-        """The message, and the expression with a mark under the place."""
+        """The message, and the expression with a mark under the error."""
         if "\n" in self.text or len(self.text) > 200:
             return f"{self.message} (at character {self.position + 1})"
         return f"{self.message}\n  {self.text}\n  {' ' * self.position}^"
 
 
 class Token(NamedTuple):
-    kind: str  # number, string, name, word (an operator), symbol, end
+    type: str  # number, string, name, operator, symbol, end
     text: str
     value: Any
     at: int
@@ -93,7 +93,7 @@ class Both:
     """`and` and `or` of two or more."""
 
     operator: str
-    parts: tuple["Node", ...]
+    operands: tuple["Node", ...]
 
 
 Node = Literal | Path | Call | Comparison | Not | Both
@@ -117,35 +117,37 @@ def tokens(text: str) -> list[Token]:
             if rest[0] in "\"'":
                 raise FilterError("this text has no closing quote", text, at)
             raise FilterError(f"'{rest[0]}' means nothing here", text, at)
-        kind = match.lastgroup or ""
-        word = match[kind]
-        start = match.start(kind)
-        if kind == "number":
-            found.append(Token(kind, word, _number(word), start))
-        elif kind == "string":
-            found.append(Token(kind, word, _unquoted(word, text, start), start))
-        elif kind == "symbol":
-            meant = SYMBOLS.get(word, word)
+        lexical_type = match.lastgroup or ""
+        lexeme = match[lexical_type]
+        start = match.start(lexical_type)
+        if lexical_type == "number":
+            found.append(Token(lexical_type, lexeme, _number(lexeme), start))
+        elif lexical_type == "string":
+            found.append(Token(lexical_type, lexeme, _unquoted(lexeme, text, start), start))
+        elif lexical_type == "symbol":
+            meant = SYMBOLS.get(lexeme, lexeme)
             found.append(
-                Token("word" if meant in WORDS or meant in COMPARISONS else "symbol", meant, None, start)
+                Token(
+                    "operator" if meant in OPERATORS or meant in COMPARISONS else "symbol", meant, None, start
+                )
             )
         else:
-            lower = word.lower()
-            is_operator = lower in WORDS and (not found or found[-1].text != ".")
+            lower = lexeme.lower()
+            is_operator = lower in OPERATORS and (not found or found[-1].text != ".")
             found.append(
-                Token("word" if is_operator else "name", lower if is_operator else word, None, start)
+                Token("operator" if is_operator else "name", lower if is_operator else lexeme, None, start)
             )
         at = match.end()
     found.append(Token("end", "", None, end))
     return found
 
 
-def _number(word: str) -> int | float:
-    return float(word) if set(word) & set(".eE") else int(word)
+def _number(lexeme: str) -> int | float:
+    return float(lexeme) if set(lexeme) & set(".eE") else int(lexeme)
 
 
-def _unquoted(word: str, text: str, at: int) -> str:
-    body = word[1:-1]
+def _unquoted(lexeme: str, text: str, at: int) -> str:
+    body = lexeme[1:-1]
     if "\\" not in body:
         return _without_halves(body)
     out = []
@@ -185,10 +187,10 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Node:
-        if self._now.kind == "end":
+        if self._now.type == "end":
             self._fail('the expression is empty: write something like value.status == "CRITICAL"')
         node = self._either()
-        if self._now.kind != "end":
+        if self._now.type != "end":
             self._fail(f"'{self._now.text}' is not expected here")
         return node
 
@@ -200,14 +202,14 @@ class _Parser:
     def _all(self) -> Node:
         return self._joined("and", self._negated)
 
-    def _joined(self, operator: str, part: Any) -> Node:
-        parts = [part()]
-        while self._take("word", operator):
-            parts.append(part())
-        return parts[0] if len(parts) == 1 else Both(operator, tuple(parts))
+    def _joined(self, operator: str, operand: Any) -> Node:
+        operands = [operand()]
+        while self._take("operator", operator):
+            operands.append(operand())
+        return operands[0] if len(operands) == 1 else Both(operator, tuple(operands))
 
     def _negated(self) -> Node:
-        if not self._take("word", "not"):
+        if not self._take("operator", "not"):
             return self._comparison()
         self._deeper()
         inner = self._negated()
@@ -218,40 +220,40 @@ class _Parser:
         left = self._operand()
         token = self._now
         negated = False
-        if token.text == "not" and token.kind == "word" and self._tokens[self._at + 1].text in NEGATABLE:
+        if token.text == "not" and token.type == "operator" and self._tokens[self._at + 1].text in NEGATABLE:
             negated = True
             self._at += 1
             token = self._now
-        if token.kind != "word" or token.text not in COMPARISONS:
+        if token.type != "operator" or token.text not in COMPARISONS:
             return left
         self._at += 1
         node = Comparison(token.text, left, self._operand(), token.at)
         after = self._now
-        if after.kind == "word" and after.text in COMPARISONS:
+        if after.type == "operator" and after.text in COMPARISONS:
             self._fail("one comparison at a time: join them by 'and'")
         return Not(node) if negated else node
 
     def _operand(self) -> Node:
         token = self._now
         self._at += 1
-        if token.kind in ("number", "string"):
+        if token.type in ("number", "string"):
             return Literal(token.value, token.at)
-        if token.kind == "symbol" and token.text == "(":
+        if token.type == "symbol" and token.text == "(":
             self._deeper()
             inner = self._either()
             self._depth -= 1
             self._expect(")")
             return inner
-        if token.kind == "symbol" and token.text == "[":
+        if token.type == "symbol" and token.text == "[":
             return self._list(token.at)
-        if token.kind == "name":
+        if token.type == "name":
             if token.text in CONSTANTS:
                 return Literal(CONSTANTS[token.text], token.at)
-            if self._now.text == "(" and self._now.kind == "symbol":
+            if self._now.text == "(" and self._now.type == "symbol":
                 return self._call(token)
             return self._path(token)
         self._at -= 1
-        if token.kind == "end":
+        if token.type == "end":
             self._fail("the expression ends too soon")
         self._fail(f"'{token.text}' is not expected here")
 
@@ -283,13 +285,13 @@ class _Parser:
         while True:
             if self._take("symbol", "."):
                 token = self._now
-                if token.kind not in ("name", "word") or not token.text.isidentifier():
+                if token.type not in ("name", "operator") or not token.text.isidentifier():
                     self._fail('a name is expected after the dot; write ["odd name"] for other names')
                 steps.append(self._text[token.at : token.at + len(token.text)])
                 self._at += 1
             elif self._take("symbol", "["):
                 token = self._now
-                if token.kind not in ("string", "number") or isinstance(token.value, float):
+                if token.type not in ("string", "number") or isinstance(token.value, float):
                     self._fail(
                         'a name in quotes or a whole number is expected: value["name"], value.items[0]'
                     )
@@ -313,15 +315,15 @@ class _Parser:
     def _now(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self, kind: str, text: str) -> bool:
-        if self._now.kind == kind and self._now.text == text:
+    def _take(self, lexical_type: str, text: str) -> bool:
+        if self._now.type == lexical_type and self._now.text == text:
             self._at += 1
             return True
         return False
 
     def _expect(self, symbol: str) -> None:
         if not self._take("symbol", symbol):
-            found = f"'{self._now.text}'" if self._now.kind != "end" else "the end"
+            found = f"'{self._now.text}'" if self._now.type != "end" else "the end"
             self._fail(f"'{symbol}' is expected here, not {found}")
 
     def _deeper(self) -> None:

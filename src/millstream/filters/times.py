@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 LARGEST = 1 << 62
 
 
@@ -40,7 +40,7 @@ def parse_time(text: str, now_ms: int | None = None) -> int:
 def parse_duration(text: str) -> int:
     """`90s`, `1h30m`, `2d`: milliseconds."""
     given = text.strip().lower()
-    parts = _PART.findall(given)
-    if not parts or "".join(number + unit for number, unit in parts) != given:
+    amounts = _AMOUNT.findall(given)
+    if not amounts or "".join(number + unit for number, unit in amounts) != given:
         raise BadTime(f"'{text}' is not a length of time: use 90s, 15m, 1h30m, 2d, 1w")
-    return min(round(sum(float(number) * UNITS[unit] for number, unit in parts)), LARGEST)
+    return min(round(sum(float(number) * UNITS[unit] for number, unit in amounts)), LARGEST)

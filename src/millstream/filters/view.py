@@ -1,4 +1,4 @@
-"""A record as an expression sees it: text and trees are made of its bytes when they are asked for, once."""
+"""A record as an expression sees it: text and trees are made of its bytes when they are needed, once."""
 
 import json
 from collections.abc import Callable

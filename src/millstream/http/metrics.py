@@ -57,7 +57,7 @@ class ServiceMetrics:
 
 
 class _Families(Collector):
-    """Families that are computed when they are asked for."""
+    """Families that are computed when the page is requested."""
 
     def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
         self._collect = collect
@@ -137,9 +137,9 @@ def merged(pages: dict[str, str]) -> str:
         family = ""
         for line in text.splitlines():
             if line.startswith(("# HELP ", "# TYPE ")):
-                _, word, family, *_ = line.split(" ", 3)
+                _, keyword, family, *_ = line.split(" ", 3)
                 head = heads.setdefault(family, [])
-                if not any(known.split(" ", 2)[1] == word for known in head):
+                if not any(known.split(" ", 2)[1] == keyword for known in head):
                     head.append(line)
             elif line and not line.startswith("#"):
                 samples.setdefault(family, []).append(_labelled(line, service))

@@ -82,7 +82,9 @@ def _complete(operation: Schema, api: ApiDescription, media_type: str) -> None:
     for key, schema in api.queries.get(name, {}).items():
         parameters.append({"name": key, "in": "query", "required": False, "schema": schema})
     if name in api.bodies:
-        content = {kind: {"schema": api.bodies[name]} for kind in api.request_types(name, media_type)}
+        content = {
+            request_type: {"schema": api.bodies[name]} for request_type in api.request_types(name, media_type)
+        }
         operation["requestBody"] = {"required": name not in api.optional_bodies, "content": content}
     success = operation["responses"].get("200", {"description": "Done"})
     error = {"schema": {"$ref": "#/components/schemas/Error"}}

@@ -249,7 +249,7 @@ class SchemasTopic:
         """Take the right to write from whoever had it, with this record. Returns its offset."""
         self._epoch = None
         name = self._config.producer_name
-        producer_id, epoch = self._coordinators.ask(
+        producer_id, epoch = self._coordinators.call(
             name, lambda connection: init_producer_id(connection, name)
         )
         self._epoch = _Epoch(producer_id, epoch)

@@ -29,25 +29,25 @@ class Kafka:
         self._cluster_id: str | None = None
         self._counts: dict[str, tuple[int, float]] = {}
 
-    async def ask(self, question: Callable[[Cluster], T]) -> T:
-        """What `question` finds; a RestError for what Kafka refuses."""
+    async def run(self, query: Callable[[Cluster], T]) -> T:
+        """What `query` finds; a RestError for what Kafka refuses."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._pool, self._run, question)
+            return await loop.run_in_executor(self._pool, self._run_here, query)
         except KafkaError as error:
             raise errors.for_kafka(error) from None
 
-    def _run(self, question: Callable[[Cluster], T]) -> T:
+    def _run_here(self, query: Callable[[Cluster], T]) -> T:
         cluster: Cluster | None = getattr(self._local, "cluster", None)
         if cluster is None:
             cluster = self._local.cluster = Cluster(self._config)
             self._clusters.append(cluster)
-        return question(cluster)
+        return query(cluster)
 
     async def cluster_id(self) -> str:
-        """It never changes, so it is asked for once."""
+        """It never changes, so it is requested once."""
         if self._cluster_id is None:
-            self._cluster_id = await self.ask(_cluster_id)
+            self._cluster_id = await self.run(_cluster_id)
         return self._cluster_id
 
     async def check_cluster(self, cluster_id: str) -> str:
@@ -56,7 +56,7 @@ class Kafka:
         return cluster_id
 
     def known_partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, if that was asked for a moment ago."""
+        """How many partitions a topic has, if that was looked up a moment ago."""
         found = self._counts.get(topic)
         return found[0] if found is not None and found[1] > time.monotonic() else None
 
@@ -67,12 +67,12 @@ class Kafka:
         if found is not None:
             return found
 
-        asked = await self.ask(lambda cluster: _partitions(cluster, topic, create))
-        if asked is not None:
+        count = await self.run(lambda cluster: _partitions(cluster, topic, create))
+        if count is not None:
             if len(self._counts) > 10_000:
                 self._counts.clear()
-            self._counts[topic] = (asked, time.monotonic() + FRESH)
-        return asked
+            self._counts[topic] = (count, time.monotonic() + FRESH)
+        return count
 
     def forget(self, topic: str) -> None:
         self._counts.pop(topic, None)

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-AT_ONCE = 500  # records asked of librdkafka in one go
+# Records taken from librdkafka in one call.
+AT_ONCE = 500
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05
 BLOCKING = 10.0  # seconds for what a broker has to answer
 IDLE = 30.0  # an instance that nobody asks stops fetching after that

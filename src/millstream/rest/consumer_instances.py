@@ -47,7 +47,7 @@ class Instances:
         self._timeout = config.value("consumer.instance.timeout.ms") / 1000
         self._wait = config.value("consumer.request.timeout.ms") / 1000
         self._min_bytes = int(config.value("fetch.min.bytes"))
-        self._most = int(config.value("consumer.instances.max"))
+        self._max_instances = int(config.value("consumer.instances.max"))
         self.max_bytes = int(config.value("consumer.request.max.bytes"))
         self._pool = ThreadPoolExecutor(
             max(1, config.value("consumer.threads")), thread_name_prefix="consumer"
@@ -72,8 +72,8 @@ class Instances:
         key = (group, name)
         if key in self._found:
             raise errors.instance_exists()
-        if len(self._found) >= self._most:
-            raise errors.too_many_instances(self._most)
+        if len(self._found) >= self._max_instances:
+            raise errors.too_many_instances(self._max_instances)
         self._found[key] = None  # the name is taken from now on
         try:
             consumer = await self.run(lambda: Consumer(consumer_config | {"group.id": group}, logger=log))
@@ -89,10 +89,12 @@ class Instances:
 
     def _checked(self, body: dict[str, Any]) -> tuple[Options, dict[str, Any], str]:
         for field, value in body.items():
-            kind = FIELDS.get(field)
-            if kind is None:
+            field_type = FIELDS.get(field)
+            if field_type is None:
                 raise errors.unprocessable(f"Unrecognized field: {field}")
-            if value is not None and (not isinstance(value, kind) or (kind is int and type(value) is bool)):
+            if value is not None and (
+                not isinstance(value, field_type) or (field_type is int and type(value) is bool)
+            ):
                 raise errors.unprocessable(f"{field}: {value!r} is not what was expected")
         form = (body.get("format") or "binary").upper()
         if form not in V2_FORMATS:
@@ -152,7 +154,7 @@ class Instances:
             pattern = await self.run(lambda: compile_pattern(text))
         except InvalidPattern as error:
             raise errors.invalid_payload(f"topic_pattern: {error}") from None
-        names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
+        names = await self._kafka.run(lambda cluster: Admin(cluster).topic_names())
         await instance.subscribe(await self.run(lambda: matching(pattern, names)), pattern)
 
     async def run(self, act: Callable[[], Any]) -> Any:
@@ -189,7 +191,7 @@ class Instances:
     async def _look_around(self) -> None:
         followers = [one for one in self._found.values() if one is not None and one.pattern is not None]
         if followers:
-            names = await self._kafka.ask(lambda cluster: Admin(cluster).topic_names())
+            names = await self._kafka.run(lambda cluster: Admin(cluster).topic_names())
             for one in followers:
                 pattern = one.pattern
                 if pattern is not None:

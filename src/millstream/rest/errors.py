@@ -14,7 +14,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 _AUTHENTICATION = frozenset({58, ClientError._AUTHENTICATION})
 _AUTHORIZATION = frozenset({29, 30, 31, 53, 65})
-# The client asked for something that cannot be, or that the broker is set up not to do.
+# The client requested something that cannot be, or that the broker is set up not to do.
 _BAD_REQUEST = frozenset({-1, 24, 35, 37, 38, 39, 40, 42, 44, 36, 54, 73, ClientError._UNSUPPORTED_FEATURE})
 _NOT_FOUND = frozenset({3, 17, 100, ClientError._UNKNOWN_TOPIC, ClientError._UNKNOWN_PARTITION})
 _UNAVAILABLE = frozenset({8})
@@ -167,7 +167,7 @@ def for_client(error: Any) -> RestError:
 
 
 def in_record(error: Any) -> tuple[int, str]:
-    """Code and words for one record of a produce request, which has its own way of telling."""
+    """Code and message for one record of a produce request, whose errors have codes of their own."""
     inner = error.args[0] if isinstance(error, KafkaException) else error
     code = inner.code()
     if code in _AUTHENTICATION:

@@ -1,4 +1,4 @@
-"""Settings of Java's clients in the words of librdkafka.
+"""Settings of Java's clients by the names of librdkafka.
 
 Most names are the same. Some differ, some name Java classes, some mean nothing here; what librdkafka does not
 know is left out with a warning, once, as Java's clients warn about names that they do not know. TLS and login
@@ -82,15 +82,19 @@ def secured(properties: Mapping[str, str]) -> dict[str, Any]:
     return {name: text for name, text in found.items() if text}
 
 
-def known(kind: type[Producer] | type[Consumer], config: dict[str, Any]) -> dict[str, Any]:
+def known(client_class: type[Producer] | type[Consumer], config: dict[str, Any]) -> dict[str, Any]:
     """The part of a configuration that librdkafka knows. ValueError for a value that it does not take."""
     config = dict(config)
     quiet = logging.getLogger("millstream.rest.none")
     quiet.setLevel(logging.CRITICAL)
-    trial = {"bootstrap.servers": "", "group.id": "trial"} if kind is Consumer else {"bootstrap.servers": ""}
+    trial = (
+        {"bootstrap.servers": "", "group.id": "trial"}
+        if client_class is Consumer
+        else {"bootstrap.servers": ""}
+    )
     while True:
         try:
-            kind({**config, **trial}, logger=quiet)
+            client_class({**config, **trial}, logger=quiet)
             return config
         except KafkaException as error:
             text = error.args[0].str()

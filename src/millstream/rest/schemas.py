@@ -27,7 +27,7 @@ SUBJECTS = {"TOPIC_NAME": "topic", "RECORD_NAME": "record", "TOPIC_RECORD_NAME":
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A schema to write with. version 0: nobody asked."""
+    """A schema to write with. version 0: not looked up."""
 
     id: int
     version: int
@@ -113,16 +113,16 @@ class Schemas:
         from millstream.schemas import parse
 
         assert wish.text is not None and wish.form is not None
-        kind = FORMATS[wish.form]
+        schema_type = FORMATS[wish.form]
         try:
-            parsed = parse(kind, wish.text, new=True)
+            parsed = parse(schema_type, wish.text, new=True)
         except (ValueError, RecursionError) as error:
             raise errors.invalid_schema(
                 f"Error when parsing raw schema. format = {wish.form}: {_first_line(error)}"
             ) from None
         subject = self._subject(wish, parsed.name)
-        schema_id = self._registry.register(subject, parsed.canonical, kind)
-        schema = RegisteredSchema(schema_id, kind, parsed.canonical)
+        schema_id = self._registry.register(subject, parsed.canonical, schema_type)
+        schema = RegisteredSchema(schema_id, schema_type, parsed.canonical)
         version = self._version(subject, schema) if wish.describe else 0
         return Chosen(schema_id, version, subject, wish.form, self._codec(schema_id, schema))
 

@@ -38,7 +38,7 @@ class AvroSchema(ParsedSchema):
 
     @property
     def name(self) -> str | None:
-        return self.root.full_name if self.root.kind == "record" else None
+        return self.root.full_name if self.root.type == "record" else None
 
     def normalized(self) -> "AvroSchema":
         text = dumps(_normal(self.root, set(self._known)))
@@ -48,7 +48,7 @@ class AvroSchema(ParsedSchema):
         return write(self.root) if form == "resolved" else self.canonical
 
     def has_top_level_field(self, field: str) -> bool:
-        return self.root.kind == "record" and any(one.name == field for one in self.root.fields)
+        return self.root.type == "record" and any(one.name == field for one in self.root.fields)
 
     def problems_reading(self, previous: ParsedSchema) -> list[str]:
         from millstream.schemas.avro_compatibility import problems
@@ -67,34 +67,34 @@ def _load(text: str) -> Any:
         raise InvalidSchema(str(error)) from None
 
 
-def _normal(kind: AvroType, known: set[str]) -> Any:
-    if kind.kind == "union":
-        return [_normal(branch, known) for branch in kind.branches]
-    logical, other = _split_properties(kind.properties)
-    if kind.kind in PRIMITIVES:
+def _normal(avro_type: AvroType, known: set[str]) -> Any:
+    if avro_type.type == "union":
+        return [_normal(branch, known) for branch in avro_type.branches]
+    logical, other = _split_properties(avro_type.properties)
+    if avro_type.type in PRIMITIVES:
         if not logical and not other:
-            return kind.kind
-        return {"type": kind.kind, **logical, **other}
-    if kind.kind in ("array", "map"):
-        inside = "items" if kind.kind == "array" else "values"
-        return {"type": kind.kind, inside: _normal(kind.inner, known), **logical, **other}
-    if kind.full_name in known:
-        return kind.full_name
-    known.add(kind.full_name)
-    out: dict[str, Any] = {"name": kind.full_name, "type": kind.kind}
-    if kind.kind == "enum":
-        out["symbols"] = kind.symbols
-    elif kind.kind == "fixed":
-        out["size"] = kind.size
+            return avro_type.type
+        return {"type": avro_type.type, **logical, **other}
+    if avro_type.type in ("array", "map"):
+        inside = "items" if avro_type.type == "array" else "values"
+        return {"type": avro_type.type, inside: _normal(avro_type.inner, known), **logical, **other}
+    if avro_type.full_name in known:
+        return avro_type.full_name
+    known.add(avro_type.full_name)
+    out: dict[str, Any] = {"name": avro_type.full_name, "type": avro_type.type}
+    if avro_type.type == "enum":
+        out["symbols"] = avro_type.symbols
+    elif avro_type.type == "fixed":
+        out["size"] = avro_type.size
     else:
-        out["fields"] = [_normal_field(one, known) for one in kind.fields]
+        out["fields"] = [_normal_field(one, known) for one in avro_type.fields]
     out.update(logical)
-    if kind.doc:
-        out["doc"] = kind.doc
-    if kind.aliases:
-        out["aliases"] = sorted(kind.aliases)
-    if kind.default is not None:
-        out["default"] = kind.default
+    if avro_type.doc:
+        out["doc"] = avro_type.doc
+    if avro_type.aliases:
+        out["aliases"] = sorted(avro_type.aliases)
+    if avro_type.default is not None:
+        out["default"] = avro_type.default
     out.update(other)
     return out
 

@@ -1,8 +1,8 @@
 """Whether data written with one Avro schema can be read with another: Avro's resolution rules.
 
-Same kind: arrays and maps by their contents, fixed by name and size, enums by name and symbols (a reader's
+Same type: arrays and maps by their contents, fixed by name and size, enums by name and symbols (a reader's
 enum default takes what it does not know), records by name and fields, unions branch by branch. Different
-kinds: int, long, float and double widen, bytes and string exchange, a writer's union must be readable whole,
+types: int, long, float and double widen, bytes and string exchange, a writer's union must be readable whole,
 a reader's union needs one branch that can read. Names match without their namespace, or by an alias of the
 reader. Recursive types are compared once: while a pair is being compared, the same pair inside of it is taken
 to be fine.
@@ -23,13 +23,14 @@ WIDENS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    kind: str
+    incompatibility: str
     path: str
     detail: str
 
     def __str__(self) -> str:
-        text = DESCRIPTIONS[self.kind].format(path=self.path, detail=_literal(self.detail))
-        return f"{{errorType:'{self.kind}', description:'{text}', additionalInfo:'{_literal(self.detail)}'}}"
+        detail = _literal(self.detail)
+        text = DESCRIPTIONS[self.incompatibility].format(path=self.path, detail=detail)
+        return f"{{errorType:'{self.incompatibility}', description:'{text}', additionalInfo:'{detail}'}}"
 
 
 DESCRIPTIONS = {
@@ -61,34 +62,34 @@ class _Comparison:
         if pair in self._pairs:
             return self._pairs[pair]
         self._pairs[pair] = []
-        found = self._same_kind(reader, writer, path) if reader.kind == writer.kind else None
+        found = self._same_type(reader, writer, path) if reader.type == writer.type else None
         if found is None:
-            found = self._other_kind(reader, writer, path)
+            found = self._other_type(reader, writer, path)
         self._pairs[pair] = found
         return found
 
-    def _same_kind(self, reader: AvroType, writer: AvroType, path: str) -> list[Problem]:
-        kind = reader.kind
-        if kind in PRIMITIVES:
+    def _same_type(self, reader: AvroType, writer: AvroType, path: str) -> list[Problem]:
+        avro_type = reader.type
+        if avro_type in PRIMITIVES:
             return []
-        if kind in ("array", "map"):
-            inside = "items" if kind == "array" else "values"
+        if avro_type in ("array", "map"):
+            inside = "items" if avro_type == "array" else "values"
             return self.compare(reader.inner, writer.inner, f"{path}/{inside}")
-        if kind == "union":
+        if avro_type == "union":
             found = []
             for index, branch in enumerate(writer.branches):
                 if self.compare(reader, branch, f"{path}/{index}"):
                     found.append(_lacking(branch, f"{path}/{index}"))
             return found
         found = _names(reader, writer, path)
-        if kind == "fixed" and reader.size != writer.size:
+        if avro_type == "fixed" and reader.size != writer.size:
             detail = f"expected: {writer.size}, found: {reader.size}"
             found.append(Problem("FIXED_SIZE_MISMATCH", f"{path}/size", detail))
-        elif kind == "enum" and reader.default is None:
+        elif avro_type == "enum" and reader.default is None:
             unknown = sorted(set(writer.symbols) - set(reader.symbols))
             if unknown:
                 found.append(Problem("MISSING_ENUM_SYMBOLS", f"{path}/symbols", f"[{', '.join(unknown)}]"))
-        elif kind == "record":
+        elif avro_type == "record":
             for index, one in enumerate(reader.fields):
                 found += self._field(one, writer, f"{path}/fields/{index}")
         return found
@@ -100,26 +101,26 @@ class _Comparison:
                 return self.compare(one.type, written[name].type, f"{path}/type")
         if one.has_default:
             return []
-        if one.type.kind == "enum" and one.type.default is not None:
+        if one.type.type == "enum" and one.type.default is not None:
             return self.compare(one.type, writer, f"{path}/type")
         return [Problem("READER_FIELD_MISSING_DEFAULT_VALUE", path, one.name)]
 
-    def _other_kind(self, reader: AvroType, writer: AvroType, path: str) -> list[Problem]:
-        if writer.kind == "union":
+    def _other_type(self, reader: AvroType, writer: AvroType, path: str) -> list[Problem]:
+        if writer.type == "union":
             return [problem for branch in writer.branches for problem in self.compare(reader, branch, path)]
-        if reader.kind == "union":
+        if reader.type == "union":
             if any(not self.compare(branch, writer, path) for branch in reader.branches):
                 return []
             return [_lacking(writer, path)]
-        if writer.kind in WIDENS.get(reader.kind, ()):
+        if writer.type in WIDENS.get(reader.type, ()):
             return []
-        detail = f"reader type: {reader.kind.upper()} not compatible with writer type: {writer.kind.upper()}"
+        detail = f"reader type: {reader.type.upper()} not compatible with writer type: {writer.type.upper()}"
         return [Problem("TYPE_MISMATCH", path or "/", detail)]
 
 
 def _lacking(writer: AvroType, path: str) -> Problem:
     return Problem(
-        "MISSING_UNION_BRANCH", path or "/", f"reader union lacking writer type: {writer.kind.upper()}"
+        "MISSING_UNION_BRANCH", path or "/", f"reader union lacking writer type: {writer.type.upper()}"
     )
 
 

@@ -31,10 +31,10 @@ MISSING: Any = _Missing()  # a field without a default; None is a default
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """One type. Which attributes matter depends on `kind`; branches are a union's, child an array's or
+    """One type. Which attributes matter depends on `type`; branches are a union's, child an array's or
     map's."""
 
-    kind: str
+    type: str
     name: str = ""
     namespace: str = ""
     doc: str | None = None
@@ -51,7 +51,7 @@ class AvroType:
     @property
     def full_name(self) -> str:
         if not self.name:
-            return self.kind
+            return self.type
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
     @property
@@ -106,21 +106,23 @@ class Parser:
             return self._union(value, namespace)
         if not isinstance(value, dict):
             raise InvalidSchema(f"Schema not yet supported or not a schema: {dumps(value)}")
-        kind = value.get("type")
-        if isinstance(kind, dict | list):
-            return self._type(kind, namespace)
-        if not isinstance(kind, str):
+        type_name = value.get("type")
+        if isinstance(type_name, dict | list):
+            return self._type(type_name, namespace)
+        if not isinstance(type_name, str):
             raise InvalidSchema(f"No type: {dumps(value)}")
-        if kind in PRIMITIVES:
-            return AvroType(kind, properties=_properties(value))
-        if kind in NAMED:
-            return self._named(kind, value, namespace)
-        if kind in ("array", "map"):
-            inside = "items" if kind == "array" else "values"
+        if type_name in PRIMITIVES:
+            return AvroType(type_name, properties=_properties(value))
+        if type_name in NAMED:
+            return self._named(type_name, value, namespace)
+        if type_name in ("array", "map"):
+            inside = "items" if type_name == "array" else "values"
             if inside not in value:
-                raise InvalidSchema(f"{kind.capitalize()} has no {inside} type: {dumps(value)}")
-            return AvroType(kind, child=self._type(value[inside], namespace), properties=_properties(value))
-        return self._by_name(kind, namespace)
+                raise InvalidSchema(f"{type_name.capitalize()} has no {inside} type: {dumps(value)}")
+            return AvroType(
+                type_name, child=self._type(value[inside], namespace), properties=_properties(value)
+            )
+        return self._by_name(type_name, namespace)
 
     def _by_name(self, name: str, namespace: str) -> AvroType:
         if name in PRIMITIVES:
@@ -135,7 +137,7 @@ class Parser:
         seen = set()
         for item in value:
             branch = self._type(item, namespace)
-            if branch.kind == "union":
+            if branch.type == "union":
                 raise InvalidSchema(f"Nested union: {dumps(value)}")
             if branch.full_name in seen:
                 raise InvalidSchema(f"Duplicate in union: {branch.full_name}")
@@ -143,17 +145,19 @@ class Parser:
             union.branches.append(branch)
         return union
 
-    def _named(self, kind: str, value: dict[str, Any], enclosing: str) -> AvroType:
+    def _named(self, type_name: str, value: dict[str, Any], enclosing: str) -> AvroType:
         name, namespace = self._full_name(value, enclosing)
-        made = AvroType("record" if kind == "error" else kind, name, namespace, is_error=kind == "error")
+        made = AvroType(
+            "record" if type_name == "error" else type_name, name, namespace, is_error=type_name == "error"
+        )
         made.doc = value["doc"] if isinstance(value.get("doc"), str) else None
         made.aliases = [_qualify(alias, namespace) for alias in _texts(value, "aliases")]
         if made.full_name in self.names:
             raise InvalidSchema(f"Can't redefine: {made.full_name}")
         self.names[made.full_name] = made
-        if made.kind == "record":
+        if made.type == "record":
             self._fields(made, value)
-        elif kind == "enum":
+        elif type_name == "enum":
             self._symbols(made, value)
         else:
             size = value.get("size")
@@ -162,7 +166,7 @@ class Parser:
             if size < 0:
                 raise InvalidSchema(f"Malformed data. Length is negative: {size}")
             made.size = size
-        made.properties = _properties(value, {"default"} if kind == "enum" else set())
+        made.properties = _properties(value, {"default"} if type_name == "enum" else set())
         return made
 
     def _full_name(self, value: dict[str, Any], enclosing: str) -> tuple[str, str]:
@@ -200,8 +204,8 @@ class Parser:
             seen.add(name)
             if "type" not in item:
                 raise InvalidSchema(f"No field type: {dumps(item)}")
-            kind = self._field_type(item["type"], record.namespace, name)
-            made = AvroField(name, kind, item["doc"] if isinstance(item.get("doc"), str) else None)
+            field_type = self._field_type(item["type"], record.namespace, name)
+            made = AvroField(name, field_type, item["doc"] if isinstance(item.get("doc"), str) else None)
             if "order" in item:
                 order = str(item["order"]).lower()
                 if order not in ORDERS:
@@ -269,9 +273,9 @@ def _properties(value: dict[str, Any], more: set[str] | frozenset[str] = frozens
     return {key: entry for key, entry in value.items() if key not in SCHEMA_WORDS and key not in more}
 
 
-def fits(kind: AvroType, default: Any) -> bool:
+def fits(avro_type: AvroType, default: Any) -> bool:
     """Whether a field of this type may have this default."""
-    match kind.kind:
+    match avro_type.type:
         case "null":
             return default is None
         case "boolean":
@@ -285,53 +289,57 @@ def fits(kind: AvroType, default: Any) -> bool:
         case "string" | "bytes" | "enum" | "fixed":
             return isinstance(default, str)
         case "array":
-            return isinstance(default, list) and all(fits(kind.inner, item) for item in default)
+            return isinstance(default, list) and all(fits(avro_type.inner, item) for item in default)
         case "map":
-            return isinstance(default, dict) and all(fits(kind.inner, item) for item in default.values())
+            return isinstance(default, dict) and all(fits(avro_type.inner, item) for item in default.values())
         case "union":
-            return any(fits(branch, default) for branch in kind.branches)
+            return any(fits(branch, default) for branch in avro_type.branches)
     return isinstance(default, dict) and all(
         fits(one.type, default.get(one.name, one.default))
         if one.name in default or one.has_default
         else False
-        for one in kind.fields
+        for one in avro_type.fields
     )
 
 
-def write(kind: AvroType, known: set[str] | None = None) -> str:
+def write(avro_type: AvroType, known: set[str] | None = None) -> str:
     """The text of a type; types named in `known` are defined elsewhere and only named."""
-    return dumps(as_json(kind, set(known or ()), ""))
+    return dumps(as_json(avro_type, set(known or ()), ""))
 
 
-def as_json(kind: AvroType, known: set[str], namespace: str) -> Any:
-    if kind.kind in PRIMITIVES:
-        return {"type": kind.kind, **kind.properties} if kind.properties else kind.kind
-    if kind.kind == "union":
-        return [as_json(branch, known, namespace) for branch in kind.branches]
-    if kind.kind in ("array", "map"):
-        inside = "items" if kind.kind == "array" else "values"
-        return {"type": kind.kind, inside: as_json(kind.inner, known, namespace), **kind.properties}
-    if kind.full_name in known:
-        if kind.namespace == namespace and kind.name not in PRIMITIVES:
-            return kind.name
-        return kind.full_name
-    known.add(kind.full_name)
-    out: dict[str, Any] = {"type": "error" if kind.is_error else kind.kind, "name": kind.name}
-    if kind.namespace != namespace:
-        out["namespace"] = kind.namespace
-    if kind.doc is not None:
-        out["doc"] = kind.doc
-    if kind.kind == "record":
-        out["fields"] = [_field_json(one, known, kind.namespace) for one in kind.fields]
-    elif kind.kind == "enum":
-        out["symbols"] = kind.symbols
-        if kind.default is not None:
-            out["default"] = kind.default
+def as_json(avro_type: AvroType, known: set[str], namespace: str) -> Any:
+    if avro_type.type in PRIMITIVES:
+        return {"type": avro_type.type, **avro_type.properties} if avro_type.properties else avro_type.type
+    if avro_type.type == "union":
+        return [as_json(branch, known, namespace) for branch in avro_type.branches]
+    if avro_type.type in ("array", "map"):
+        inside = "items" if avro_type.type == "array" else "values"
+        return {
+            "type": avro_type.type,
+            inside: as_json(avro_type.inner, known, namespace),
+            **avro_type.properties,
+        }
+    if avro_type.full_name in known:
+        if avro_type.namespace == namespace and avro_type.name not in PRIMITIVES:
+            return avro_type.name
+        return avro_type.full_name
+    known.add(avro_type.full_name)
+    out: dict[str, Any] = {"type": "error" if avro_type.is_error else avro_type.type, "name": avro_type.name}
+    if avro_type.namespace != namespace:
+        out["namespace"] = avro_type.namespace
+    if avro_type.doc is not None:
+        out["doc"] = avro_type.doc
+    if avro_type.type == "record":
+        out["fields"] = [_field_json(one, known, avro_type.namespace) for one in avro_type.fields]
+    elif avro_type.type == "enum":
+        out["symbols"] = avro_type.symbols
+        if avro_type.default is not None:
+            out["default"] = avro_type.default
     else:
-        out["size"] = kind.size
-    out.update(kind.properties)
-    if kind.aliases:
-        out["aliases"] = [_relative(alias, kind.namespace) for alias in kind.aliases]
+        out["size"] = avro_type.size
+    out.update(avro_type.properties)
+    if avro_type.aliases:
+        out["aliases"] = [_relative(alias, avro_type.namespace) for alias in avro_type.aliases]
     return out
 
 

@@ -1,6 +1,6 @@
 """Whether JSON that was valid for one schema is valid for another: Confluent's rules.
 
-Every difference has a kind; the kinds in COMPATIBLE do no harm. What may be added to an object or a tuple and
+Every difference has a name; those in COMPATIBLE do no harm. What may be added to an object or a tuple and
 what may be taken away depends on how open the other side is: open (anything more is allowed), closed (nothing
 more), or partially open (more, of a given schema).
 
@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from millstream.patterns import InvalidPattern, compile_pattern
-from millstream.schemas.json_kinds import COMPATIBLE, LENIENT, describe
+from millstream.schemas.json_differences import COMPATIBLE, LENIENT, describe
 from millstream.schemas.json_model import (
     MISSING,
     ArrayNode,
@@ -35,7 +35,7 @@ from millstream.schemas.json_model import (
 )
 from millstream.schemas.schema import InvalidSchema
 
-Difference = tuple[str, str]  # kind, path from the pair that was compared
+Difference = tuple[str, str]  # name, path from the pair that was compared
 MAX_REPORTED = 100  # differences
 MAX_COMPARISONS = 500_000  # two schemas that need more than this are refused, not waited for
 
@@ -53,11 +53,11 @@ def problems(old: Node, new: Node, *, lenient: bool = False) -> list[str]:
             break
         known_bad = bad
     allowed = LENIENT if lenient else COMPATIBLE
-    return [describe(kind, f"#{path or '/'}") for kind, path in differences if kind not in allowed]
+    return [describe(name, f"#{path or '/'}") for name, path in differences if name not in allowed]
 
 
 def _at(path: str, differences: list[Difference]) -> list[Difference]:
-    return [(kind, f"/{path}{rest}") for kind, rest in differences]
+    return [(name, f"/{path}{rest}") for name, rest in differences]
 
 
 class _Comparison:
@@ -74,7 +74,7 @@ class _Comparison:
         return {pair: found for pair, found in self._done.items() if not self._fine(found)}
 
     def _fine(self, differences: list[Difference]) -> bool:
-        return all(kind in self._allowed for kind, _ in differences)
+        return all(name in self._allowed for name, _ in differences)
 
     def compare(self, old: Node | None, new: Node | None) -> list[Difference]:
         self._count += 1
@@ -283,32 +283,32 @@ class _Comparison:
         return found
 
     def _additional(
-        self, kind: str, old: ObjectNode | ArrayNode, new: ObjectNode | ArrayNode
+        self, keyword: str, old: ObjectNode | ArrayNode, new: ObjectNode | ArrayNode
     ) -> list[Difference]:
         if old.additional_allowed != new.additional_allowed:
-            return [(f"{kind}_ADDED" if new.additional_allowed else f"{kind}_REMOVED", "")]
+            return [(f"{keyword}_ADDED" if new.additional_allowed else f"{keyword}_REMOVED", "")]
         if old.additional is None and new.additional is not None:
-            return [(f"{kind}_NARROWED", "")]
+            return [(f"{keyword}_NARROWED", "")]
         if new.additional is None and old.additional is not None:
-            return [(f"{kind}_EXTENDED", "")]
+            return [(f"{keyword}_EXTENDED", "")]
         return self.compare(old.additional, new.additional)
 
     def _unevaluated(
-        self, kind: str, old: ObjectNode | ArrayNode, new: ObjectNode | ArrayNode
+        self, keyword: str, old: ObjectNode | ArrayNode, new: ObjectNode | ArrayNode
     ) -> list[Difference]:
         before, after = old.unevaluated, new.unevaluated
         if before is None and after is None:
             return []
         was_closed, is_closed = isinstance(before, FalseNode), isinstance(after, FalseNode)
         if before is None:
-            return [(f"{kind}_REMOVED" if is_closed else f"{kind}_NARROWED", "")]
+            return [(f"{keyword}_REMOVED" if is_closed else f"{keyword}_NARROWED", "")]
         if after is None:
-            return [(f"{kind}_ADDED" if was_closed else f"{kind}_EXTENDED", "")]
+            return [(f"{keyword}_ADDED" if was_closed else f"{keyword}_EXTENDED", "")]
         if was_closed != is_closed:
-            return [(f"{kind}_ADDED" if was_closed else f"{kind}_REMOVED", "")]
+            return [(f"{keyword}_ADDED" if was_closed else f"{keyword}_REMOVED", "")]
         was_open, is_open = isinstance(before, EmptyNode), isinstance(after, EmptyNode)
         if was_open != is_open:
-            return [(f"{kind}_NARROWED" if was_open else f"{kind}_EXTENDED", "")]
+            return [(f"{keyword}_NARROWED" if was_open else f"{keyword}_EXTENDED", "")]
         return self.compare(before, after)
 
     # Arrays
@@ -370,14 +370,14 @@ def _plain(value: Any) -> Any:
     return None if value is MISSING else value
 
 
-def _limit(path: str, kind: str, old: float | None, new: float | None) -> list[Difference]:
+def _limit(path: str, keyword: str, old: float | None, new: float | None) -> list[Difference]:
     if old is None and new is None:
         return []
     if old is None or new is None:
-        return [(f"{kind}_ADDED" if old is None else f"{kind}_REMOVED", f"/{path}")]
+        return [(f"{keyword}_ADDED" if old is None else f"{keyword}_REMOVED", f"/{path}")]
     if old == new:
         return []
-    return [(f"{kind}_INCREASED" if old < new else f"{kind}_DECREASED", f"/{path}")]
+    return [(f"{keyword}_INCREASED" if old < new else f"{keyword}_DECREASED", f"/{path}")]
 
 
 def _multiple_of(old: float | None, new: float | None) -> list[Difference]:
@@ -393,12 +393,12 @@ def _multiple_of(old: float | None, new: float | None) -> list[Difference]:
     return [("MULTIPLE_OF_CHANGED", "/multipleOf")]
 
 
-def _sets(kind: str, path: str, old: set[str], new: set[str]) -> list[Difference]:
+def _sets(keyword: str, path: str, old: set[str], new: set[str]) -> list[Difference]:
     if old == new:
         return []
     if old <= new:
-        return [(f"{kind}_EXTENDED", path)]
-    return [(f"{kind}_NARROWED" if new <= old else f"{kind}_CHANGED", path)]
+        return [(f"{keyword}_EXTENDED", path)]
+    return [(f"{keyword}_NARROWED" if new <= old else f"{keyword}_CHANGED", path)]
 
 
 def _required(name: str, old: ObjectNode, new: ObjectNode) -> list[Difference]:

@@ -2,9 +2,9 @@
 
 Drafts 4, 6, 7: `$ref` alone counts. Otherwise one part for `enum`, for each of `allOf`, `anyOf`, `oneOf`, for
 `not`, for `const`, for `type` with all keywords of that type (several types: any of them), and one for each
-other kind of value of which keywords are present.
+other type of value of which keywords are present.
 
-2019-09, 2020-12: one part per keyword, in the order written, where parts about one kind of value melt into
+2019-09, 2020-12: one part per keyword, in the order written, where parts about one type of value melt into
 one; keywords beside several types melt into the type that they are about; `$ref` is a part like any other.
 
 Several parts are a combined node that asks for all of them.
@@ -164,26 +164,26 @@ class _Loader:
         return node
 
     def _typed(self, schema: dict[str, Any], base: str, left: set[str]) -> Node:
-        kind = schema["type"]
-        if isinstance(kind, str):
-            return self._of_type(kind, schema, base, left)
-        if not isinstance(kind, list) or not all(isinstance(item, str) for item in kind):
-            raise InvalidSchema(f"type must be a string or an array of strings, found {dumps(kind)}")
+        type_name = schema["type"]
+        if isinstance(type_name, str):
+            return self._of_type(type_name, schema, base, left)
+        if not isinstance(type_name, list) or not all(isinstance(item, str) for item in type_name):
+            raise InvalidSchema(f"type must be a string or an array of strings, found {dumps(type_name)}")
         return CombinedNode(
             criterion="anyOf",
-            parts=[self._of_type(item, schema, base, left) for item in kind],
+            parts=[self._of_type(item, schema, base, left) for item in type_name],
             generated=True,
         )
 
-    def _of_type(self, kind: str, schema: dict[str, Any], base: str, left: set[str]) -> Node:
-        match kind:
+    def _of_type(self, type_name: str, schema: dict[str, Any], base: str, left: set[str]) -> Node:
+        match type_name:
             case "string":
                 left.difference_update(STRING_WORDS)
                 return _string(schema)
             case "integer" | "number":
                 left.difference_update(NUMBER_WORDS)
                 number = self._number(schema)
-                number.integer = kind == "integer"
+                number.integer = type_name == "integer"
                 return number
             case "boolean":
                 return BooleanNode()
@@ -195,7 +195,7 @@ class _Loader:
             case "object":
                 left.difference_update(OBJECT_WORDS)
                 return self._properties(schema, base)
-        raise InvalidSchema(f"unknown type: [{kind}]")
+        raise InvalidSchema(f"unknown type: [{type_name}]")
 
     def _number(self, schema: dict[str, Any]) -> NumberNode:
         node = NumberNode(
@@ -368,11 +368,11 @@ class _Modern(_Loader):
 def _join(parts: list[Node], part: Node) -> list[Node]:
     if len(parts) == 1:
         only = parts[0]
-        if _several_types(only) and _has_kind(only, part):
+        if _several_types(only) and _has_type(only, part):
             assert isinstance(only, CombinedNode)
             only.parts = _accumulate(only.parts, part)
             return [only]
-        if _several_types(part) and _has_kind(part, only):
+        if _several_types(part) and _has_type(part, only):
             assert isinstance(part, CombinedNode)
             part.parts = _accumulate(part.parts, only)
             return [part]
@@ -385,7 +385,7 @@ def _several_types(node: Node) -> bool:
     return isinstance(node, CombinedNode) and node.generated and node.criterion == "anyOf"
 
 
-def _has_kind(several: Node, node: Node) -> bool:
+def _has_type(several: Node, node: Node) -> bool:
     return isinstance(several, CombinedNode) and any(type(part) is type(node) for part in several.parts)
 
 

@@ -1,7 +1,7 @@
 """Whether messages written with one .proto file can be read with another: Confluent's rules over protobuf's
 wire format.
 
-Messages are compared by name, fields by number wherever in the message they stand. Numbers of one wire kind
+Messages are compared by name, fields by number wherever in the message they stand. Numbers of one wire type
 exchange (int32, int64, uint32, uint64, bool, enums), so do string and bytes. A field may become part of a
 oneof of its own; fields that were independent may not become exclusive. A member of a oneof may not vanish
 unless its whole oneof does. Types from other files are compared when the two sides do not use the same
@@ -23,7 +23,7 @@ from millstream.schemas.proto_model import (
 )
 from millstream.schemas.schema import Reference
 
-SCALAR_KINDS = {
+SCALAR_GROUPS = {
     **dict.fromkeys(("int32", "int64", "uint32", "uint64", "bool"), "number"),
     **dict.fromkeys(("sint32", "sint64"), "signed"),
     **dict.fromkeys(("string", "bytes"), "text"),
@@ -79,8 +79,8 @@ def problems(old: Side, new: Side) -> list[str]:
     comparison = _Comparison(old, new)
     comparison.files()
     return [
-        f'{{errorType:"{kind}", description:"{DESCRIPTIONS[kind].format(path=path.replace("%", "%%"))}"}}'
-        for kind, path in comparison.found
+        f'{{errorType:"{name}", description:"{DESCRIPTIONS[name].format(path=path.replace("%", "%%"))}"}}'
+        for name, path in comparison.found
     ]
 
 
@@ -122,8 +122,8 @@ class _Comparison:
         self.found: list[tuple[str, str]] = []
         self._inside: set[int] = set()
 
-    def _add(self, kind: str, path: str) -> None:
-        self.found.append((kind, f"#{path}" if path else "#/"))
+    def _add(self, difference: str, path: str) -> None:
+        self.found.append((difference, f"#{path}" if path else "#/"))
 
     def files(self) -> None:
         old, new = self.old.file, self.new.file
@@ -133,14 +133,14 @@ class _Comparison:
 
     def _types(self, old: list[Message | Enum], new: list[Message | Enum], scope: _Scope) -> None:
         # Enums may change freely: an unknown number is kept by readers.
-        after = {kind.name: kind for kind in new if isinstance(kind, Message)}
-        for kind in old:
-            if not isinstance(kind, Message):
+        after = {message.name: message for message in new if isinstance(message, Message)}
+        for message in old:
+            if not isinstance(message, Message):
                 continue
-            if kind.name in after:
-                self._messages(kind, after[kind.name], scope.inside(kind.name))
-            elif not kind.is_map_entry:
-                self._add("MESSAGE_REMOVED", f"{scope.path}/{kind.name}")
+            if message.name in after:
+                self._messages(message, after[message.name], scope.inside(message.name))
+            elif not message.is_map_entry:
+                self._add("MESSAGE_REMOVED", f"{scope.path}/{message.name}")
 
     def _messages(self, old: Message, new: Message, scope: _Scope) -> None:
         if id(old) not in self._inside:
@@ -174,7 +174,7 @@ class _Comparison:
                     self._add("REQUIRED_FIELD_ADDED", f"{scope.path}/{tag}")
             else:
                 path = f"{scope.path}/{is_in}/{tag}" if is_in else f"{scope.path}/{tag}"
-                self._kinds(before.label, after.label, before.type, after.type, scope, path)
+                self._field_types(before.label, after.label, before.type, after.type, scope, path)
 
     def _exclusive(self, oneof: OneOf, old: _Members, scope: _Scope) -> None:
         """Fields that could be set together before must not be members of one oneof now."""
@@ -187,23 +187,25 @@ class _Comparison:
                 groups.add(str(one.tag))
                 moved += 1
         if len(groups) > 1:
-            kind = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if moved > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF"
-            self._add(kind, f"{scope.path}/{oneof.name}")
+            difference = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if moved > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF"
+            self._add(difference, f"{scope.path}/{oneof.name}")
 
-    def _kinds(self, was: str | None, now: str | None, old: str, new: str, scope: _Scope, path: str) -> None:
-        old_kind, old_named = _kind(old, self.old.names, scope.old)
-        new_kind, new_named = _kind(new, self.new.names, scope.new)
+    def _field_types(
+        self, was: str | None, now: str | None, old: str, new: str, scope: _Scope, path: str
+    ) -> None:
+        old_group, old_named = _group(old, self.old.names, scope.old)
+        new_group, new_named = _group(new, self.new.names, scope.new)
         old_map, new_map = _as_map(old, old_named), _as_map(new, new_named)
         if old_map and new_map:
             for one, other in zip(old_map, new_map, strict=True):
-                self._kinds(None, None, one, other, scope, path)
-        elif old_map or new_map or (old_kind == "message") != (new_kind == "message"):
+                self._field_types(None, None, one, other, scope, path)
+        elif old_map or new_map or (old_group == "message") != (new_group == "message"):
             self._add("FIELD_KIND_CHANGED", path)
-        elif old_kind == "message":
+        elif old_group == "message":
             self._message_types(old, new, old_named, new_named, path)
-        elif old_kind != new_kind:
+        elif old_group != new_group:
             self._add("FIELD_SCALAR_KIND_CHANGED", path)
-        elif was and now and was != now and old_kind != "text":
+        elif was and now and was != now and old_group != "text":
             self._add("FIELD_NUMERIC_LABEL_CHANGED", path)
 
     def _message_types(
@@ -227,19 +229,19 @@ class _Comparison:
             self._add("FIELD_NAMED_TYPE_CHANGED", path)
 
 
-def _kind(kind: str, names: Names, scope: str) -> tuple[str, Named | None]:
-    if kind in SCALARS:
-        return SCALAR_KINDS[kind], None
-    named = names.resolve(kind, scope)
+def _group(name: str, names: Names, scope: str) -> tuple[str, Named | None]:
+    if name in SCALARS:
+        return SCALAR_GROUPS[name], None
+    named = names.resolve(name, scope)
     if named is not None and isinstance(named.type, Enum):
         return "number", named
     return "message", named
 
 
-def _as_map(kind: str, named: Named | None) -> tuple[str, str] | None:
+def _as_map(name: str, named: Named | None) -> tuple[str, str] | None:
     if named is not None and isinstance(named.type, Message) and named.type.is_map_entry:
         return map_types(named.type.map_type)
-    return map_types(kind)
+    return map_types(name)
 
 
 def _join(scope: str, name: str) -> str:

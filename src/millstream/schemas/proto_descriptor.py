@@ -121,11 +121,11 @@ def _range(first: int, last: int) -> int | tuple[int, int]:
 
 
 def _read_field(one: Any, proto3: bool, *, in_oneof: bool = False) -> Field:
-    kind = TYPE_NAMES.get(one.type) or one.type_name
+    type_name = TYPE_NAMES.get(one.type) or one.type_name
     label: str | None = {1: "optional", 2: "required", 3: "repeated"}[one.label]
     if label == "optional" and (in_oneof or (proto3 and not one.proto3_optional)):
         label = None
-    made = Field(one.name, kind, one.number, label, _read_options(one.options))
+    made = Field(one.name, type_name, one.number, label, _read_options(one.options))
     if one.HasField("default_value"):
         made.default = one.default_value
     if one.HasField("json_name") and one.json_name != default_json_name(one.name):
@@ -205,11 +205,11 @@ def to_descriptor(proto: ProtoFile, names: Names, name: str) -> Any:
             file.weak_dependency.append(index)
     builder = _Builder(names, proto3=proto.syntax == "proto3")
     package = proto.package or ""
-    for kind in proto.types:
-        if isinstance(kind, Message):
-            builder.message(file.message_type.add(), kind, package)
+    for declared in proto.types:
+        if isinstance(declared, Message):
+            builder.message(file.message_type.add(), declared, package)
         else:
-            builder.enum(file.enum_type.add(), kind)
+            builder.enum(file.enum_type.add(), declared)
     builder.extends(file.extension, proto.extends, package)
     for service in proto.services:
         made = file.service.add(name=service.name)
@@ -249,11 +249,11 @@ class _Builder:
                 self._group(target, group, scope).oneof_index = index
         for group in message.groups:
             self._group(target, group, scope)
-        for kind in message.types:
-            if isinstance(kind, Message):
-                self.message(target.nested_type.add(), kind, scope)
+        for declared in message.types:
+            if isinstance(declared, Message):
+                self.message(target.nested_type.add(), declared, scope)
             else:
-                self.enum(target.enum_type.add(), kind)
+                self.enum(target.enum_type.add(), declared)
         for one in target.field:
             if one.proto3_optional:  # a oneof of its own, after all others
                 one.oneof_index = len(target.oneof_decl)
@@ -282,8 +282,8 @@ class _Builder:
             name="".join(part[:1].upper() + part[1:] for part in one.name.split("_")) + "Entry"
         )
         entry.options.map_entry = True
-        for tag, (name, kind) in enumerate(zip(("key", "value"), pair, strict=True), start=1):
-            self._set(entry.field.add(), Field(name, kind, tag), scope).label = Pb.LABEL_OPTIONAL
+        for tag, (name, type_name) in enumerate(zip(("key", "value"), pair, strict=True), start=1):
+            self._set(entry.field.add(), Field(name, type_name, tag), scope).label = Pb.LABEL_OPTIONAL
         target = message.field.add(
             name=one.name,
             number=one.tag,

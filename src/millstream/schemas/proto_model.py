@@ -184,8 +184,8 @@ class Names:
 
     def _collect(self, proto: ProtoFile, file: str) -> None:
         package = proto.package or ""
-        for full_name, kind in walk(proto.types, package):
-            self._types[full_name] = Named(full_name, kind, package, file)
+        for full_name, declared in walk(proto.types, package):
+            self._types[full_name] = Named(full_name, declared, package, file)
 
     def resolve(self, name: str, scope: str) -> Named | None:
         """The type that `name` means inside of `scope` (a full name), innermost first."""
@@ -200,12 +200,12 @@ class Names:
 
 
 def walk(types: list[Message | Enum], prefix: str) -> Iterator[tuple[str, Message | Enum]]:
-    for kind in types:
-        full_name = f"{prefix}.{kind.name}" if prefix else kind.name
-        yield full_name, kind
-        if isinstance(kind, Message):
-            yield from walk(kind.types, full_name)
-            groups = [*kind.groups, *(group for oneof in kind.oneofs for group in oneof.groups)]
+    for declared in types:
+        full_name = f"{prefix}.{declared.name}" if prefix else declared.name
+        yield full_name, declared
+        if isinstance(declared, Message):
+            yield from walk(declared.types, full_name)
+            groups = [*declared.groups, *(group for oneof in declared.oneofs for group in oneof.groups)]
             for group in groups:
                 yield f"{full_name}.{group.name}", group.body
                 yield from walk(group.body.types, f"{full_name}.{group.name}")

@@ -94,14 +94,14 @@ class _Printer:
         return "".join(out)
 
     def _types(self, types: Sequence[Message | Enum], scope: str, *, indent: bool) -> list[str]:
-        messages = [kind for kind in types if isinstance(kind, Message)]
+        messages = [declared for declared in types if isinstance(declared, Message)]
         if self._normal:
-            messages = [kind for kind in messages if not kind.is_map_entry]
-        enums = [kind for kind in types if isinstance(kind, Enum)]
+            messages = [declared for declared in messages if not declared.is_map_entry]
+        enums = [declared for declared in types if isinstance(declared, Enum)]
         if not messages and not enums:
             return []
-        texts = [self._message(kind, _join(scope, kind.name)) for kind in messages]
-        texts += [self._enum(kind) for kind in enums]
+        texts = [self._message(declared, _join(scope, declared.name)) for declared in messages]
+        texts += [self._enum(declared) for declared in enums]
         return ["\n", *(_indented(text) if indent else text for text in texts)]
 
     def _message(self, message: Message, scope: str) -> str:
@@ -199,31 +199,31 @@ class _Printer:
         return f"{constant.name} = {constant.tag}{self._options(constant.options)};\n"
 
     def _field(self, one: Field, scope: str) -> str:
-        kind, label = one.type, one.label
+        type_name, label = one.type, one.label
         if self._normal:
-            kind, label = self._full_type(kind, label, scope)
+            type_name, label = self._full_type(type_name, label, scope)
         options = list(one.options)
         if one.default is not None:
-            plain = kind in NUMBERS or kind not in SCALARS or kind == "bool"
+            plain = type_name in NUMBERS or type_name not in SCALARS or type_name == "bool"
             options.append(Option("default", Word(one.default) if plain else one.default))
         if one.json_name is not None:
             options.append(Option("json_name", one.json_name))
         prefix = f"{label} " if label else ""
-        return f"{prefix}{kind} {one.name} = {one.tag}{self._options(options)};\n"
+        return f"{prefix}{type_name} {one.name} = {one.tag}{self._options(options)};\n"
 
-    def _full_type(self, kind: str, label: str | None, scope: str) -> tuple[str, str | None]:
+    def _full_type(self, type_name: str, label: str | None, scope: str) -> tuple[str, str | None]:
         assert self._names is not None
-        if kind not in SCALARS and map_types(kind) is None:
-            found = self._names.resolve(kind, scope)
+        if type_name not in SCALARS and map_types(type_name) is None:
+            found = self._names.resolve(type_name, scope)
             if found is None:
-                raise InvalidSchema(f"Could not resolve type: {kind}")
+                raise InvalidSchema(f"Could not resolve type: {type_name}")
             if isinstance(found.type, Message) and found.type.is_map_entry:
-                kind = found.type.map_type
+                type_name = found.type.map_type
             else:
-                kind = f".{found.full_name}"
-        pair = map_types(kind)
+                type_name = f".{found.full_name}"
+        pair = map_types(type_name)
         if pair is None:
-            return kind, label
+            return type_name, label
         key, value = pair
         if value not in SCALARS:
             found = self._names.resolve(value, scope)

@@ -59,8 +59,8 @@ class ProtobufSchema(ParsedSchema):
 
     @property
     def name(self) -> str | None:
-        for full_name, kind in walk(self.file.types, self.file.package or ""):
-            if isinstance(kind, Message):
+        for full_name, declared in walk(self.file.types, self.file.package or ""):
+            if isinstance(declared, Message):
                 return full_name
         return None
 
@@ -101,9 +101,9 @@ class ProtobufSchema(ParsedSchema):
             raise InvalidSchema(_reason(error)) from None
 
     def has_top_level_field(self, field: str) -> bool:
-        for kind in self.file.types:
-            if isinstance(kind, Message):
-                members = [*kind.fields, *(one for oneof in kind.oneofs for one in oneof.fields)]
+        for declared in self.file.types:
+            if isinstance(declared, Message):
+                members = [*declared.fields, *(one for oneof in declared.oneofs for one in oneof.fields)]
                 return any(one.name == field for one in members)
         return False
 

@@ -10,7 +10,7 @@
     use producer.produce("orders", encoder.encode("orders", {"id": 1}))
 
 What is on the wire is Confluent's format: a zero byte, the schema's id in four bytes, the body; for Protobuf
-the path to the message type between id and body. Schemas are asked for once and kept. Pipelines, console and
+the path to the message type between id and body. Schemas are fetched once and kept. Pipelines, console and
 command line all use this.
 """
 

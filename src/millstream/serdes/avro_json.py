@@ -68,20 +68,20 @@ class AvroJson:
             return self._named(schema)
         if isinstance(schema, list):
             return self._union(schema)
-        kind = schema["type"]
-        if not isinstance(kind, str):
-            return self._compile(kind)
-        if kind in ("record", "error"):
+        avro_type = schema["type"]
+        if not isinstance(avro_type, str):
+            return self._compile(avro_type)
+        if avro_type in ("record", "error"):
             return self._record(schema)
-        if kind == "enum":
+        if avro_type == "enum":
             return self._remember(schema["name"], *_enum(schema["name"], schema["symbols"]))
-        if kind == "fixed":
+        if avro_type == "fixed":
             return self._remember(schema["name"], *_fixed(schema["name"], int(schema["size"])))
-        if kind == "array":
+        if avro_type == "array":
             return _array(*self._compile(schema["items"]))
-        if kind == "map":
+        if avro_type == "map":
             return _map(*self._compile(schema["values"]))
-        return self._compile(kind)
+        return self._compile(avro_type)
 
     def _named(self, name: str) -> tuple[Encode, Decode]:
         """A type by its name: it may be the one that is being compiled, so it is looked up when it is
@@ -104,11 +104,11 @@ class AvroJson:
         def encode(value: Any, out: bytearray) -> None:
             if not isinstance(value, dict):
                 raise Mismatch(f"{name}: expected an object, found {_shown(value)}")
-            for field, part, _ in fields:
+            for field, write, _ in fields:
                 if field not in value:
                     raise Mismatch(f"{name}: the field {field} is missing")
                 try:
-                    part(value[field], out)
+                    write(value[field], out)
                 except Mismatch as error:
                     raise Mismatch(f"{field}: {error}") from None
             if len(value) > len(known):
@@ -117,8 +117,8 @@ class AvroJson:
 
         def decode(data: bytes, at: int) -> tuple[Any, int]:
             found = {}
-            for field, _, part in fields:
-                found[field], at = part(data, at)
+            for field, _, read in fields:
+                found[field], at = read(data, at)
             return found, at
 
         return self._remember(name, encode, decode)
@@ -155,10 +155,10 @@ class AvroJson:
 def _branch(schema: Any) -> str:
     if isinstance(schema, str):
         return schema
-    kind = schema["type"]
-    if kind in ("record", "error", "enum", "fixed"):
+    avro_type = schema["type"]
+    if avro_type in ("record", "error", "enum", "fixed"):
         return str(schema["name"])
-    return kind if isinstance(kind, str) else _branch(kind)
+    return avro_type if isinstance(avro_type, str) else _branch(avro_type)
 
 
 def _shown(value: Any) -> str:

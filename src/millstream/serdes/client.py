@@ -98,24 +98,26 @@ class SchemaRegistry:
         found = self._by_id.get((schema_id, subject))
         if found is None:
             query = f"?subject={quote(subject, safe='')}" if subject else ""
-            found = self._made(schema_id, self._ask("GET", f"/schemas/ids/{schema_id}{query}"))
+            found = self._made(schema_id, self._request("GET", f"/schemas/ids/{schema_id}{query}"))
             self._by_id[schema_id, subject] = found
         return found
 
     def schema_by_guid(self, guid: str) -> RegisteredSchema:
         found = self._by_guid.get(guid)
         if found is None:
-            found = self._by_guid[guid] = self._made(-1, self._ask("GET", f"/schemas/guids/{guid}"))
+            found = self._by_guid[guid] = self._made(-1, self._request("GET", f"/schemas/guids/{guid}"))
         return found
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest schema of a subject; asked for every time."""
+        """The newest schema of a subject; requested every time."""
         body = self.version(subject)
         return self._by_id.setdefault((int(body["id"]), ""), self._made(int(body["id"]), body))
 
     def version(self, subject: str, version: int | str = "latest") -> dict[str, Any]:
         """A version of a subject, as the registry describes it."""
-        found: dict[str, Any] = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        found: dict[str, Any] = self._request(
+            "GET", f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        )
         return found
 
     def register(
@@ -146,7 +148,7 @@ class SchemaRegistry:
     ) -> dict[str, Any]:
         """A schema of a subject as the registry describes it: its id, its version."""
         body = _request_body(text, schema_type, references)
-        described: dict[str, Any] = self._ask("POST", f"/subjects/{quote(subject, safe='')}", body)
+        described: dict[str, Any] = self._request("POST", f"/subjects/{quote(subject, safe='')}", body)
         return described
 
     def version_of(self, schema_id: int, subject: str) -> int | None:
@@ -156,7 +158,7 @@ class SchemaRegistry:
         return max(versions, default=None)
 
     def subjects(self) -> list[str]:
-        return list(self._ask("GET", "/subjects"))
+        return list(self._request("GET", "/subjects"))
 
     def resolve(self, references: tuple[Reference, ...]) -> dict[str, str]:
         """The texts of references and of theirs, what is needed first first."""
@@ -165,7 +167,7 @@ class SchemaRegistry:
             if reference.name in texts:
                 continue
             path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
-            body = self._ask("GET", path)
+            body = self._request("GET", path)
             texts.update(self.resolve(_references(body)))
             texts[reference.name] = body["schema"]
         return texts
@@ -185,7 +187,7 @@ class SchemaRegistry:
         if found is None:
             body = _request_body(text, schema_type, references)
             path = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}"
-            answer = self._ask("POST", f"{path}{'?normalize=true' if normalize else ''}", body)
+            answer = self._request("POST", f"{path}{'?normalize=true' if normalize else ''}", body)
             found = self._ids[key] = int(answer["id"])
         return found
 
@@ -196,7 +198,7 @@ class SchemaRegistry:
 
     # One request
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         failure: Exception | None = None
         for address in self._addresses:

@@ -158,8 +158,10 @@ class Encoder:
         else:
             assert self._schema is not None
             schema = self._schema
-            ask = self._registry.register if self._auto_register else self._registry.look_up
-            schema_id = ask(subject, schema.text, schema.type, schema.references, normalize=self._normalize)
+            find_id = self._registry.register if self._auto_register else self._registry.look_up
+            schema_id = find_id(
+                subject, schema.text, schema.type, schema.references, normalize=self._normalize
+            )
         body: Body = TextBody(schema) if self._as_text else body_of(schema, validate=self._validate)
         if isinstance(body, ProtobufBody) and self._message is not None:
             body.path = body.path_to(self._message)

@@ -13,23 +13,25 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 _WRAPPERS = {
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{type_name}Value"
+    for type_name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
-_AS_JSON = {f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue", "Any", "FieldMask")}
+_AS_JSON = {
+    f"google.protobuf.{type_name}" for type_name in ("Struct", "Value", "ListValue", "Any", "FieldMask")
+}
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def to_python(message: Any) -> Any:
-    kind = message.DESCRIPTOR.full_name
-    if kind == TIMESTAMP:
+    type_name = message.DESCRIPTOR.full_name
+    if type_name == TIMESTAMP:
         return EPOCH + datetime.timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-    if kind == DURATION:
+    if type_name == DURATION:
         return datetime.timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
-    if kind in _WRAPPERS:
+    if type_name in _WRAPPERS:
         return message.value
-    if kind in _AS_JSON:
+    if type_name in _AS_JSON:
         return json_format.MessageToDict(message)
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
@@ -60,21 +62,21 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
 
 def fill(message: Any, value: Any) -> Any:
     """Put a Python value into a message; ValueError or TypeError where it does not fit."""
-    kind = message.DESCRIPTOR.full_name
-    if kind == TIMESTAMP and isinstance(value, datetime.datetime):
+    type_name = message.DESCRIPTOR.full_name
+    if type_name == TIMESTAMP and isinstance(value, datetime.datetime):
         since = value.astimezone(datetime.UTC) - EPOCH
         message.seconds, message.nanos = since.days * 86400 + since.seconds, since.microseconds * 1000
-    elif kind == DURATION and isinstance(value, datetime.timedelta):
+    elif type_name == DURATION and isinstance(value, datetime.timedelta):
         message.FromTimedelta(value)
-    elif kind in _WRAPPERS and not isinstance(value, dict):
+    elif type_name in _WRAPPERS and not isinstance(value, dict):
         message.value = value
-    elif kind in _AS_JSON or (kind in (TIMESTAMP, DURATION) and isinstance(value, str)):
+    elif type_name in _AS_JSON or (type_name in (TIMESTAMP, DURATION) and isinstance(value, str)):
         json_format.ParseDict(value, message)
     elif isinstance(value, dict):
         for name, item in value.items():
             _set(message, name, item)
     else:
-        raise TypeError(f"{kind} needs a dict, not {type(value).__name__}")
+        raise TypeError(f"{type_name} needs a dict, not {type(value).__name__}")
     return message
 
 

@@ -29,10 +29,10 @@ class Record:
     def from_dict(cls, value: dict[str, Any]) -> Self:
         """Of what a Decoder gives. Fields that the class does not know are left out."""
         found = {}
-        for name, kind in _fields(cls):
+        for name, annotation in _fields(cls):
             given = cls.NAMES.get(name, name)
             if given in value:
-                found[name] = _typed(kind, value[given])
+                found[name] = _typed(annotation, value[given])
         return cls(**found)
 
 
@@ -60,41 +60,45 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _typed(kind: Any, value: Any) -> Any:
+def _typed(annotation: Any, value: Any) -> Any:
     """A plain value as what the annotation says, as far as the annotation says something."""
-    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return _one_of(inside, value)
     if origin is list and isinstance(value, list | tuple):
         return [_typed(inside[0], item) for item in value]
     if origin is dict and isinstance(value, dict):
         return {key: _typed(inside[1], item) for key, item in value.items()}
-    if isinstance(kind, type):
-        if issubclass(kind, Record) and isinstance(value, dict):
-            return kind.from_dict(value)
-        if issubclass(kind, enum.Enum):
-            return kind(value)
+    if isinstance(annotation, type):
+        if issubclass(annotation, Record) and isinstance(value, dict):
+            return annotation.from_dict(value)
+        if issubclass(annotation, enum.Enum):
+            return annotation(value)
     return value
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+def _one_of(annotations: tuple[Any, ...], value: Any) -> Any:
     if isinstance(value, dict):
-        records = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Record)]
+        records = [
+            annotation
+            for annotation in annotations
+            if isinstance(annotation, type) and issubclass(annotation, Record)
+        ]
         fitting = [
-            kind
-            for kind in records
-            if value.keys() <= {kind.NAMES.get(name, name) for name, _ in _fields(kind)}
+            annotation
+            for annotation in records
+            if value.keys() <= {annotation.NAMES.get(name, name) for name, _ in _fields(annotation)}
         ]
         if fitting or records:
             return (fitting or records)[0].from_dict(value)
     if isinstance(value, str):
-        for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        for annotation in annotations:
+            if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
                 try:
-                    return kind(value)
+                    return annotation(value)
                 except ValueError:
                     continue
-    for kind in kinds:
-        if typing.get_origin(kind) in (list, dict) and isinstance(value, typing.get_origin(kind)):
-            return _typed(kind, value)
+    for annotation in annotations:
+        if typing.get_origin(annotation) in (list, dict) and isinstance(value, typing.get_origin(annotation)):
+            return _typed(annotation, value)
     return value

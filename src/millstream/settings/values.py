@@ -270,7 +270,7 @@ def _java_double(value: float) -> str:
     mantissa, _, exponent = f"{value!r}".partition("e")
     if not exponent:
         # Python writes up to 10^16 plainly: find the shortest scientific form that reads back the same.
-        digits = next(n for n in range(18) if float(f"{value:.{n}e}") == value)
+        digits = next(count for count in range(18) if float(f"{value:.{count}e}") == value)
         mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
     if "." not in mantissa:
         mantissa += ".0"

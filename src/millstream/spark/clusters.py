@@ -74,7 +74,7 @@ class SharedCluster:
                     values = [config.value for config in configs if config.name == "max.message.bytes"]
                     limit = int(values[0]) if values and values[0] else NO_LIMIT
             except KafkaError:
-                pass  # not allowed to ask: the broker will say so if a batch is too large
+                pass  # not authorized: the broker will say so if a batch is too large
             self.max_message_bytes[topic] = limit
         return limit
 

@@ -20,7 +20,7 @@ MASTER_VARIABLE = "MILLSTREAM_SPARK_MASTER"
 LOG_VARIABLE = "MILLSTREAM_SPARK_LOG"  # a level of log4j
 # These log, with Java's stack, what a query, a task or a write has failed with; its user gets that as an
 # exception anyway.
-_TELL_TWICE = (
+_LOGGED_TWICE = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources.v2.AppendDataExec",
@@ -81,9 +81,9 @@ def spark(
 
 
 def _quieten(session: "SparkSession", level: str | None) -> None:
-    """Only errors, and each once, unless a level was asked for."""
+    """Only errors, and each once, unless a level is set."""
     session.sparkContext.setLogLevel(level or "ERROR")
     if level is None:
         log4j: Any = session.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-        for name in _TELL_TWICE:
+        for name in _LOGGED_TWICE:
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)

@@ -44,12 +44,12 @@ class _Shown:
 
 
 def describe(topology: Topology) -> str:
-    """Sub-topologies by number; in each the nodes with most behind them first, then by name."""
-    parts = [
+    """Sub-topologies by number; in each the nodes with the longest way to go first, then by name."""
+    described = [
         _global(topology, sub_topology) if sub_topology.is_global else _sub_topology(topology, sub_topology)
         for sub_topology in topology.sub_topologies()
     ]
-    return "Topologies:\n " + "".join("  " + part for part in parts)
+    return "Topologies:\n " + "".join("  " + text for text in described)
 
 
 def _global(topology: Topology, sub_topology: SubTopology) -> str:
@@ -93,14 +93,14 @@ def _sub_topology(topology: Topology, sub_topology: SubTopology) -> str:
         node = topology.nodes[name]
         after = ", ".join(shown[name].after) or "none"
         before = ", ".join(shown[name].before) or "none"
-        if node.kind == "source":
+        if node.type == "source":
             topics = (
                 node.pattern.pattern
                 if node.pattern is not None
                 else f"[{', '.join(java_order(node.topics))}]"
             )
             lines.append(f"    Source: {name} (topics: {topics})\n      --> {after}\n")
-        elif node.kind == "processor":
+        elif node.type == "processor":
             stores = ", ".join(java_order(node.stores))
             lines.append(
                 f"    Processor: {name} (stores: [{stores}])\n      --> {after}\n      <-- {before}\n"

@@ -138,16 +138,18 @@ class Expression(ABC):
         """Characters of a text."""
         return _Text(len, "utf8_length", self)
 
-    def __getitem__(self, part: slice) -> Expression:
+    def __getitem__(self, operand: slice) -> Expression:
         """A part of a text: `[:100]`, `[5:]`, `[5:10]`."""
-        if not isinstance(part, slice) or part.step is not None:
+        if not isinstance(operand, slice) or operand.step is not None:
             raise TypeError(
                 'a part of a text is written [first:last]; for what is inside, write col("value.name")'
             )
-        first = part.start or 0
-        if first < 0 or (part.stop is not None and part.stop < 0):
+        first = operand.start or 0
+        if first < 0 or (operand.stop is not None and operand.stop < 0):
             raise ValueError("a part of a text is counted from its beginning")
-        return _Text(lambda found: found[part], "utf8_slice_codeunits", self, start=first, stop=part.stop)
+        return _Text(
+            lambda found: found[operand], "utf8_slice_codeunits", self, start=first, stop=operand.stop
+        )
 
 
 class Literal(Expression):
@@ -213,53 +215,55 @@ class _Operation(Expression):
         self._act, self._kernel, self._inner, self._options = act, kernel, inner, options
 
     def one(self, *given: Any) -> Any:
-        return None if any(part is None for part in given) else self._act(*given)
+        return None if any(operand is None for operand in given) else self._act(*given)
 
     def __call__(self, key: Any, value: Any) -> Any:
-        return self.one(*[part(key, value) for part in self._inner])
+        return self.one(*[operand(key, value) for operand in self._inner])
 
     def column(self, keys: Callable[[], Any], values: Callable[[], Any]) -> Any:
-        parts = [part.column(keys, values) for part in self._inner]
-        if all(isinstance(part, Literal) for part in parts):
-            return Literal(self.one(*[part.value for part in parts]))
-        if any(isinstance(part, list) for part in parts) or not self._fits(parts):
-            return self._by_hand(parts)
-        return self._compute(parts)
+        operands = [operand.column(keys, values) for operand in self._inner]
+        if all(isinstance(operand, Literal) for operand in operands):
+            return Literal(self.one(*[operand.value for operand in operands]))
+        if any(isinstance(operand, list) for operand in operands) or not self._fits(operands):
+            return self._by_hand(operands)
+        return self._compute(operands)
 
-    def _fits(self, parts: list[Any]) -> bool:
+    def _fits(self, operands: list[Any]) -> bool:
         """Whether Arrow does the same as Python with these."""
         import pyarrow as pa
 
-        kinds = {_kind(part) for part in parts}
-        if len(kinds) > 1 or kinds & {None, "other"}:
+        types = {_value_type(operand) for operand in operands}
+        if len(types) > 1 or types & {None, "other"}:
             return False
         is_whole = [
-            isinstance(part.value, int) if isinstance(part, Literal) else pa.types.is_integer(part.type)
-            for part in parts
+            isinstance(operand.value, int)
+            if isinstance(operand, Literal)
+            else pa.types.is_integer(operand.type)
+            for operand in operands
         ]
-        if kinds == {"number"} and (self._kernel == "divide_checked" or len(set(is_whole)) > 1):
-            return all(_is_exact(part) for part in parts)
-        return kinds <= _KINDS.get(self._kernel, {"number", "text", "bytes"})
+        if types == {"number"} and (self._kernel == "divide_checked" or len(set(is_whole)) > 1):
+            return all(_is_exact(operand) for operand in operands)
+        return types <= _OPERAND_TYPES.get(self._kernel, {"number", "text", "bytes"})
 
-    def _compute(self, parts: list[Any]) -> Any:
+    def _compute(self, operands: list[Any]) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        given = [part.scalar if isinstance(part, Literal) else part for part in parts]
-        if self._kernel == "add_checked" and any(_kind(part) == "text" for part in parts):
+        given = [operand.scalar if isinstance(operand, Literal) else operand for operand in operands]
+        if self._kernel == "add_checked" and any(_value_type(operand) == "text" for operand in operands):
             return pc.binary_join_element_wise(*given, _NOTHING.scalar)
         if self._kernel == "divide_checked":
-            given = [part.cast(pa.float64()) for part in given]
+            given = [operand.cast(pa.float64()) for operand in given]
         return getattr(pc, self._kernel)(*given)
 
-    def _by_hand(self, parts: list[Any]) -> list[Any]:
-        rows = next(len(part) for part in parts if not isinstance(part, Literal))
+    def _by_hand(self, operands: list[Any]) -> list[Any]:
+        rows = next(len(operand) for operand in operands if not isinstance(operand, Literal))
         act = self._act
-        if len(parts) == 2 and isinstance(parts[0], list) and isinstance(parts[1], Literal):
-            other = parts[1].value
+        if len(operands) == 2 and isinstance(operands[0], list) and isinstance(operands[1], Literal):
+            other = operands[1].value
             if other is not None and type(self) is _Operation:
-                return [None if item is None else act(item, other) for item in parts[0]]
-        lists = [as_list(part, rows) for part in parts]
+                return [None if item is None else act(item, other) for item in operands[0]]
+        lists = [as_list(operand, rows) for operand in operands]
         return [self.one(*given) for given in zip(*lists, strict=True)]
 
 
@@ -269,25 +273,25 @@ class _Logic(_Operation):
     def one(self, *given: Any) -> Any:
         return self._act(*given)
 
-    def _fits(self, parts: list[Any]) -> bool:
-        return self._kernel == "is_null" or all(_kind(part) == "truth" for part in parts)
+    def _fits(self, operands: list[Any]) -> bool:
+        return self._kernel == "is_null" or all(_value_type(operand) == "truth" for operand in operands)
 
 
 class _Text(_Operation):
-    def _fits(self, parts: list[Any]) -> bool:
+    def _fits(self, operands: list[Any]) -> bool:
         import pyarrow.compute as pc
 
-        if _kind(parts[0]) != "text":
+        if _value_type(operands[0]) != "text":
             return False
         if self._kernel.startswith("ascii"):
-            return bool(pc.all(pc.string_is_ascii(parts[0])).as_py() in (True, None))
+            return bool(pc.all(pc.string_is_ascii(operands[0])).as_py() in (True, None))
         return True
 
-    def _compute(self, parts: list[Any]) -> Any:
+    def _compute(self, operands: list[Any]) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = getattr(pc, self._kernel)(parts[0], **self._options)
+        found = getattr(pc, self._kernel)(operands[0], **self._options)
         return found.cast(pa.int64()) if self._kernel == "utf8_length" else found
 
 
@@ -299,15 +303,15 @@ class _Member(_Operation):
     def one(self, *given: Any) -> Any:
         return given[0] is not None and self._act(*given)
 
-    def _fits(self, parts: list[Any]) -> bool:
-        kinds = {_kind(Literal(value)) for value in self._values}
-        return kinds == {_kind(parts[0])} and kinds <= {"text"}
+    def _fits(self, operands: list[Any]) -> bool:
+        types = {_value_type(Literal(value)) for value in self._values}
+        return types == {_value_type(operands[0])} and types <= {"text"}
 
-    def _compute(self, parts: list[Any]) -> Any:
+    def _compute(self, operands: list[Any]) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.is_in(parts[0], pa.array(self._values, parts[0].type))
+        return pc.is_in(operands[0], pa.array(self._values, operands[0].type))
 
 
 class _Fields(Expression):
@@ -315,25 +319,25 @@ class _Fields(Expression):
         self._inner = inner
 
     def __call__(self, key: Any, value: Any) -> Any:
-        return {name: part(key, value) for name, part in self._inner.items()}
+        return {name: operand(key, value) for name, operand in self._inner.items()}
 
     def column(self, keys: Callable[[], Any], values: Callable[[], Any]) -> Any:
-        parts = [part.column(keys, values) for part in self._inner.values()]
-        rows = next((len(part) for part in parts if not isinstance(part, Literal)), len(keys()))
-        lists = [as_list(part, rows) for part in parts]
+        operands = [operand.column(keys, values) for operand in self._inner.values()]
+        rows = next((len(operand) for operand in operands if not isinstance(operand, Literal)), len(keys()))
+        lists = [as_list(operand, rows) for operand in operands]
         names = list(self._inner)
         return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
-def as_list(part: Any, rows: int) -> list[Any]:
+def as_list(operand: Any, rows: int) -> list[Any]:
     """What `column` gave, as objects."""
-    if isinstance(part, Literal):
-        return [part.value] * rows
-    found: list[Any] = part if isinstance(part, list) else part.to_pylist()
+    if isinstance(operand, Literal):
+        return [operand.value] * rows
+    found: list[Any] = operand if isinstance(operand, list) else operand.to_pylist()
     return found
 
 
-_KINDS = {
+_OPERAND_TYPES = {
     "invert": {"truth"},
     "equal": {"number", "text", "bytes", "truth"},
     "not_equal": {"number", "text", "bytes", "truth"},
@@ -345,23 +349,23 @@ _KINDS = {
 }
 
 
-def _kind(part: Any) -> str | None:
+def _value_type(operand: Any) -> str | None:
     """What Arrow and Python both can do things with."""
     import pyarrow as pa
 
-    if isinstance(part, Literal):
-        part = part.value
-    if not isinstance(part, pa.Array):
-        kinds = {bool: "truth", int: "number", float: "number", str: "text", bytes: "bytes"}
-        return None if part is None else kinds.get(type(part), "other")
-    kind = part.type
-    if pa.types.is_boolean(kind):
+    if isinstance(operand, Literal):
+        operand = operand.value
+    if not isinstance(operand, pa.Array):
+        names = {bool: "truth", int: "number", float: "number", str: "text", bytes: "bytes"}
+        return None if operand is None else names.get(type(operand), "other")
+    arrow_type = operand.type
+    if pa.types.is_boolean(arrow_type):
         return "truth"
-    if pa.types.is_string(kind):
+    if pa.types.is_string(arrow_type):
         return "text"
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(arrow_type):
         return "bytes"
-    return "number" if pa.types.is_int64(kind) or pa.types.is_float64(kind) else "other"
+    return "number" if pa.types.is_int64(arrow_type) or pa.types.is_float64(arrow_type) else "other"
 
 
 def _is_exact(column: Any) -> bool:

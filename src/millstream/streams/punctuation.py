@@ -41,31 +41,35 @@ class Punctuations:
         return min((timer.next for timer in timers if not timer.ended), default=None)
 
     def all(self) -> list[Timer]:
-        return [timer for kind in (STREAM_TIME, WALL_CLOCK) for timer in self._timers.get(kind, ())]
+        return [
+            timer
+            for punctuation_type in (STREAM_TIME, WALL_CLOCK)
+            for timer in self._timers.get(punctuation_type, ())
+        ]
 
     def schedule(
-        self, every: int, kind: str, punctuate: Callable[[int], Any], start: int | None, now: int
+        self, every: int, punctuation_type: str, punctuate: Callable[[int], Any], start: int | None, now: int
     ) -> Callable[[], None]:
         """Returns a function that ends the timer."""
         if every < 1:
             raise StreamsError("a timer's interval must be at least a millisecond")
         if start is None:
-            first = 0 if kind == STREAM_TIME else now + every
+            first = 0 if punctuation_type == STREAM_TIME else now + every
         elif start < 0:
             raise StreamsError(f"a timer cannot start before 1970: {start}")
         else:
             first = start if start >= now else start + ((now - start) // every + 1) * every
         timer = Timer(every, first, punctuate)
-        self._timers.setdefault(kind, []).append(timer)
+        self._timers.setdefault(punctuation_type, []).append(timer)
 
         def end() -> None:
             timer.ended = True
 
         return end
 
-    def punctuate(self, kind: str, now: int, fire: Callable[[Timer, int], None]) -> bool:
+    def punctuate(self, punctuation_type: str, now: int, fire: Callable[[Timer, int], None]) -> bool:
         """Fires what is due. A timer that another one schedules may be due at once."""
-        timers = self._timers.get(kind)
+        timers = self._timers.get(punctuation_type)
         if not timers or now < 0:
             return False
         fired = False
@@ -76,5 +80,5 @@ class Punctuations:
             timer.next += timer.every
             if timer.next <= now:
                 timer.next = now - (now - timer.next) % timer.every + timer.every
-        self._timers[kind] = [timer for timer in timers if not timer.ended]
+        self._timers[punctuation_type] = [timer for timer in timers if not timer.ended]
         return fired

@@ -201,29 +201,31 @@ def changes(value: Serde) -> Serde:
     def read(topic: str, data: bytes | None) -> Any:
         if data is None:
             return None
-        kind, body = data[-1], data[:-1]
-        if kind == 1:
+        tag, body = data[-1], data[:-1]
+        if tag == 1:
             return (value.read(topic, body), None)
-        if kind == 0:
+        if tag == 0:
             return (None, value.read(topic, body))
-        if kind != 2:
-            raise ValueError(f"not a change: its last byte is {kind}")
+        if tag != 2:
+            raise ValueError(f"not a change: its last byte is {tag}")
         size, start = read_varint(body, 0)
         return (value.read(topic, body[start : start + size]), value.read(topic, body[start + size :]))
 
     return Serde(f"changes of {value.name}", write, read, made=(changes, value))
 
 
-def _by_registry(kind: str, registry: SchemaRegistry, schema: str | None, is_key: bool, more: Any) -> Serde:
+def _by_registry(
+    schema_type: str, registry: SchemaRegistry, schema: str | None, is_key: bool, more: Any
+) -> Serde:
     from millstream.serdes import Decoder, Encoder  # brings every schema language: only for those who use one
 
-    encoder = Encoder(registry, schema, kind, **{"use_latest": schema is None, **more})
-    decoder = Decoder(registry, reader=schema if kind == "AVRO" else None)
+    encoder = Encoder(registry, schema, schema_type, **{"use_latest": schema is None, **more})
+    decoder = Decoder(registry, reader=schema if schema_type == "AVRO" else None)
     return Serde(
-        kind.lower(),
+        schema_type.lower(),
         lambda topic, value: encoder.encode(topic, value, key=is_key),
         lambda _topic, data: decoder.decode(data, key=is_key),
-        made=(_by_registry, kind, registry, schema, is_key, more),
+        made=(_by_registry, schema_type, registry, schema, is_key, more),
     )
 
 

@@ -37,14 +37,14 @@ Choice = Literal["fail", "continue"]
 
 def in_memory(spec: StoreSpec, application: str) -> Any:
     """The store of a spec, in dictionaries."""
-    kinds: dict[str, Any] = {
+    store_classes: dict[str, Any] = {
         "key-value": MemoryKeyValueStore,
         "window": MemoryWindowStore,
         "session": MemorySessionStore,
         "outer-join": MemoryOuterJoinStore,
         "suppress": MemorySuppressBuffer,
     }
-    return kinds[spec.kind](spec, application)
+    return store_classes[spec.type](spec, application)
 
 
 @dataclass(slots=True)
@@ -144,10 +144,10 @@ class StreamTask:
         return name in self.topology.global_stores
 
     def schedule(
-        self, every: int, kind: str, punctuate: Callable[[int], Any], start: int | None = None
+        self, every: int, punctuation_type: str, punctuate: Callable[[int], Any], start: int | None = None
     ) -> Callable[[], None]:
-        now = self.stream_time if kind == STREAM_TIME else self.now()
-        return self._punctuations.schedule(every, kind, punctuate, start, now)
+        now = self.stream_time if punctuation_type == STREAM_TIME else self.now()
+        return self._punctuations.schedule(every, punctuation_type, punctuate, start, now)
 
     # Running ------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class StreamTask:
 
     def restore_times(self, times: list[list[int]]) -> None:
         """What `times` gave in another process. Ignored if it came from another topology."""
-        if [len(part) for part in times] != [len(part) for part in self.times]:
+        if [len(numbers) for numbers in times] != [len(numbers) for numbers in self.times]:
             return
         (self.stream_time,), timers, *clock_times = times
         for timer, due in zip(self._first_timers, timers, strict=True):
@@ -332,11 +332,11 @@ class StreamTask:
         """Does with a record what `errors` says. Key, value, timestamp and headers are as they came."""
         assert self._origin is not None
         topic, partition, offset = self._origin
-        where, kind = f"{topic}-{partition} at offset {offset}", type(error)
+        where, error_type = f"{topic}-{partition} at offset {offset}", type(error)
         dead_letter_topic = self.errors.dead_letters
         if dead_letter_topic is not None:
             fields = {
-                "exception": f"{kind.__module__}.{kind.__qualname__}",
+                "exception": f"{error_type.__module__}.{error_type.__qualname__}",
                 "message": str(error),
                 "stacktrace": "".join(traceback.format_exception(error)),
                 "topic": topic,
@@ -358,8 +358,8 @@ class StreamTask:
         if getattr(self.errors, stage) == "fail":
             if isinstance(error, StreamsError):
                 raise error.at(f"{stage} a record of {where}")
-            raise ProcessingFailed(f"{stage} a record of {where}: {kind.__name__}: {error}") from error
-        log.warning("skipped a record of %s: %s failed: %s: %s", where, stage, kind.__name__, error)
+            raise ProcessingFailed(f"{stage} a record of {where}: {error_type.__name__}: {error}") from error
+        log.warning("skipped a record of %s: %s failed: %s: %s", where, stage, error_type.__name__, error)
         self.dropped += 1
 
     # Making ready -------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ class StreamTask:
         found = self._built.get(name)
         if found is None:
             node = self.topology.nodes[name]
-            if node.kind == "sink":
+            if node.type == "sink":
                 found = self._sink(node)
             else:
                 ways = {child: self._function(child) for child in node.children}

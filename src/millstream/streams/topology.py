@@ -33,7 +33,7 @@ TimestampExtractor = Callable[[Any, Any, int], int]
 @dataclass(slots=True)
 class Node:
     name: str
-    kind: Literal["source", "processor", "sink"]
+    type: Literal["source", "processor", "sink"]
     parents: list[str] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
     stores: list[str] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Topology:
         if not stores:
             raise TopologyError(f"name the stores that {processor} is to use")
         node = self.nodes.get(processor)
-        if node is None or node.kind != "processor":
+        if node is None or node.type != "processor":
             raise TopologyError(f"there is no processor {processor} to use a store")
         for name in stores:
             spec = self.stores.get(name)
@@ -188,12 +188,12 @@ class Topology:
     def _add(self, node: Node) -> None:
         if node.name in self.nodes:
             raise TopologyError(f"there are two nodes named {node.name}")
-        if node.kind != "source" and not node.parents:
+        if node.type != "source" and not node.parents:
             raise TopologyError(f"{node.name} follows nothing: name the nodes before it")
         for parent in node.parents:
             if parent not in self.nodes:
                 raise TopologyError(f"{node.name} is to follow {parent}, which is not there")
-            if parent == node.name or self.nodes[parent].kind == "sink":
+            if parent == node.name or self.nodes[parent].type == "sink":
                 raise TopologyError(f"{node.name} cannot follow {parent}")
         self.nodes[node.name] = node
         self._leader[node.name] = node.name
@@ -207,7 +207,7 @@ class Topology:
     def source_of(self, topic: str) -> str | None:
         """The source that reads this topic."""
         for node in self.nodes.values():
-            if node.kind == "source" and (
+            if node.type == "source" and (
                 topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic))
             ):
                 return node.name
@@ -216,11 +216,11 @@ class Topology:
     def _read_by_name(self) -> list[str]:
         """The topics of sources that are not global tables."""
         global_topics = set(self.global_stores.values())
-        named = (topic for node in self.nodes.values() if node.kind == "source" for topic in node.topics)
+        named = (topic for node in self.nodes.values() if node.type == "source" for topic in node.topics)
         return [topic for topic in named if topic not in global_topics]
 
     @property
-    def asked_partitions(self) -> dict[str, int]:
+    def requested_partitions(self) -> dict[str, int]:
         """The internal topics whose number of partitions was given."""
         return {
             name: topic.partitions for name, topic in self.internal.items() if topic.partitions is not None
@@ -236,10 +236,10 @@ class Topology:
     def check_joined(self) -> None:
         """What can be known of it without a cluster: repartition topics that were given different numbers of
         partitions."""
-        asked = self.asked_partitions
+        requested = self.requested_partitions
         for names in self.joined_topics():
-            if names <= asked.keys() and len({asked[name] for name in names}) > 1:
-                raise TopologyError(unlike_partitions({name: asked[name] for name in names}))
+            if names <= requested.keys() and len({requested[name] for name in names}) > 1:
+                raise TopologyError(unlike_partitions({name: requested[name] for name in names}))
 
     def serdes_of(self, topic: str) -> tuple[Serde, Serde]:
         """How keys and values of a topic are read here, or else written. A topic that nobody names may be one
@@ -247,7 +247,7 @@ class Topology:
         source = self.source_of(topic)
         if source is not None:
             return self._serdes(self.nodes[source])
-        sinks = [node for node in self.nodes.values() if node.kind == "sink"]
+        sinks = [node for node in self.nodes.values() if node.type == "sink"]
         for node in sinks:
             if topic in node.topics:
                 return self._serdes(node)
@@ -268,10 +268,10 @@ class Topology:
             if sub_topology is None:
                 sub_topology = found[root] = SubTopology(len(found), [], [], [], [])
             sub_topology.nodes.append(name)
-            if node.kind == "source":
+            if node.type == "source":
                 sub_topology.sources.append(name)
                 sub_topology.is_global = sub_topology.is_global or self.is_global_source(name)
-            elif node.kind == "sink":
+            elif node.type == "sink":
                 sub_topology.sinks.append(name)
             sub_topology.stores.extend(store for store in node.stores if store not in sub_topology.stores)
         return list(found.values())

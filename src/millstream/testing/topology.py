@@ -100,7 +100,7 @@ class TopologyTestDriver:
         self._read_back = {
             topology.internal_name(topic, application)
             for node in topology.nodes.values()
-            if node.kind == "source"
+            if node.type == "source"
             for topic in node.topics
         }
         self._commit()

@@ -113,17 +113,17 @@ def _entity(schema: Any) -> Step:
     return entity
 
 
-def _field(kind: Any, wire: str, flexible: bool) -> tuple[int, Step]:
+def _field(annotation: Any, wire: str, flexible: bool) -> tuple[int, Step]:
     """(its size if that is fixed, else 0; how to walk over it)."""
     nullable = False
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         nullable = True
-        (kind,) = (option for option in typing.get_args(kind) if option is not type(None))
-    if typing.get_origin(kind) is tuple:
-        _, element = _field(typing.get_args(kind)[0], wire, flexible)
+        (annotation,) = (option for option in typing.get_args(annotation) if option is not type(None))
+    if typing.get_origin(annotation) is tuple:
+        _, element = _field(typing.get_args(annotation)[0], wire, flexible)
         return 0, _array(element, nullable, flexible)
-    if dataclasses.is_dataclass(kind):
-        entity = _entity(kind)
+    if dataclasses.is_dataclass(annotation):
+        entity = _entity(annotation)
         return 0, _maybe(entity) if nullable else entity
     if wire in _FIXED:
         return _FIXED[wire], _skip(_FIXED[wire])
@@ -131,7 +131,7 @@ def _field(kind: Any, wire: str, flexible: bool) -> tuple[int, Step]:
         return 0, _sized(2, nullable, flexible)
     if wire in ("bytes", "records"):
         return 0, _sized(4, nullable, flexible)
-    raise TypeError(f"unknown type {wire!r} ({kind!r})")
+    raise TypeError(f"unknown type {wire!r} ({annotation!r})")
 
 
 def _skip(size: int) -> Step:

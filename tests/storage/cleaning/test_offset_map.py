@@ -74,8 +74,8 @@ def test_tombstones_go_when_told() -> None:
 
 
 def test_is_no_larger_than_the_log_needs() -> None:
-    assert OffsetMap(128 << 20, 0.9, keys_at_most=100).memory < 4096
-    assert OffsetMap(128 << 20, 0.9, keys_at_most=100).limit >= 100
+    assert OffsetMap(128 << 20, 0.9, max_keys=100).memory < 4096
+    assert OffsetMap(128 << 20, 0.9, max_keys=100).limit >= 100
     assert OffsetMap(0, 0.9).limit >= 1
 
 

@@ -89,7 +89,7 @@ def text_of(body: dict[str, Any], name: str, *, needed: bool = False) -> str | N
     if value is None and not needed:
         return None
     if not isinstance(value, str):
-        raise errors.unprocessable(f"{name}: expected a string, found {_kind(value)}")
+        raise errors.unprocessable(f"{name}: expected a string, found {_type_name(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -102,7 +102,7 @@ def number_of(body: dict[str, Any], name: str, bits: int = 32, *, needed: bool =
     if value is None and not needed:
         return None
     if type(value) is not int:
-        raise errors.unprocessable(f"{name}: expected a number, found {_kind(value)}")
+        raise errors.unprocessable(f"{name}: expected a number, found {_type_name(value)}")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise errors.unprocessable(f"{name}: {value} is out of range")
     return value
@@ -111,7 +111,7 @@ def number_of(body: dict[str, Any], name: str, bits: int = 32, *, needed: bool =
 def flag_of(body: dict[str, Any], name: str) -> bool:
     value = body.get(name)
     if value is not None and type(value) is not bool:
-        raise errors.unprocessable(f"{name}: expected true or false, found {_kind(value)}")
+        raise errors.unprocessable(f"{name}: expected true or false, found {_type_name(value)}")
     return bool(value)
 
 
@@ -120,11 +120,11 @@ def list_of(body: dict[str, Any], name: str, *, needed: bool = False) -> list[An
     if value is None and not needed:
         return []
     if not isinstance(value, list):
-        raise errors.unprocessable(f"{name}: expected a list, found {_kind(value)}")
+        raise errors.unprocessable(f"{name}: expected a list, found {_type_name(value)}")
     return value
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "nothing"}
     return names.get(type(value), "a number")
 
@@ -153,7 +153,7 @@ def query_number(request: Request, name: str, default: int) -> int:
 
 
 def base_url(request: Request) -> str:
-    """Where the client reaches this proxy: as advertised, else as it asked."""
+    """Where the client reaches this proxy: as advertised, else as in its request."""
     config = service_of(request).config
     scheme = request.scope.get("scheme", "http")
     for listener in config.value("advertised.listeners"):

@@ -129,12 +129,13 @@ async def seek(group: str, instance: str, request: Request) -> Response:
     body = await json_object(request, frozenset({"offsets", "timestamps"}))
     fields = frozenset({"topic", "partition", "offset", "metadata"})
     offsets = [
-        (*_place(one, fields), number_of(one, "offset", 64, needed=True)) for one in list_of(body, "offsets")
+        (*_topic_partition(one, fields), number_of(one, "offset", 64, needed=True))
+        for one in list_of(body, "offsets")
     ]
     if any(offset < 0 for *_, offset in offsets):  # type: ignore[operator]
         raise errors.unprocessable("seek offset must not be a negative number")
     fields = frozenset({"topic", "partition", "timestamp", "metadata"})
-    times = [(*_place(one, fields), _moment(one)) for one in list_of(body, "timestamps")]
+    times = [(*_topic_partition(one, fields), _moment(one)) for one in list_of(body, "timestamps")]
     found = _instance(request)
     if offsets:
         await found.seek(offsets)  # type: ignore[arg-type]
@@ -172,7 +173,7 @@ async def commit(group: str, instance: str, request: Request) -> Response:
         fields = frozenset({"topic", "partition", "offset", "metadata"})
         offsets = []
         for one in list_of(body, "offsets"):
-            topic, partition = _place(one, fields)
+            topic, partition = _topic_partition(one, fields)
             offset = number_of(one, "offset", 64, needed=True)
             assert offset is not None
             if not -1 <= offset < (1 << 63) - 1:
@@ -288,7 +289,7 @@ def _as_json(messages: list[Message], decode: Any) -> tuple[bytes, int]:
 # Parts of bodies
 
 
-def _place(one: Any, fields: frozenset[str]) -> TopicPartition:
+def _topic_partition(one: Any, fields: frozenset[str]) -> TopicPartition:
     item = checked_object(one, fields, "a partition")
     topic, partition = text_of(item, "topic", needed=True), number_of(item, "partition", needed=True)
     assert topic is not None and partition is not None
@@ -303,7 +304,7 @@ def _topic_partitions(body: dict[str, Any], name: str) -> list[TopicPartition]:
     items = list_of(body, name, needed=True)
     if len(items) > MAX_PARTITIONS:
         raise errors.unprocessable(f"{name}: more than {MAX_PARTITIONS}")
-    return [_place(one, frozenset({"topic", "partition"})) for one in items]
+    return [_topic_partition(one, frozenset({"topic", "partition"})) for one in items]
 
 
 def _moment(one: dict[str, Any]) -> int:

@@ -67,9 +67,9 @@ async def _produce(request: Request, topic: str, partition: int | None) -> Respo
         if isinstance(sent, tuple):
             offsets.append({"partition": sent[0], "offset": sent[1], "error_code": None, "error": None})
         else:
-            code, words = errors.in_record(sent)
+            code, message = errors.in_record(sent)
             status = {40101: 401, 40301: 403}.get(code, status)
-            offsets.append({"partition": None, "offset": None, "error_code": code, "error": words})
+            offsets.append({"partition": None, "offset": None, "error_code": code, "error": message})
     return v2({"offsets": offsets, "key_schema_id": key_id, "value_schema_id": value_id}, status)
 
 

@@ -33,14 +33,14 @@ async def post_root(request: Request) -> Response:
 @router.get("/brokers")
 async def brokers(request: Request) -> Response:
     """Ids of the brokers."""
-    found = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).brokers())
+    found = await service_of(request).kafka.run(lambda cluster: Admin(cluster).brokers())
     return v2({"brokers": [one.id for one in found]})
 
 
 @router.get("/topics")
 async def topics(request: Request) -> Response:
     """Names of the topics."""
-    found = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).topic_names())
+    found = await service_of(request).kafka.run(lambda cluster: Admin(cluster).topic_names())
     return v2([name for name in found if name not in INTERNAL])
 
 
@@ -48,21 +48,21 @@ async def topics(request: Request) -> Response:
 async def topic(topic: str, request: Request) -> Response:
     """A topic's settings and partitions."""
 
-    def ask(cluster: Cluster) -> tuple[TopicState, dict[str, str | None]]:
+    def query(cluster: Cluster) -> tuple[TopicState, dict[str, str | None]]:
         state = _state(cluster, topic)
         entries = Admin(cluster).describe_configs([(TOPIC, topic)])[TOPIC, topic]
         if isinstance(entries, KafkaError):
             raise entries
         return state, {one.name: one.value for one in entries}
 
-    state, configs = await service_of(request).kafka.ask(ask)
+    state, configs = await service_of(request).kafka.run(query)
     return v2({"name": topic, "configs": configs, "partitions": [_shown(one) for one in state.partitions]})
 
 
 @router.get("/topics/{topic}/partitions")
 async def partitions(topic: str, request: Request) -> Response:
     """A topic's partitions."""
-    state = await service_of(request).kafka.ask(lambda cluster: _state(cluster, topic))
+    state = await service_of(request).kafka.run(lambda cluster: _state(cluster, topic))
     return v2([_shown(one) for one in state.partitions])
 
 
@@ -70,7 +70,7 @@ async def partitions(topic: str, request: Request) -> Response:
 async def partition(topic: str, partition: str, request: Request) -> Response:
     """A partition's leader and replicas."""
     index = path_number(partition)
-    state = await service_of(request).kafka.ask(lambda cluster: _state(cluster, topic))
+    state = await service_of(request).kafka.run(lambda cluster: _state(cluster, topic))
     return v2(_shown(_one(state, index)))
 
 
@@ -79,14 +79,14 @@ async def offsets(topic: str, partition: str, request: Request) -> Response:
     """Where a partition begins and ends."""
     topic_partition = TopicPartition(topic, path_number(partition))
 
-    def ask(cluster: Cluster) -> dict[str, int]:
+    def query(cluster: Cluster) -> dict[str, int]:
         _one(_state(cluster, topic), topic_partition[1])
         return {
             "beginning_offset": list_offsets(cluster, {topic_partition: EARLIEST})[topic_partition].offset,
             "end_offset": list_offsets(cluster, {topic_partition: LATEST})[topic_partition].offset,
         }
 
-    return v2(await service_of(request).kafka.ask(ask))
+    return v2(await service_of(request).kafka.run(query))
 
 
 def _state(cluster: Cluster, name: str) -> TopicState:

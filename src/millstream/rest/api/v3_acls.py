@@ -15,7 +15,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 ACLs"])
 
-# Kafka's numbers are the places in these lists.
+# Kafka's numbers are the indexes of these lists.
 RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
@@ -54,7 +54,7 @@ async def search_acls(cluster_id: str, request: Request) -> Response:
     shown = await links(request)
     wanted = _filter(request, "ANY")
 
-    def ask(cluster: Cluster) -> list[Acl]:
+    def query(cluster: Cluster) -> list[Acl]:
         answer = _request(cluster, "describe_acls", **_filter_fields(wanted))
         _check(answer.error_code, answer.error_message)
         return [
@@ -63,7 +63,7 @@ async def search_acls(cluster_id: str, request: Request) -> Response:
             for each in one.acls
         ]
 
-    found = await service_of(request).kafka.ask(ask)
+    found = await service_of(request).kafka.run(query)
     address = f"{shown.url('acls')}?{urlencode(_query(wanted))}"
     data = [_shown(shown, one) for one in sorted(found, key=_order)]
     return v3({"kind": "KafkaAclList", "metadata": {"self": address, "next": None}, "data": data})
@@ -74,7 +74,7 @@ async def create_acl(cluster_id: str, request: Request) -> Response:
     """Create an ACL."""
     shown = await links(request)
     made = _new(await json_body(request, "Null input provided. Data is required."))
-    await service_of(request).kafka.ask(lambda cluster: _create(cluster, [made]))
+    await service_of(request).kafka.run(lambda cluster: _create(cluster, [made]))
     return Response(status_code=201, headers={"Location": f"{shown.url('acls')}?{urlencode(made)}"})
 
 
@@ -86,17 +86,17 @@ async def create_acls(cluster_id: str, request: Request) -> Response:
     if not isinstance(body, dict) or not isinstance(body.get("data"), list) or not body["data"]:
         raise errors.http_error(400, "the body must be a JSON object with a list `data`")
     made = [_new(one) for one in body["data"]]
-    await service_of(request).kafka.ask(lambda cluster: _create(cluster, made))
+    await service_of(request).kafka.run(lambda cluster: _create(cluster, made))
     return Response(status_code=201)
 
 
 @router.delete("/acls")
 async def delete_acls(cluster_id: str, request: Request) -> Response:
-    """Delete the ACLs that fit the filter in the query, which has to say what kind they are."""
+    """Delete the ACLs that fit the filter in the query, which has to name a resource type."""
     shown = await links(request)
     wanted = _filter(request, "UNKNOWN")
 
-    def ask(cluster: Cluster) -> list[Acl]:
+    def query(cluster: Cluster) -> list[Acl]:
         answer = _request(cluster, "delete_acls", filters=[_filter_fields(wanted)])
         found = []
         for result in answer.filter_results:
@@ -106,7 +106,7 @@ async def delete_acls(cluster_id: str, request: Request) -> Response:
                 found.append(_acl(one.resource_type, one.resource_name, one.pattern_type, one))
         return found
 
-    found = await service_of(request).kafka.ask(ask)
+    found = await service_of(request).kafka.run(query)
     return v3({"data": [_shown(shown, one) for one in sorted(found, key=_order)]})
 
 
@@ -191,17 +191,17 @@ def _filter_fields(wanted: Acl) -> dict[str, Any]:
 
 
 def _acl(resource: int, name: str, pattern: int, one: Any) -> Acl:
-    def word(words: tuple[str, ...], number: int) -> str:
-        return words[number] if 0 <= number < len(words) else "UNKNOWN"
+    def text(names: tuple[str, ...], number: int) -> str:
+        return names[number] if 0 <= number < len(names) else "UNKNOWN"
 
     return {
-        "resource_type": word(RESOURCES, resource),
+        "resource_type": text(RESOURCES, resource),
         "resource_name": name,
-        "pattern_type": word(PATTERNS, pattern),
+        "pattern_type": text(PATTERNS, pattern),
         "principal": one.principal,
         "host": one.host,
-        "operation": word(OPERATIONS, one.operation),
-        "permission": word(PERMISSIONS, one.permission_type),
+        "operation": text(OPERATIONS, one.operation),
+        "permission": text(PERMISSIONS, one.permission_type),
     }
 
 

@@ -17,7 +17,7 @@ async def list_clusters(request: Request) -> Response:
     """The cluster behind this proxy, in a list."""
     kafka = service_of(request).kafka
     shown = Links(request, await kafka.cluster_id())
-    _, controller, _ = await kafka.ask(lambda cluster: Admin(cluster).describe_cluster())
+    _, controller, _ = await kafka.run(lambda cluster: Admin(cluster).describe_cluster())
     address = url(base_url(request), "v3", "clusters")
     metadata = {"self": address, "next": None}
     return v3({"kind": "KafkaClusterList", "metadata": metadata, "data": [_cluster(shown, controller)]})
@@ -27,7 +27,7 @@ async def list_clusters(request: Request) -> Response:
 async def get_cluster(cluster_id: str, request: Request) -> Response:
     """A cluster."""
     shown = await links(request)
-    _, controller, _ = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).describe_cluster())
+    _, controller, _ = await service_of(request).kafka.run(lambda cluster: Admin(cluster).describe_cluster())
     return v3(_cluster(shown, controller))
 
 
@@ -51,7 +51,7 @@ async def list_replicas_of_broker(cluster_id: str, broker_id: str, request: Requ
     """The partitions that a broker has a copy of."""
     shown = await links(request)
     broker = (await node(request, path_number(broker_id))).id
-    states = await service_of(request).kafka.ask(topic_states)
+    states = await service_of(request).kafka.run(topic_states)
     data = [
         replica(shown, state.name, one, broker)
         for state in states
@@ -62,7 +62,7 @@ async def list_replicas_of_broker(cluster_id: str, broker_id: str, request: Requ
 
 
 async def nodes(request: Request) -> list[Node]:
-    return await service_of(request).kafka.ask(lambda cluster: Admin(cluster).brokers())
+    return await service_of(request).kafka.run(lambda cluster: Admin(cluster).brokers())
 
 
 async def node(request: Request, broker_id: int) -> Node:

@@ -31,7 +31,7 @@ CLUSTER_WIDE = 3  # Kafka's number of a source
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose settings: Kafka's resource, its place in paths, and what each setting says about it."""
+    """Whose settings: Kafka's resource, its segments of paths, and what each setting says about it."""
 
     type: int
     name: str
@@ -39,7 +39,7 @@ class Owner:
     segments: tuple[object, ...]
     crn: tuple[tuple[str, object], ...]
     facts: tuple[tuple[str, object], ...]
-    words: str
+    subject: str
     config: str = "config"
 
 
@@ -74,7 +74,7 @@ def _cluster() -> Owner:
 async def list_all_topics_configs(cluster_id: str, request: Request) -> Response:
     """The settings of all topics."""
     shown = await links(request)
-    names = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).topic_names())
+    names = await service_of(request).kafka.run(lambda cluster: Admin(cluster).topic_names())
     owners = [_topic(name) for name in names]
     found = await _entries(request, owners, skip_missing=True)
     data = [_shown(shown, owner, one) for owner, entries in found for one in entries]
@@ -92,14 +92,14 @@ async def list_default_topic_configs(cluster_id: str, topic_name: str, request: 
     """The settings that a new topic of that name would have."""
     shown = await links(request)
     owner = _topic(topic_name)
-    entries = await service_of(request).kafka.ask(_defaults)
+    entries = await service_of(request).kafka.run(_defaults)
     data = [_shown(shown, owner, one) for one in entries]
     segments = ("topics", topic_name, "default-configs")
     return v3(shown.collection("KafkaTopicConfigList", segments, data))
 
 
 def _defaults(cluster: Cluster) -> list[ConfigEntry]:
-    """A broker that is asked whether it could create a topic tells the settings that it would have."""
+    """CreateTopics with validate_only returns the settings that the topic would have."""
     wanted = {
         "name": f"default-configs-{uuid.uuid4()}",
         "num_partitions": -1,
@@ -241,7 +241,7 @@ async def _entries(
     keys = [(owner.type, owner.name) for owner in owners]
     if not keys:
         return []
-    answers = await service_of(request).kafka.ask(
+    answers = await service_of(request).kafka.run(
         lambda cluster: Admin(cluster).describe_configs(keys, synonyms=True)
     )
     found = []
@@ -269,7 +269,7 @@ async def _one(request: Request, owner: Owner, name: str) -> ConfigEntry:
     found = next((one for one in entries if one.name == name), None)
     if found is None:
         cluster_id = request.path_params["cluster_id"]
-        raise errors.not_found(f"Config {name} cannot be found for {owner.words} in cluster {cluster_id}.")
+        raise errors.not_found(f"Config {name} cannot be found for {owner.subject} in cluster {cluster_id}.")
     return found
 
 
@@ -315,7 +315,7 @@ async def _alter_many(request: Request, owner: Owner) -> Response:
         unknown = next((name for name, _, _ in changes if name not in known), None)
         if unknown is not None:
             raise errors.not_found(
-                f"Config {unknown} cannot be found for {owner.words} in cluster "
+                f"Config {unknown} cannot be found for {owner.subject} in cluster "
                 f"{request.path_params['cluster_id']}."
             )
     await _change(request, owner, changes, validate_only=flag_of(body, "validate_only"))
@@ -335,7 +335,7 @@ async def _change(
         if problem is not None:
             raise problem
 
-    await service_of(request).kafka.ask(change)
+    await service_of(request).kafka.run(change)
 
 
 def _shown(shown: Links, owner: Owner, one: ConfigEntry) -> Json:

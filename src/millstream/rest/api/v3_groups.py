@@ -44,7 +44,7 @@ class Lag(NamedTuple):
 async def list_groups(cluster_id: str, request: Request) -> Response:
     """All consumer groups."""
     shown = await links(request)
-    found = await service_of(request).kafka.ask(lambda cluster: _groups(cluster, None))
+    found = await service_of(request).kafka.run(lambda cluster: _groups(cluster, None))
     data = [_group(shown, one) for one in found]
     return v3(shown.collection("KafkaConsumerGroupList", ("consumer-groups",), data))
 
@@ -162,7 +162,7 @@ def _groups(cluster: Cluster, wanted: str | None) -> list[Found]:
     """All groups of consumers, or one of them if it is there."""
     groups = Groups(cluster)
     types = {one.group_id: one.protocol_type for one in groups.listed() if one.type.lower() != "share"}
-    names = [name for name, kind in types.items() if kind in CONSUMERS and wanted in (None, name)]
+    names = [name for name, group_type in types.items() if group_type in CONSUMERS and wanted in (None, name)]
     found = []
     for name, described in groups.describe(names).items():
         if isinstance(described, KafkaError):
@@ -176,7 +176,7 @@ def _groups(cluster: Cluster, wanted: str | None) -> list[Found]:
 
 
 async def _found(request: Request, name: str) -> Found:
-    found = await service_of(request).kafka.ask(lambda cluster: _groups(cluster, name))
+    found = await service_of(request).kafka.run(lambda cluster: _groups(cluster, name))
     if not found:
         raise errors.not_found()
     return found[0]
@@ -190,7 +190,7 @@ def _member(group: GroupDescription, member_id: str) -> Member:
 
 
 async def _lags(request: Request, name: str) -> list[Lag]:
-    def ask(cluster: Cluster) -> list[Lag]:
+    def query(cluster: Cluster) -> list[Lag]:
         found = _groups(cluster, name)
         if not found:
             raise errors.not_found(f"Consumer Group {name} could not be found.")
@@ -217,7 +217,7 @@ async def _lags(request: Request, name: str) -> list[Lag]:
             if topic_partition in ends
         ]
 
-    lags = await service_of(request).kafka.ask(ask)
+    lags = await service_of(request).kafka.run(query)
     if not lags:
         raise errors.not_found("Consumer group offsets could not be found.")
     return sorted(lags, key=lambda one: (-one.lag, one.topic, one.partition))

@@ -283,14 +283,14 @@ def _wish(given: dict[str, Any], topic: str, form: str | None, is_key: bool) -> 
         raise errors.bad_request(f"'type={form}' needs 'schema'; an id or a version knows its type.")
     if form is None and text is not None:
         raise errors.bad_request("'schema' needs 'type'.")
-    for name, value, kind in (
+    for name, value, expected in (
         ("subject", subject, str),
         ("subject_name_strategy", strategy, str),
         ("schema", text, str),
         ("schema_id", schema_id, int),
         ("schema_version", version, int),
     ):
-        if value is not None and type(value) is not kind:
+        if value is not None and type(value) is not expected:
             raise errors.bad_request(f"{name} is not what was expected")
     for number in (schema_id, version):
         if number is not None and not 0 <= number < 1 << 31:

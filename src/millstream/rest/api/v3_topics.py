@@ -43,7 +43,7 @@ NEW = frozenset(
 async def list_topics(cluster_id: str, request: Request) -> Response:
     """All topics."""
     shown = await links(request)
-    states = await service_of(request).kafka.ask(topic_states)
+    states = await service_of(request).kafka.run(topic_states)
     return v3(shown.collection("KafkaTopicList", ("topics",), [_topic(shown, one) for one in states]))
 
 
@@ -61,7 +61,7 @@ async def create_topic(cluster_id: str, request: Request) -> Response:
             raise made
         return made
 
-    made = await kafka.ask(create)
+    made = await kafka.run(create)
     kafka.forget(topic.name)
     address = shown.url("topics", topic.name)
     answer = _described(shown, topic.name, False, max(0, made.replication_factor), max(0, made.partitions))
@@ -95,7 +95,7 @@ async def add_partitions(cluster_id: str, topic_name: str, request: Request) -> 
         if problem is not None:
             raise problem
 
-    await kafka.ask(add)
+    await kafka.run(add)
     kafka.forget(topic_name)
     return v3(_topic(shown, await state_of(request, topic_name)))
 
@@ -111,7 +111,7 @@ async def delete_topic(cluster_id: str, topic_name: str, request: Request) -> Re
         if problem is not None:
             raise problem
 
-    await kafka.ask(delete)
+    await kafka.run(delete)
     kafka.forget(topic_name)
     return done()
 
@@ -145,11 +145,11 @@ async def get_offsets(cluster_id: str, topic_name: str, partition_id: str, reque
     index = (await _partition_of(request, topic_name, partition_id)).index
     topic_partition = TopicPartition(topic_name, index)
 
-    def ask(cluster: Cluster) -> tuple[int, int]:
+    def query(cluster: Cluster) -> tuple[int, int]:
         first = list_offsets(cluster, {topic_partition: EARLIEST})[topic_partition].offset
         return first, list_offsets(cluster, {topic_partition: LATEST})[topic_partition].offset
 
-    first, last = await service_of(request).kafka.ask(ask)
+    first, last = await service_of(request).kafka.run(query)
     made = shown.resource(
         "KafkaPartitionWithOffsets",
         ("topics", topic_name, "partitions", index, "offset"),
@@ -167,7 +167,7 @@ async def get_reassignment(cluster_id: str, topic_name: str, partition_id: str, 
     """How a partition is moving between brokers; not found if it is not."""
     shown = await links(request)
     index = path_number(partition_id)
-    found = (await service_of(request).kafka.ask(lambda cluster: Admin(cluster).reassignments())).get(
+    found = (await service_of(request).kafka.run(lambda cluster: Admin(cluster).reassignments())).get(
         TopicPartition(topic_name, index)
     )
     if found is None:
@@ -209,7 +209,7 @@ def topic_states(cluster: Cluster) -> list[TopicState]:
 
 
 async def state_of(request: Request, name: str) -> TopicState:
-    def ask(cluster: Cluster) -> TopicState:
+    def query(cluster: Cluster) -> TopicState:
         found = Admin(cluster).describe_topics([name]).get(name)
         if found is None:
             raise errors.unknown_topic()
@@ -217,7 +217,7 @@ async def state_of(request: Request, name: str) -> TopicState:
             raise found
         return found
 
-    return await service_of(request).kafka.ask(ask)
+    return await service_of(request).kafka.run(query)
 
 
 async def _partition_of(request: Request, name: str, text: str) -> PartitionState:
@@ -231,7 +231,7 @@ async def _partition_of(request: Request, name: str, text: str) -> PartitionStat
 
 async def _reassignments(request: Request, topic: str | None) -> Response:
     shown = await links(request)
-    found = await service_of(request).kafka.ask(lambda cluster: Admin(cluster).reassignments())
+    found = await service_of(request).kafka.run(lambda cluster: Admin(cluster).reassignments())
     data = [
         _reassignment(shown, name, index, one)
         for (name, index), one in sorted(found.items())

@@ -1,6 +1,6 @@
 """Typed Python classes from a schema, for those who prefer classes to dicts.
 
-model      what all three languages come down to: records with fields, enums, and types in Python's words
+model      what all three languages come down to: records with fields, enums, and types as Python writes them
 readers    from Avro, JSON Schema and Protobuf to the model
 writer     from the model to a module's text
 command    `millstream registry codegen`

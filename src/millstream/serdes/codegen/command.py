@@ -51,10 +51,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 def _from_file(arguments: argparse.Namespace) -> tuple[ParsedSchema, str]:
     path = Path(arguments.file)
-    kind = arguments.type or SUFFIXES.get(path.suffix)
-    if kind is None:
+    schema_type = arguments.type or SUFFIXES.get(path.suffix)
+    if schema_type is None:
         raise ValueError(f"the language of {path} is not known: use --type")
-    return parse(kind, path.read_text(encoding="utf-8"), new=True), path.name
+    return parse(schema_type, path.read_text(encoding="utf-8"), new=True), path.name
 
 
 def _from_registry(arguments: argparse.Namespace) -> tuple[ParsedSchema, str]:

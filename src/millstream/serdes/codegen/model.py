@@ -21,7 +21,7 @@ RESERVED = {
 @dataclass(slots=True)
 class FieldClass:
     name: str  # as the schema has it
-    type: str  # in Python's words
+    type: str  # as Python writes it
     default: str = NO_DEFAULT  # an expression
     doc: str = ""
 
@@ -71,5 +71,9 @@ def identifier(name: str) -> str:
     return made
 
 
-def optional(kind: str) -> str:
-    return kind if kind == "None" or kind.endswith("| None") or kind == "Any" else f"{kind} | None"
+def optional(python_type: str) -> str:
+    return (
+        python_type
+        if python_type == "None" or python_type.endswith("| None") or python_type == "Any"
+        else f"{python_type} | None"
+    )

@@ -50,8 +50,8 @@ PROTO_KNOWN = {
     "google.protobuf.StringValue": "str",
     "google.protobuf.BytesValue": "bytes",
     "google.protobuf.BoolValue": "bool",
-    **{f"google.protobuf.{kind}Value": "int" for kind in ("Int32", "Int64", "UInt32", "UInt64")},
-    **{f"google.protobuf.{kind}Value": "float" for kind in ("Float", "Double")},
+    **{f"google.protobuf.{wrapped}Value": "int" for wrapped in ("Int32", "Int64", "UInt32", "UInt64")},
+    **{f"google.protobuf.{wrapped}Value": "float" for wrapped in ("Float", "Double")},
 }
 
 
@@ -72,31 +72,31 @@ def read(schema: ParsedSchema) -> Module:
 class _Avro:
     def __init__(self, schema: AvroSchema) -> None:
         self.module = Module()
-        kind = self._type(schema.root)
-        self.module.root = kind if schema.root.kind == "record" else ""
+        python_type = self._type(schema.root)
+        self.module.root = python_type if schema.root.type == "record" else ""
 
-    def _type(self, kind: AvroType) -> str:
-        logical = kind.properties.get("logicalType")
-        if logical in AVRO_LOGICAL and kind.kind in ("bytes", "fixed", "string", "int", "long"):
+    def _type(self, avro_type: AvroType) -> str:
+        logical = avro_type.properties.get("logicalType")
+        if logical in AVRO_LOGICAL and avro_type.type in ("bytes", "fixed", "string", "int", "long"):
             return AVRO_LOGICAL[logical]
-        if kind.kind == "array":
-            return f"list[{self._type(kind.inner)}]"
-        if kind.kind == "map":
-            return f"dict[str, {self._type(kind.inner)}]"
-        if kind.kind == "union":
-            names = list(dict.fromkeys(self._type(one) for one in kind.branches if one.kind != "null"))
+        if avro_type.type == "array":
+            return f"list[{self._type(avro_type.inner)}]"
+        if avro_type.type == "map":
+            return f"dict[str, {self._type(avro_type.inner)}]"
+        if avro_type.type == "union":
+            names = list(dict.fromkeys(self._type(one) for one in avro_type.branches if one.type != "null"))
             joined = " | ".join(names) or "None"
-            return optional(joined) if any(one.kind == "null" for one in kind.branches) else joined
-        if kind.kind not in ("record", "enum"):
-            return AVRO_TYPES[kind.kind]
-        known = kind.full_name in self.module.taken
-        name = self.module.class_name(kind.full_name)
+            return optional(joined) if any(one.type == "null" for one in avro_type.branches) else joined
+        if avro_type.type not in ("record", "enum"):
+            return AVRO_TYPES[avro_type.type]
+        known = avro_type.full_name in self.module.taken
+        name = self.module.class_name(avro_type.full_name)
         if not known:
-            if kind.kind == "enum":
-                self.module.classes.append(EnumClass(name, list(kind.symbols), kind.doc or ""))
+            if avro_type.type == "enum":
+                self.module.classes.append(EnumClass(name, list(avro_type.symbols), avro_type.doc or ""))
             else:
-                fields = [self._field(one) for one in kind.fields]
-                self.module.classes.append(RecordClass(name, fields, kind.doc or ""))
+                fields = [self._field(one) for one in avro_type.fields]
+                self.module.classes.append(RecordClass(name, fields, avro_type.doc or ""))
         return name
 
     def _field(self, one: AvroField) -> FieldClass:
@@ -107,32 +107,34 @@ class _Avro:
         return FieldClass(one.name, text, default, one.doc or "")
 
 
-def _avro_default(module: Module, kind: AvroType, value: Any) -> str:
-    if kind.kind == "union":
-        kind = next((one for one in kind.branches if _fits(one, value)), kind.branches[0])
-    if kind.properties.get("logicalType") in AVRO_LOGICAL and value is not None:
+def _avro_default(module: Module, avro_type: AvroType, value: Any) -> str:
+    if avro_type.type == "union":
+        avro_type = next((one for one in avro_type.branches if _fits(one, value)), avro_type.branches[0])
+    if avro_type.properties.get("logicalType") in AVRO_LOGICAL and value is not None:
         return NO_DEFAULT  # a number or text in the schema, another type in Python
     if value is None or isinstance(value, bool | int | float):
-        return repr(float(value)) if kind.kind in ("float", "double") and value is not None else repr(value)
-    if kind.kind == "enum":
-        return f"{module.class_name(kind.full_name)}({value!r})"
-    if kind.kind in ("bytes", "fixed"):
+        return (
+            repr(float(value)) if avro_type.type in ("float", "double") and value is not None else repr(value)
+        )
+    if avro_type.type == "enum":
+        return f"{module.class_name(avro_type.full_name)}({value!r})"
+    if avro_type.type in ("bytes", "fixed"):
         return repr(str(value).encode("latin-1"))
     if isinstance(value, str):
         return repr(value)
     if value == []:
         return "field(default_factory=list)"
-    if value == {} and kind.kind == "map":
+    if value == {} and avro_type.type == "map":
         return "field(default_factory=dict)"
-    if kind.kind == "record":
-        return f"field(default_factory=lambda: {module.class_name(kind.full_name)}.from_dict({value!r}))"
+    if avro_type.type == "record":
+        return f"field(default_factory=lambda: {module.class_name(avro_type.full_name)}.from_dict({value!r}))"
     return f"field(default_factory=lambda: {value!r})"
 
 
-def _fits(kind: AvroType, value: Any) -> bool:
+def _fits(avro_type: AvroType, value: Any) -> bool:
     from millstream.schemas.avro_model import fits
 
-    return fits(kind, value)
+    return fits(avro_type, value)
 
 
 class _Json:
@@ -142,8 +144,8 @@ class _Json:
         self._documents = Documents(document, schema.resolved, "$id")
         self._seen: dict[int, str] = {}
         title = document.get("title")
-        kind = self._type(self._documents.root.schema, str(title or "Root"), self._documents.base)
-        self.module.root = kind if any(one.name == kind for one in self.module.classes) else ""
+        python_type = self._type(self._documents.root.schema, str(title or "Root"), self._documents.base)
+        self.module.root = python_type if any(one.name == python_type for one in self.module.classes) else ""
 
     def _type(self, schema: Any, hint: str, base: str) -> str:
         if not isinstance(schema, dict):
@@ -157,25 +159,25 @@ class _Json:
             )
         if "enum" in schema and all(isinstance(value, str) for value in schema["enum"]) and schema["enum"]:
             return self._once(schema, hint, lambda name: EnumClass(name, list(schema["enum"]), _doc(schema)))
-        for word in ("oneOf", "anyOf"):
-            if isinstance(schema.get(word), list):
+        for keyword in ("oneOf", "anyOf"):
+            if isinstance(schema.get(keyword), list):
                 parts = [
-                    self._type(one, f"{hint}{number}", base) for number, one in enumerate(schema[word], 1)
+                    self._type(one, f"{hint}{number}", base) for number, one in enumerate(schema[keyword], 1)
                 ]
                 return _union(parts)
-        kind = schema.get("type")
-        if isinstance(kind, list):
-            return _union([self._type({**schema, "type": one}, hint, base) for one in kind])
-        if kind == "array":
+        json_type = schema.get("type")
+        if isinstance(json_type, list):
+            return _union([self._type({**schema, "type": one}, hint, base) for one in json_type])
+        if json_type == "array":
             return f"list[{self._type(schema.get('items', True), f'{hint}Item', base)}]"
-        if kind == "object" or "properties" in schema:
+        if json_type == "object" or "properties" in schema:
             if not schema.get("properties"):
                 more = schema.get("additionalProperties", True)
                 return f"dict[str, {self._type(more, f'{hint}Value', base)}]"
             return self._once(
                 schema, hint, lambda name: RecordClass(name, self._fields(schema, base), _doc(schema))
             )
-        return JSON_TYPES.get(str(kind), "Any")
+        return JSON_TYPES.get(str(json_type), "Any")
 
     def _once(self, schema: Any, hint: str, make: Any) -> str:
         if id(schema) not in self._seen:
@@ -191,27 +193,27 @@ class _Json:
         required = set(schema.get("required") or ())
         fields = []
         for name, one in schema["properties"].items():
-            kind = self._type(one, name, base)
+            python_type = self._type(one, name, base)
             default = NO_DEFAULT
             given = one.get("default") if isinstance(one, dict) else None
             if (
                 given is not None
                 and not isinstance(given, dict | list)
-                and kind in ("str", "int", "float", "bool")
+                and python_type in ("str", "int", "float", "bool")
             ):
                 default = repr(given)
             elif name not in required:
-                kind, default = optional(kind), "None"
-            fields.append(FieldClass(name, kind, default, _doc(one)))
+                python_type, default = optional(python_type), "None"
+            fields.append(FieldClass(name, python_type, default, _doc(one)))
         return fields
 
 
-def _union(parts: list[str]) -> str:
-    names = list(dict.fromkeys(part.removesuffix(" | None") for part in parts if part != "None"))
+def _union(types: list[str]) -> str:
+    names = list(dict.fromkeys(name.removesuffix(" | None") for name in types if name != "None"))
     if "Any" in names:
         return "Any"
     joined = " | ".join(names) or "None"
-    return optional(joined) if any(part == "None" or part.endswith("| None") for part in parts) else joined
+    return optional(joined) if any(name == "None" or name.endswith("| None") for name in types) else joined
 
 
 def _doc(schema: Any) -> str:
@@ -224,25 +226,25 @@ class _Protobuf:
         self.module = Module()
         self._names = schema.names
         package = schema.file.package or ""
-        for kind in schema.file.types:
-            name = self._add(kind, f"{package}.{kind.name}" if package else kind.name)
-            if isinstance(kind, Message) and not self.module.root:
+        for declared in schema.file.types:
+            name = self._add(declared, f"{package}.{declared.name}" if package else declared.name)
+            if isinstance(declared, Message) and not self.module.root:
                 self.module.root = name
 
-    def _add(self, kind: Message | Enum, full_name: str) -> str:
+    def _add(self, declared: Message | Enum, full_name: str) -> str:
         known = full_name in self.module.taken
         name = self.module.class_name(full_name)
         if known:
             return name
-        if isinstance(kind, Enum):
-            self.module.classes.append(EnumClass(name, [one.name for one in kind.constants]))
+        if isinstance(declared, Enum):
+            self.module.classes.append(EnumClass(name, [one.name for one in declared.constants]))
             return name
         made = RecordClass(name)
-        for nested in kind.types:
+        for nested in declared.types:
             if not (isinstance(nested, Message) and nested.is_map_entry):
                 self._add(nested, f"{full_name}.{nested.name}")
-        made.fields = [self._field(one, full_name, in_oneof=False) for one in kind.fields]
-        for oneof in kind.oneofs:
+        made.fields = [self._field(one, full_name, in_oneof=False) for one in declared.fields]
+        for oneof in declared.oneofs:
             made.fields += [self._field(one, full_name, in_oneof=True) for one in oneof.fields]
         self.module.classes.append(made)
         return name
@@ -253,19 +255,19 @@ class _Protobuf:
         if found is not None and isinstance(found.type, Message) and found.type.is_map_entry:
             pair = map_types(found.type.map_type)
         if pair is not None:
-            kind = f"dict[{PROTO_TYPES.get(pair[0], 'str')}, {self._type(pair[1], scope)}]"
-            return FieldClass(one.name, kind, "field(default_factory=dict)")
-        kind = self._type(one.type, scope)
+            python_type = f"dict[{PROTO_TYPES.get(pair[0], 'str')}, {self._type(pair[1], scope)}]"
+            return FieldClass(one.name, python_type, "field(default_factory=dict)")
+        python_type = self._type(one.type, scope)
         if one.label == "repeated":
-            return FieldClass(one.name, f"list[{kind}]", "field(default_factory=list)")
+            return FieldClass(one.name, f"list[{python_type}]", "field(default_factory=list)")
         if in_oneof or one.label == "optional" or (found is not None and isinstance(found.type, Message)):
-            return FieldClass(one.name, optional(kind), "None")
+            return FieldClass(one.name, optional(python_type), "None")
         if found is not None:
             first = (
                 found.type.constants[0].name if isinstance(found.type, Enum) and found.type.constants else ""
             )
-            return FieldClass(one.name, kind, f"{kind}({first!r})")
-        return FieldClass(one.name, kind, f"{kind}()")
+            return FieldClass(one.name, python_type, f"{python_type}({first!r})")
+        return FieldClass(one.name, python_type, f"{python_type}()")
 
     def _type(self, name: str, scope: str) -> str:
         if name in SCALARS:

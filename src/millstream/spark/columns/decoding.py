@@ -21,7 +21,7 @@ from millstream.spark.errors import PipelineError
 
 CORRUPT_TYPE = pa.struct([("error", pa.string()), ("data", pa.binary())])
 PATIENCE = 120.0  # seconds that a task waits for a registry that is away
-UNKNOWN_FOR = 5.0  # seconds after which a schema that was not there is asked for again
+UNKNOWN_FOR = 5.0  # seconds after which a schema that was not there is looked up again
 
 
 class BodyDecoder(Protocol):

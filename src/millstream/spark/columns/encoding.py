@@ -161,10 +161,10 @@ class _Raw:
         from millstream.spark.columns.avro.types import found, nullable_branch, type_name, widened
 
         schema = found(schema, self._named)
-        kind = type_name(schema)
+        avro_type = type_name(schema)
         if value is None:
             return None
-        if kind == "union":
+        if avro_type == "union":
             simple = nullable_branch(schema)
             if simple is not None:
                 made = self.of(value, simple[1])
@@ -177,17 +177,17 @@ class _Raw:
                     named = type_name(chosen) in ("record", "enum", "fixed")
                     return chosen["name"] if named else type_name(chosen), self.of(inner, chosen)
             return None
-        if kind == "record":
+        if avro_type == "record":
             return {
                 field["name"]: self.of(value.get(field["name"]), field["type"]) for field in schema["fields"]
             }
-        if kind == "array":
+        if avro_type == "array":
             return [self.of(item, schema["items"]) for item in value]
-        if kind == "map":
+        if avro_type == "map":
             return {key: self.of(item, schema["values"]) for key, item in value.items()}
-        return self._leaf(value, schema, kind)
+        return self._leaf(value, schema, avro_type)
 
-    def _leaf(self, value: Any, schema: Any, kind: str) -> Any:
+    def _leaf(self, value: Any, schema: Any, avro_type: str) -> Any:
         if isinstance(value, datetime.datetime):
             moment = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
             micros = (moment - self._epoch) // datetime.timedelta(microseconds=1)
@@ -195,11 +195,11 @@ class _Raw:
         if isinstance(value, datetime.date):
             return (value - self._epoch.date()).days
         if isinstance(value, decimal.Decimal):
-            size = int(schema["size"]) if kind == "fixed" else 0
+            size = int(schema["size"]) if avro_type == "fixed" else 0
             number = int(value.scaleb(int(schema.get("scale", 0)), EXACT))
             size = size or (number + (number < 0)).bit_length() // 8 + 1
             return number.to_bytes(size, "big", signed=True)
-        if kind == "fixed" and isinstance(value, str):
+        if avro_type == "fixed" and isinstance(value, str):
             import uuid
 
             return uuid.UUID(value).bytes

@@ -59,7 +59,7 @@ def frames(values: pa.Array, headers: pa.Array | None = None, key: bool = False)
     framed = data[at] == ID_BYTE
     rows, at = long_enough[framed], at[framed]
     if len(rows):
-        parts = [data[at + n].astype(np.int64) << (8 * (4 - n)) for n in range(1, ID_SIZE)]
+        parts = [data[at + byte].astype(np.int64) << (8 * (4 - byte)) for byte in range(1, ID_SIZE)]
         schema[rows] = parts[0] | parts[1] | parts[2] | parts[3]
         starts[rows] += ID_SIZE
     for row in long_enough[~framed].tolist():

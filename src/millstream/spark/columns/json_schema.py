@@ -102,12 +102,12 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
+def _has_map(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_map(arrow_type):
         return True
-    if pa.types.is_list(kind):
-        return _has_map(kind.value_type)
-    return pa.types.is_struct(kind) and any(_has_map(field.type) for field in kind)
+    if pa.types.is_list(arrow_type):
+        return _has_map(arrow_type.value_type)
+    return pa.types.is_struct(arrow_type) and any(_has_map(field.type) for field in arrow_type)
 
 
 def _shaped(value: Any, shape: Any, where: str) -> Any:
@@ -117,14 +117,14 @@ def _shaped(value: Any, shape: Any, where: str) -> Any:
         return _json_text(value, where)
     if not isinstance(shape, tuple):
         return _scalar(value, shape, where)
-    kind, inner = shape[:2]
-    if kind == "list":
+    shape_type, inner = shape[:2]
+    if shape_type == "list":
         if not isinstance(value, list):
             raise ValueError(f"{where or 'the value'} is not an array")
         return [_shaped(item, inner, where) for item in value]
     if not isinstance(value, dict):
         raise ValueError(f"{where or 'the value'} is not an object")
-    if kind == "struct":
+    if shape_type == "struct":
         return {name: _shaped(value.get(name), one, name) for name, one in inner.items()}
     return [(key, _shaped(item, inner, where)) for key, item in value.items()]
 
@@ -155,22 +155,22 @@ def _exactly(text: str) -> Any:
     return json.loads(text, parse_constant=finite, parse_float=finite)
 
 
-def _scalar(value: Any, kind: pa.DataType, where: str) -> Any:
+def _scalar(value: Any, arrow_type: pa.DataType, where: str) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if pa.types.is_string(kind):
+    if pa.types.is_string(arrow_type):
         if isinstance(value, str):
             return value
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(arrow_type):
         if isinstance(value, bool):
             return value
-    elif pa.types.is_floating(kind):
+    elif pa.types.is_floating(arrow_type):
         if number:
             return float(value)
     elif number and value == int(value):
-        size = kind.bit_width - 1
+        size = arrow_type.bit_width - 1
         if -(1 << size) <= value < 1 << size:
             return int(value)
-    raise ValueError(f"{where or 'the value'} is not a {kind}")
+    raise ValueError(f"{where or 'the value'} is not a {arrow_type}")
 
 
 def unshaped(value: Any, shape: Any, where: str = "") -> Any:

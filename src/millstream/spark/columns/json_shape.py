@@ -47,33 +47,41 @@ class JsonShape:
         if "$ref" in schema:
             target, home = self._followed(schema["$ref"], document)
             return self._shape(target, home, inside) if target is not None else self._text()
-        for word in ("oneOf", "anyOf"):
-            if word in schema:
+        for keyword in ("oneOf", "anyOf"):
+            if keyword in schema:
                 others = [
-                    one for one in schema[word] if not (isinstance(one, dict) and one.get("type") == "null")
+                    one
+                    for one in schema[keyword]
+                    if not (isinstance(one, dict) and one.get("type") == "null")
                 ]
                 return self._shape(others[0], document, inside) if len(others) == 1 else self._text()
         if "allOf" in schema:
             return self._all_of(schema, document, inside)
-        kind = schema.get("type")
-        if isinstance(kind, list):
-            kinds = [one for one in kind if one != "null"]
-            kind = "number" if set(kinds) == {"integer", "number"} else kinds[0] if len(kinds) == 1 else None
-        if kind is None and "properties" in schema:
-            kind = "object"
+        json_type = schema.get("type")
+        if isinstance(json_type, list):
+            json_types = [one for one in json_type if one != "null"]
+            json_type = (
+                "number"
+                if set(json_types) == {"integer", "number"}
+                else json_types[0]
+                if len(json_types) == 1
+                else None
+            )
+        if json_type is None and "properties" in schema:
+            json_type = "object"
         if (
-            kind is None
+            json_type is None
             and isinstance(schema.get("enum"), list)
             and all(isinstance(symbol, str) for symbol in schema["enum"])
         ):
-            kind = "string"
+            json_type = "string"
         if str(schema.get("connect.type")) in CONNECT_TYPES:
             return CONNECT_TYPES[schema["connect.type"]]
-        if kind in SCALARS:
-            return SCALARS[kind]
-        if kind == "array" and isinstance(schema.get("items"), dict):
+        if json_type in SCALARS:
+            return SCALARS[json_type]
+        if json_type == "array" and isinstance(schema.get("items"), dict):
             return ("list", self._shape(schema["items"], document, inside))
-        if kind == "object":
+        if json_type == "object":
             if schema.get("properties"):
                 fields = {
                     name: self._shape(one, document, inside) for name, one in schema["properties"].items()
@@ -91,22 +99,22 @@ class JsonShape:
         if "$ref" in schema:
             target, home = self._followed(schema["$ref"], document)
             return self._takes_null(target, home, steps + 1)
-        for word in ("oneOf", "anyOf"):
-            if word in schema:
-                return any(self._takes_null(one, document, steps + 1) for one in schema[word])
-        kind = schema.get("type")
-        if kind is None:
+        for keyword in ("oneOf", "anyOf"):
+            if keyword in schema:
+                return any(self._takes_null(one, document, steps + 1) for one in schema[keyword])
+        json_type = schema.get("type")
+        if json_type is None:
             if "properties" in schema or None not in schema.get("enum", (None,)):
                 return False
             return all(self._takes_null(one, document, steps + 1) for one in schema.get("allOf", ()))
-        return kind == "null" or (isinstance(kind, list) and "null" in kind)
+        return json_type == "null" or (isinstance(json_type, list) and "null" in json_type)
 
     def _all_of(self, schema: Any, document: Any, inside: tuple[int, ...]) -> Any:
         fields: dict[str, Any] = {}
         required = _required(schema)
         own = {key: value for key, value in schema.items() if key != "allOf"}
-        parts = [*schema["allOf"], own] if "properties" in own else list(schema["allOf"])
-        shapes = [self._shape(part, document, inside) for part in parts]
+        branches = [*schema["allOf"], own] if "properties" in own else list(schema["allOf"])
+        shapes = [self._shape(one, document, inside) for one in branches]
         if len(shapes) == 1:
             return shapes[0]
         for shape in shapes:
@@ -147,10 +155,10 @@ def _arrow(shape: Any) -> pa.DataType:
     if shape == "text":
         return pa.string()
     if isinstance(shape, tuple):
-        kind, inner = shape[:2]
-        if kind == "struct":
+        shape_type, inner = shape[:2]
+        if shape_type == "struct":
             return pa.struct([(name, _arrow(one)) for name, one in inner.items()])
-        if kind == "list":
+        if shape_type == "list":
             return pa.list_(pa.field("element", _arrow(inner)))
         return pa.map_(pa.string(), pa.field("value", _arrow(inner)))
     return shape

@@ -15,7 +15,7 @@ class Decoded(NamedTuple):
 
 
 def by_halves(
-    rows: Sequence[Any], make: Callable[[Any], pa.Array], kind: pa.DataType, bad: dict[int, str]
+    rows: Sequence[Any], make: Callable[[Any], pa.Array], arrow_type: pa.DataType, bad: dict[int, str]
 ) -> pa.Array:
     """`make(rows)`. Where that raises, halves are tried, and halves of these: only rows that fail alone are
     bad."""
@@ -26,7 +26,7 @@ def by_halves(
         except Exception as error:  # whatever a value makes the libraries raise
             if end - first < 2:
                 bad[first] = reason_of(error)
-                return [pa.nulls(end - first, kind)]
+                return [pa.nulls(end - first, arrow_type)]
             middle = (first + end) // 2
             return [*made(first, middle), *made(middle, end)]
 

@@ -24,34 +24,33 @@ from millstream.serdes.protobuf_values import DURATION, TIMESTAMP, to_python
 from millstream.spark.columns.avro.types import INSTANT, Unsuitable
 from millstream.spark.columns.outcome import Decoded, by_halves, reason_of
 
-F = FieldDescriptor
 SCALARS = {
-    F.TYPE_DOUBLE: pa.float64(),
-    F.TYPE_FLOAT: pa.float32(),
-    F.TYPE_INT32: pa.int32(),
-    F.TYPE_SINT32: pa.int32(),
-    F.TYPE_SFIXED32: pa.int32(),
-    F.TYPE_UINT32: pa.int64(),
-    F.TYPE_FIXED32: pa.int64(),
-    F.TYPE_INT64: pa.int64(),
-    F.TYPE_SINT64: pa.int64(),
-    F.TYPE_SFIXED64: pa.int64(),
-    F.TYPE_UINT64: pa.decimal128(20, 0),
-    F.TYPE_FIXED64: pa.decimal128(20, 0),
-    F.TYPE_BOOL: pa.bool_(),
-    F.TYPE_STRING: pa.string(),
-    F.TYPE_BYTES: pa.binary(),
-    F.TYPE_ENUM: pa.string(),
+    FieldDescriptor.TYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.TYPE_FLOAT: pa.float32(),
+    FieldDescriptor.TYPE_INT32: pa.int32(),
+    FieldDescriptor.TYPE_SINT32: pa.int32(),
+    FieldDescriptor.TYPE_SFIXED32: pa.int32(),
+    FieldDescriptor.TYPE_UINT32: pa.int64(),
+    FieldDescriptor.TYPE_FIXED32: pa.int64(),
+    FieldDescriptor.TYPE_INT64: pa.int64(),
+    FieldDescriptor.TYPE_SINT64: pa.int64(),
+    FieldDescriptor.TYPE_SFIXED64: pa.int64(),
+    FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
+    FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),
+    FieldDescriptor.TYPE_BOOL: pa.bool_(),
+    FieldDescriptor.TYPE_STRING: pa.string(),
+    FieldDescriptor.TYPE_BYTES: pa.binary(),
+    FieldDescriptor.TYPE_ENUM: pa.string(),
 }
 WRAPPERS = frozenset(
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+    f"google.protobuf.{wrapped}Value"
+    for wrapped in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 JSON_LIKE = frozenset(
-    f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue", "Any", "FieldMask")
+    f"google.protobuf.{wrapped}" for wrapped in ("Struct", "Value", "ListValue", "Any", "FieldMask")
 )
 ANY = "google.protobuf.Any"
-UNSIGNED_64 = (F.TYPE_UINT64, F.TYPE_FIXED64)
+UNSIGNED_64 = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
 
 
 def message_of(body: ProtobufBody, name: str | None) -> Any:
@@ -142,16 +141,16 @@ class ProtobufDecoder:
         return self._known[key]
 
 
-def _structs(messages: Sequence[Any], descriptor: Descriptor, kind: pa.DataType) -> pa.Array:
+def _structs(messages: Sequence[Any], descriptor: Descriptor, arrow_type: pa.DataType) -> pa.Array:
     """A column per field. Going field by field keeps the work per value to reading one attribute."""
-    columns = [_column(messages, field, kind.field(field.name).type) for field in descriptor.fields]
+    columns = [_column(messages, field, arrow_type.field(field.name).type) for field in descriptor.fields]
     missing = pa.array([message is None for message in messages])
     if not columns:
-        return pa.array([None if message is None else {} for message in messages], kind)
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
+        return pa.array([None if message is None else {} for message in messages], arrow_type)
+    return pa.StructArray.from_arrays(columns, fields=list(arrow_type), mask=missing)
 
 
-def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) -> pa.Array:
+def _column(messages: Sequence[Any], field: FieldDescriptor, arrow_type: pa.DataType) -> pa.Array:
     name = field.name
     if _is_map(field):
         value = _entry(field, "value")
@@ -160,7 +159,7 @@ def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) 
             None if message is None else [(key, one(item)) for key, item in getattr(message, name).items()]
             for message in messages
         ]
-        return pa.array(maps, kind)
+        return pa.array(maps, arrow_type)
     if field.is_repeated:
         one = _converter(field)
         return pa.array(
@@ -168,14 +167,14 @@ def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) 
                 None if message is None else [one(item) for item in getattr(message, name)]
                 for message in messages
             ],
-            kind,
+            arrow_type,
         )
-    if field.message_type is not None and pa.types.is_struct(kind):
+    if field.message_type is not None and pa.types.is_struct(arrow_type):
         inner = [
             getattr(message, name) if message is not None and message.HasField(name) else None
             for message in messages
         ]
-        return _structs(inner, field.message_type, kind)
+        return _structs(inner, field.message_type, arrow_type)
     one = _converter(field)
     if field.has_presence:
         return pa.array(
@@ -183,11 +182,15 @@ def _column(messages: Sequence[Any], field: FieldDescriptor, kind: pa.DataType) 
                 one(getattr(message, name)) if message is not None and message.HasField(name) else None
                 for message in messages
             ],
-            kind,
+            arrow_type,
         )
     if one is _as_it_is:
-        return pa.array([None if message is None else getattr(message, name) for message in messages], kind)
-    return pa.array([None if message is None else one(getattr(message, name)) for message in messages], kind)
+        return pa.array(
+            [None if message is None else getattr(message, name) for message in messages], arrow_type
+        )
+    return pa.array(
+        [None if message is None else one(getattr(message, name)) for message in messages], arrow_type
+    )
 
 
 def _as_it_is(value: Any) -> Any:
@@ -273,12 +276,12 @@ def _field_to_fill(value: Any, field: FieldDescriptor) -> Any:
 def _single_to_fill(value: Any, field: FieldDescriptor | None) -> Any:
     if isinstance(value, Decimal):  # an unsigned number of 64 bits, or the wrapper of one
         return int(value)
-    kind = None if field is None else field.message_type
-    if value is None or kind is None:
+    message_type = None if field is None else field.message_type
+    if value is None or message_type is None:
         return value
-    if kind.full_name in JSON_LIKE:
+    if message_type.full_name in JSON_LIKE:
         try:
             return json.loads(value)
         except ValueError as error:
             raise ValueError(f"{field.name if field else ''} is not JSON text: {error}") from None
-    return to_fill(value, kind)
+    return to_fill(value, message_type)

@@ -55,7 +55,7 @@ def from_registry(
     access = Access(registry, user, password, ca_file)
     chosen = _reader(access, topic, subject, version, reader, schema_type, message, key)
     reading = Reading(access, chosen, key, corrupt)
-    kind = _spark_type(_what(topic, subject, reader, key), lambda: column_type(chosen, corrupt))
+    spark_type = _spark_type(_what(topic, subject, reader, key), lambda: column_type(chosen, corrupt))
 
     if headers is None:
 
@@ -67,7 +67,7 @@ def from_registry(
         def decode(values, heads):  # type: ignore[no-untyped-def,misc]
             return _plainly(decode_batch, reading, values, heads)
 
-    made = arrow_udf_of(decode, kind)
+    made = arrow_udf_of(decode, spark_type)
     columns = (value,) if headers is None else (value, headers)
     # Spark would run it again for every filter that it pushes below; what it thinks is random is run once.
     found: Column = made.asNondeterministic()(*columns)
@@ -98,7 +98,7 @@ def to_registry(
     corrupt          give a name, and the column is struct<data: binary, name: struct<error, data>>, with what
                      could not be
                      encoded as JSON in it; without a name, a value that does not fit its schema stops the
-                     query (a null in its place would be a tombstone)
+                     query (a null instead would be a tombstone)
     """
     from pyspark.sql import functions
 
@@ -107,26 +107,26 @@ def to_registry(
     schema_id, chosen = _writer(access, where, schema, schema_type, message, auto_register)
     writing = Writing(access, schema_id, chosen, corrupt)
     wanted = _spark_type(where, lambda: input_type(chosen))
-    kind = _spark_type(where, lambda: writing.output_type)
+    spark_type = _spark_type(where, lambda: writing.output_type)
 
     def encode(values):  # type: ignore[no-untyped-def]
         return _plainly(encode_batch, writing, values)
 
     given = functions.col(value) if isinstance(value, str) else value
-    made = arrow_udf_of(encode, kind)
+    made = arrow_udf_of(encode, spark_type)
     found: Column = made.asNondeterministic()(given.cast(wanted))
     return found
 
 
-def arrow_udf_of(act: Callable[..., Any], kind: Any) -> Any:
-    """Spark reads a UDF's kind from its annotations."""
+def arrow_udf_of(act: Callable[..., Any], spark_type: Any) -> Any:
+    """Spark reads the type of a UDF from its annotations."""
     import pyarrow as pa
     from pyspark.sql import functions
 
     names = act.__code__.co_varnames[: act.__code__.co_argcount]
     act.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
     make: Any = functions.arrow_udf  # type: ignore[attr-defined]
-    return make(act, kind)
+    return make(act, spark_type)
 
 
 def _plainly(act: Callable[..., Any], *given: Any) -> Any:
@@ -162,7 +162,7 @@ def _reader(
         return Reader(_checked(_known_type(schema_type), text), text, (), message)
     name = _subject(topic, subject, key)
 
-    def ask() -> Reader:
+    def look_up() -> Reader:
         registry = access.connect()
         if version == "latest":
             found = registry.latest(name)
@@ -170,23 +170,23 @@ def _reader(
             found = registry.schema(int(registry.version(name, version)["id"]))
         return Reader(found.type, found.text, tuple(found.resolved.items()), message)
 
-    found: Reader = _asked(access, name, ask)
+    found: Reader = _with_clear_errors(access, name, look_up)
     return found
 
 
 def _writer(
     access: Access, subject: str, text: str | None, schema_type: str, message: str | None, register: bool
 ) -> tuple[int, Reader]:
-    def ask() -> tuple[int, Reader]:
+    def look_up() -> tuple[int, Reader]:
         registry = access.connect()
         if text is None:
             found = registry.latest(subject)
             return found.id, Reader(found.type, found.text, tuple(found.resolved.items()), message)
-        kind = _known_type(schema_type)
-        number = (registry.register if register else registry.look_up)(subject, text, kind)
-        return number, Reader(kind, text, (), message)
+        known_type = _known_type(schema_type)
+        number = (registry.register if register else registry.look_up)(subject, text, known_type)
+        return number, Reader(known_type, text, (), message)
 
-    found: tuple[int, Reader] = _asked(access, subject, ask)
+    found: tuple[int, Reader] = _with_clear_errors(access, subject, look_up)
     return found
 
 
@@ -206,9 +206,9 @@ def _checked(schema_type: str, text: str) -> str:
     return schema_type
 
 
-def _asked(access: Access, subject: str, ask: Callable[[], Any]) -> Any:
+def _with_clear_errors(access: Access, subject: str, look_up: Callable[[], Any]) -> Any:
     try:
-        return ask()
+        return look_up()
     except RegistryUnreachable as error:
         raise PipelineError(str(error)) from None
     except RegistryRefused as error:

@@ -66,20 +66,20 @@ def _parsed(
     options: dict[str, str],
     reason: str,
 ) -> "Column":
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions
     from pyspark.sql.types import StringType, StructType, _parse_datatype_string
 
     wanted: Any = _parse_datatype_string(schema) if isinstance(schema, str) else schema
-    given = f.col(value) if isinstance(value, str) else value
+    given = functions.col(value) if isinstance(value, str) else value
     text = given.cast("string")
     if corrupt is None:
         found: Column = parse(text, wanted, {"mode": "FAILFAST", **options})
         return found
     known = StructType([*wanted.fields]).add(_ORIGINAL, StringType())
     parsed = parse(text, known, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _ORIGINAL, **options})
-    complaint = f.when(
+    complaint = functions.when(
         parsed.isNull() | parsed[_ORIGINAL].isNotNull(),  # of text without anything in it Spark makes a null
-        f.struct(f.lit(reason).alias("error"), given.cast("binary").alias("data")),
+        functions.struct(functions.lit(reason).alias("error"), given.cast("binary").alias("data")),
     )
     fields = [parsed[field.name].alias(field.name) for field in wanted.fields]
-    return f.when(given.isNotNull(), f.struct(*fields, complaint.alias(corrupt)))
+    return functions.when(given.isNotNull(), functions.struct(*fields, complaint.alias(corrupt)))

@@ -104,10 +104,10 @@ class App:
             if not NAME.match(name):
                 raise PipelineError(f"{self.path}: '{name}' is not a name for a query")
             if not (hasattr(one, "start") or hasattr(one, "awaitTermination")):
-                kind = type(one).__name__
-                hint = "; return df.writeStream..." if kind == "DataFrame" else ""
+                type_name = type(one).__name__
+                hint = "; return df.writeStream..." if type_name == "DataFrame" else ""
                 raise PipelineError(
-                    f"{self.path}: {FUNCTION}() must return writers or started queries, not {kind}{hint}"
+                    f"{self.path}: {FUNCTION}() must return writers or started queries, not {type_name}{hint}"
                 )
         if not found:
             raise PipelineError(f"{self.path}: {FUNCTION}() returned nothing to run")
@@ -127,8 +127,12 @@ def reason(error: BaseException) -> str:
     # Python's own, out of a worker.
     inner = [line for line in lines if re.match(r"^[A-Za-z_.]*(Error|Exception)(: |$)", line)]
     first = inner[-1] if inner else next(iter(lines), "")
-    kind = type(error).__name__
-    return first[:400] if inner or not first or first.startswith(("[", kind)) else f"{kind}: {first[:400]}"
+    type_name = type(error).__name__
+    return (
+        first[:400]
+        if inner or not first or first.startswith(("[", type_name))
+        else f"{type_name}: {first[:400]}"
+    )
 
 
 def _where(path: Path, error: Exception) -> str:

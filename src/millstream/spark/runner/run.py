@@ -43,7 +43,7 @@ TIMEOUT = 5.0
 
 @dataclass
 class Options:
-    """What `millstream pipeline run` was asked for."""
+    """The arguments of `millstream pipeline run`."""
 
     apps: Sequence[str]
     bootstrap_servers: str
@@ -112,7 +112,7 @@ class _Process:
 
         locks = [lock_folder(self._root / name, name) for name in self._apps]
         log = self._root / "spark.log"
-        self._screen.note(f"Starting Spark ({self._options.master or 'local[*]'}); its log is {log}")
+        self._screen.message(f"Starting Spark ({self._options.master or 'local[*]'}); its log is {log}")
         listener = Listener()
         sessions = self._sessions(log)
         first = next(iter(sessions.values()))
@@ -195,7 +195,7 @@ class _Process:
                 queries.changed.set()
                 self._stop_all.set()
                 return
-            self._screen.note(f"Pipeline {name} runs; its checkpoint is {queries.status.checkpoint}")
+            self._screen.message(f"Pipeline {name} runs; its checkpoint is {queries.status.checkpoint}")
 
     # --- watching -------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class _Process:
                     del active[name]
                 elif queries.status.restarts != restarts[name]:
                     restarts[name] = queries.status.restarts
-                    self._screen.note(
+                    self._screen.message(
                         f"Pipeline {name} failed and is started again: {queries.status.last_error}"
                     )
             self._screen.show([queries.status for queries in self._pipelines.values()])
@@ -227,7 +227,7 @@ class _Process:
                 failed = 1
                 print(f"pipeline {name} failed: {status.last_error}", file=sys.stderr)
             else:
-                self._screen.note(
+                self._screen.message(
                     f"Pipeline {name} {status.state}, {sum(query.rows for query in status.queries):,} rows "
                     "read."
                 )
@@ -281,7 +281,7 @@ class _Process:
         status.updated = round(time.time() * 1000)
         self._status_topic.publish(status)
         for complaint in self._status_topic.groups.commit(status):
-            self._screen.note(f"Pipeline {status.pipeline}: {complaint}")
+            self._screen.message(f"Pipeline {status.pipeline}: {complaint}")
 
     def _obey(self, command: Command) -> None:
         queries = self._pipelines.get(command.pipeline)

@@ -10,7 +10,7 @@ LINE_EVERY = 5.0
 
 
 class Screen(Protocol):
-    def note(self, text: str) -> None: ...
+    def message(self, text: str) -> None: ...
 
     def show(self, statuses: list[Status]) -> None: ...
 
@@ -29,7 +29,7 @@ class Lines:
         self._every = every
         self._shown: dict[tuple[str, str], tuple[float, int]] = {}
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
     def show(self, statuses: list[Status]) -> None:
@@ -39,7 +39,7 @@ class Lines:
                 last, updated = self._shown.get((status.pipeline, query.name), (float("-inf"), 0))
                 if query.updated != updated and now - last >= self._every:
                     self._shown[status.pipeline, query.name] = (now, query.updated)
-                    self.note(line(status, query))
+                    self.message(line(status, query))
 
     def close(self) -> None:
         pass
@@ -56,7 +56,7 @@ class Live:
         self._live = RichLive(console=self._console, refresh_per_second=4, transient=False)
         self._begun = False
 
-    def note(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self._console.print(text, markup=False)
 
     def show(self, statuses: list[Status]) -> None:

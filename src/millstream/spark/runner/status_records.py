@@ -83,8 +83,8 @@ def command_key(pipeline: str) -> bytes:
     return _key("command", pipeline)
 
 
-def _key(kind: str, pipeline: str) -> bytes:
-    return json.dumps({"type": kind, "pipeline": pipeline}, separators=(",", ":")).encode()
+def _key(record_type: str, pipeline: str) -> bytes:
+    return json.dumps({"type": record_type, "pipeline": pipeline}, separators=(",", ":")).encode()
 
 
 def write_status(status: Status) -> bytes:
@@ -102,10 +102,10 @@ def read(key: bytes | None, value: bytes | None) -> Status | Command | None:
         return None
     try:
         about, body = json.loads(key), json.loads(value)
-        kind, pipeline = about["type"], str(about["pipeline"])
-        if kind == "command":
+        record_type, pipeline = about["type"], str(about["pipeline"])
+        if record_type == "command":
             return Command(pipeline, str(body["command"]), str(body["run"]), int(body["time"]))
-        if kind != "status" or int(body.get("version", 0)) > VERSION:
+        if record_type != "status" or int(body.get("version", 0)) > VERSION:
             return None
         queries = [QueryStatus(**_known(QueryStatus, one)) for one in body.pop("queries", [])]
         return Status(**{**_known(Status, body), "queries": queries})
@@ -113,6 +113,6 @@ def read(key: bytes | None, value: bytes | None) -> Status | Command | None:
         return None
 
 
-def _known(kind: Any, body: dict[str, Any]) -> dict[str, Any]:
-    names = {one.name for one in fields(kind)}
+def _known(cls: Any, body: dict[str, Any]) -> dict[str, Any]:
+    names = {one.name for one in fields(cls)}
     return {name: value for name, value in body.items() if name in names}

@@ -18,7 +18,7 @@ from millstream.wire.batch import CRC_START, crc_of
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
-# Arrow batches are joined up to this size, or up to some record batches of the size that was asked for.
+# Arrow batches are joined up to this size, or up to some record batches of the configured size.
 JOINED_BYTES = 4 << 20
 JOINED_BATCHES = 8
 # Bytes of one round of requests.
@@ -92,7 +92,7 @@ class BatchWriter:
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._worker.cluster.topics:
-            self._finish()  # the connections must be free to ask
+            self._finish()  # the connections must be free for other requests
         return self._worker.partition_count(topic)
 
     def _add(self, encoded: Encoded) -> None:

@@ -1,4 +1,4 @@
-"""What a writer was asked for: its options and the columns of its rows, checked on the driver before it
+"""The options of a writer: its settings and the columns of its rows, checked on the driver before it
 writes.
 
 Option names are those of Spark's Kafka sink. Ours are `delivery` (at_least_once, the default, or
@@ -121,24 +121,24 @@ def _columns(schema: "StructType", topic: str | None, with_headers: bool) -> tup
     """The columns to write. Others are left alone, as Spark's Kafka sink does."""
     from pyspark.sql.types import ArrayType, BinaryType, IntegerType, NullType, StringType, StructType
 
-    def text_or_bytes(kind: "DataType") -> bool:
-        return isinstance(kind, StringType | BinaryType | NullType)
+    def text_or_bytes(data_type: "DataType") -> bool:
+        return isinstance(data_type, StringType | BinaryType | NullType)
 
-    def headers(kind: "DataType") -> bool:
+    def headers(data_type: "DataType") -> bool:
         return (
-            isinstance(kind, ArrayType)
-            and isinstance(kind.elementType, StructType)
-            and [field.name for field in kind.elementType.fields] == ["key", "value"]
-            and isinstance(kind.elementType.fields[0].dataType, StringType)
-            and isinstance(kind.elementType.fields[1].dataType, BinaryType | StringType)
+            isinstance(data_type, ArrayType)
+            and isinstance(data_type.elementType, StructType)
+            and [field.name for field in data_type.elementType.fields] == ["key", "value"]
+            and isinstance(data_type.elementType.fields[0].dataType, StringType)
+            and isinstance(data_type.elementType.fields[1].dataType, BinaryType | StringType)
         )
 
     rules = {
         "key": (text_or_bytes, "string or binary"),
         "value": (text_or_bytes, "string or binary"),
         "headers": (headers, "array<struct<key: string, value: binary>>"),
-        "topic": (lambda kind: isinstance(kind, StringType), "string"),
-        "partition": (lambda kind: isinstance(kind, IntegerType), "int"),
+        "topic": (lambda data_type: isinstance(data_type, StringType), "string"),
+        "partition": (lambda data_type: isinstance(data_type, IntegerType), "int"),
     }
     unused = {"headers"} if not with_headers else set()
     if topic is not None:

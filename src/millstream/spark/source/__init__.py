@@ -1,7 +1,7 @@
 """Reading topics into Spark.
 
     read_options  the options, parsed and checked
-    offsets       what to ask the cluster: partitions, first and last offsets, offsets at a time
+    offsets       looked up in the cluster: partitions, first and last offsets, offsets at a time
     plan          offsets into tasks (pure functions)
     batch         the reader of spark.read
     stream        the reader of spark.readStream

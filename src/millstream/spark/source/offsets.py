@@ -1,7 +1,7 @@
 """What a reader asks the cluster before it reads: which partitions there are, and where they start and end.
 
 A broker that has just started, or that does not lead any more, may not know a topic that is there, or an end
-that others have seen. So an answer by which something would be missing is asked for again, as often as
+that others have seen. So an answer by which something would be missing is looked up again, as often as
 `fetchOffset.numRetries` says, before it is believed.
 """
 
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from millstream.client import Cluster, Unreachable
 from millstream.client.cluster import MOVED
-from millstream.client.offsets import EARLIEST as ASK_EARLIEST
-from millstream.client.offsets import LATEST as ASK_LATEST
+from millstream.client.offsets import EARLIEST as EARLIEST_OFFSET
+from millstream.client.offsets import LATEST as LATEST_OFFSET
 from millstream.client.offsets import list_offsets
 from millstream.spark.errors import OptionError, PipelineError
 from millstream.spark.source.read_options import (
@@ -44,34 +44,36 @@ class Source:
         self._cluster = cluster
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """All partitions to read, freshly asked for, so that new ones are among them."""
+        """All partitions to read, freshly looked up, so that new ones are among them."""
         return self._again(self._find_partitions)
 
     def earliest(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        wanted = dict.fromkeys(topic_partitions, ASK_EARLIEST)
-        return self._again(lambda: self._ask(wanted))
+        wanted = dict.fromkeys(topic_partitions, EARLIEST_OFFSET)
+        return self._again(lambda: self._list_offsets(wanted))
 
     def latest(
         self, topic_partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, int]:
         """The ends of the logs: for read_committed, of what is decided. They should not be before what is
         `known`."""
-        wanted = dict.fromkeys(topic_partitions, ASK_LATEST)
-        return self._again(lambda: self._ask(wanted), lambda found: _reaches(found, known or {}))
+        wanted = dict.fromkeys(topic_partitions, LATEST_OFFSET)
+        return self._again(lambda: self._list_offsets(wanted), lambda found: _reaches(found, known or {}))
 
     def newest(self, known: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The ends of all partitions that are there now. Those in `known` were there, and had come so far."""
 
-        def ask() -> dict[TopicPartition, int]:
-            return self._ask(dict.fromkeys(self._find_partitions(missing_is_an_error=False), ASK_LATEST))
+        def look_up() -> dict[TopicPartition, int]:
+            return self._list_offsets(
+                dict.fromkeys(self._find_partitions(missing_is_an_error=False), LATEST_OFFSET)
+            )
 
-        return self._again(ask, lambda found: _reaches(found, known))
+        return self._again(look_up, lambda found: _reaches(found, known))
 
     def gone(self, topics: Iterable[str]) -> list[str]:
         """Which of these topics do not exist any more."""
         wanted = set(topics)
 
-        def ask() -> list[str]:
+        def look_up() -> list[str]:
             problems = self._cluster.refresh(wanted)
             return [
                 topic
@@ -79,14 +81,16 @@ class Source:
                 if problem.code is ErrorCode.unknown_topic_or_partition
             ]
 
-        return self._again(ask, lambda missing: not missing)
+        return self._again(look_up, lambda missing: not missing)
 
-    def _again(self, ask: Callable[[], Answer], good: Callable[[Answer], bool] = lambda _: True) -> Answer:
-        """`ask()`, again while something that should be there is missing. The last answer counts, whatever it
-        is."""
+    def _again(
+        self, look_up: Callable[[], Answer], good: Callable[[Answer], bool] = lambda _: True
+    ) -> Answer:
+        """`look_up()`, again while anything that should be there is missing. The last answer
+        counts, whatever it is."""
         for left in reversed(range(self.options.tries)):
             try:
-                answer = ask()
+                answer = look_up()
                 if good(answer) or not left:
                     return answer
             except Missing:
@@ -130,7 +134,7 @@ class Source:
                 raise Missing(f"partition {topic}-{partition} of option 'assign' does not exist")
         return sorted(set(options.assigned) & set(found))
 
-    def _ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = (
             list_offsets(self._cluster, wanted, read_committed=self.options.read_committed) if wanted else {}
         )
@@ -140,12 +144,12 @@ class Source:
 
     def resolve(self, bound: Bound, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset that a bound means for each partition."""
-        if bound.kind == EARLIEST:
+        if bound.type == EARLIEST:
             return self.earliest(topic_partitions)
-        if bound.kind == LATEST:
+        if bound.type == LATEST:
             return self.latest(topic_partitions)
         self._check_named(bound, topic_partitions)
-        if bound.kind == OFFSETS:
+        if bound.type == OFFSETS:
             return self._given_offsets(bound, topic_partitions)
         return self._by_time(bound, topic_partitions)
 
@@ -188,7 +192,7 @@ class Source:
             topic_partition: bound.per_partition[topic_partition] if bound.moment is None else bound.moment
             for topic_partition in topic_partitions
         }
-        found = self._ask(moments)
+        found = self._list_offsets(moments)
         late = [topic_partition for topic_partition in topic_partitions if found[topic_partition] < 0]
         if late and not bound.or_latest:
             topic, partition = late[0]

@@ -50,19 +50,19 @@ def share(ranges: Sequence[Range], max_offsets: int) -> list[Range]:
     if total <= max_offsets:
         return list(ranges)
     given = [max(1, piece.size * max_offsets // total) for piece in ranges]
-    order = sorted(range(len(ranges)), key=lambda i: (-ranges[i].size, i))
+    order = sorted(range(len(ranges)), key=lambda index: (-ranges[index].size, index))
     spare = max_offsets - sum(given)
     # Many partitions, few offsets: the largest ones give, then all but some go without.
-    for i in order if spare < 0 else ():
-        back = min(-spare, given[i] - 1)
-        given[i] -= back
+    for index in order if spare < 0 else ():
+        back = min(-spare, given[index] - 1)
+        given[index] -= back
         spare += back
-    for i in reversed(order) if spare < 0 else ():
+    for index in reversed(order) if spare < 0 else ():
         if spare < 0:
-            given[i], spare = given[i] - 1, spare + 1
-    for i in order if spare > 0 else ():
-        more = min(spare, ranges[i].size - given[i])
-        given[i] += more
+            given[index], spare = given[index] - 1, spare + 1
+    for index in order if spare > 0 else ():
+        more = min(spare, ranges[index].size - given[index])
+        given[index] += more
         spare -= more
     return [
         piece._replace(until=piece.first + size) for piece, size in zip(ranges, given, strict=True) if size
@@ -95,15 +95,15 @@ def split(ranges: Sequence[Range], min_tasks: int | None = None, max_records: in
 def _at_least(pieces: list[Range], tasks: int) -> list[Range]:
     """Cut the pieces, large ones more often, until there are `tasks` (or every piece is one offset)."""
     total = sum(piece.size for piece in pieces)
-    parts = [max(1, min(piece.size, piece.size * tasks // total)) for piece in pieces]
-    while sum(parts) < tasks:
-        open_to_cut = [i for i, piece in enumerate(pieces) if parts[i] < piece.size]
+    counts = [max(1, min(piece.size, piece.size * tasks // total)) for piece in pieces]
+    while sum(counts) < tasks:
+        open_to_cut = [index for index, piece in enumerate(pieces) if counts[index] < piece.size]
         if not open_to_cut:
             break
-        parts[max(open_to_cut, key=lambda i: (pieces[i].size / parts[i], -i))] += 1
-    return [part for piece, count in zip(pieces, parts, strict=True) for part in _cut(piece, count)]
+        counts[max(open_to_cut, key=lambda index: (pieces[index].size / counts[index], -index))] += 1
+    return [cut for piece, count in zip(pieces, counts, strict=True) for cut in _cut(piece, count)]
 
 
 def _cut(whole: Range, count: int) -> list[Range]:
-    edges = [whole.first + whole.size * i // count for i in range(count + 1)]
+    edges = [whole.first + whole.size * index // count for index in range(count + 1)]
     return [whole._replace(first=first, until=until) for first, until in pairwise(edges) if until > first]

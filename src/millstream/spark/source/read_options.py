@@ -42,7 +42,7 @@ NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
-    "partition.metadata.cache.ttl.ms",  # accepted: partitions are asked for at every trigger
+    "partition.metadata.cache.ttl.ms",  # accepted: partitions are looked up at every trigger
 )
 STREAM_ONLY = ("commitOffsets",)
 OF_TRIGGERS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")  # a batch read has none
@@ -65,7 +65,7 @@ class Bound:
     partitions."""
 
     option: str
-    kind: str
+    type: str
     per_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     moment: int | None = None
     or_latest: bool = False  # whether "no record is that young" means the end of the log; else it is an error
@@ -92,26 +92,28 @@ class ReadOptions:
     max_records: int | None
     group_id: str | None  # where to commit, if anywhere
     timeout: float  # seconds without a record that must be there
-    tries: int  # how often to ask before partitions or offsets that should be there are taken for lost
+    tries: (
+        int  # how often to look them up before partitions or offsets that should be there are taken for lost
+    )
     pause: float  # seconds between two tries
     fetch_bytes: int | None
     partition_bytes: int | None
 
 
 def parse_read_options(given: Mapping[str, str], streaming: bool | None) -> ReadOptions:
-    """Check all options. `streaming` None: not known yet, so take what either kind takes."""
+    """Check all options. `streaming` None: not known yet, so take the options of both."""
     options = Options(given if streaming is not False else _without_triggers(given), NAMES, "read")
     options.refuse(REFUSED)
     for name in () if streaming is None else BATCH_ONLY if streaming else STREAM_ONLY:
         if name in options:
-            kind = "a batch read" if streaming else "a stream"
-            raise OptionError(f"option '{name}' is only for {kind}")
+            only_for = "a batch read" if streaming else "a stream"
+            raise OptionError(f"option '{name}' is only for {only_for}")
     topics, pattern, assigned = _which(options)
     start = _bound(options, "starting", EARLIEST if streaming is False else LATEST)
     end = _bound(options, "ending", LATEST)
-    if streaming is False and (start.kind == LATEST or FROM_LATEST in _json_offsets(start)):
+    if streaming is False and (start.type == LATEST or FROM_LATEST in _json_offsets(start)):
         raise OptionError("option 'startingOffsets' cannot be latest in a batch read: it would read nothing")
-    if end.kind == EARLIEST or FROM_EARLIEST in _json_offsets(end):
+    if end.type == EARLIEST or FROM_EARLIEST in _json_offsets(end):
         raise OptionError("option 'endingOffsets' cannot be earliest: it would read nothing")
     _check_order(start, end)
     max_offsets, min_offsets = options.number("maxOffsetsPerTrigger"), options.number("minOffsetsPerTrigger")
@@ -152,7 +154,7 @@ def parse_read_options(given: Mapping[str, str], streaming: bool | None) -> Read
 
 def _without_triggers(given: Mapping[str, str]) -> dict[str, str]:
     """The options of a batch read. Those about triggers do nothing there, and a line says so, as in Spark's
-    source: a job may use the same options for both kinds."""
+    source: a job may use the same options for both."""
     ignored = {name.lower(): name for name in OF_TRIGGERS}
     for name in given:
         if name.lower() in ignored:
@@ -221,7 +223,7 @@ def _bound(options: Options, side: str, default: str) -> Bound:
 
 def _check_order(start: Bound, end: Bound) -> None:
     """An end before the start is a mistake, whatever is in the topics. (A negative offset is not one yet.)"""
-    if start.kind != end.kind:
+    if start.type != end.type:
         return
     for topic_partition in sorted(start.per_partition.keys() | end.per_partition.keys()) or [
         TopicPartition("", 0)
@@ -258,7 +260,7 @@ def _whole(value: Any, name: str, shape: str) -> int:
 
 
 def _json_offsets(bound: Bound) -> frozenset[int]:
-    return frozenset(bound.per_partition.values()) if bound.kind == OFFSETS else frozenset()
+    return frozenset(bound.per_partition.values()) if bound.type == OFFSETS else frozenset()
 
 
 def _group(options: Options) -> tuple[str | None, str]:

@@ -1,4 +1,4 @@
-"""The columns that Spark sees: those of its own Kafka source, or the ones among them that were asked for.
+"""The columns that Spark sees: those of its own Kafka source, or the ones among them that the query selects.
 
 Topic, partition and timestamp type are the same for many rows in a row. They are built once per worker, long
 enough for the longest chunk so far, and sliced.
@@ -69,13 +69,13 @@ class Rows:
         return getattr(chunk, name)
 
 
-def constant(kind: pa.DataType, value: object, rows: int) -> pa.Array:
+def constant(arrow_type: pa.DataType, value: object, rows: int) -> pa.Array:
     """`rows` times the same value."""
-    key = (str(kind), value)
+    key = (str(arrow_type), value)
     found = _constants.get(key)
     if found is None or len(found) < rows:
         longer = max(rows, 1024, 0 if found is None else 2 * len(found))
-        found = pa.repeat(pa.scalar(value, kind), longer)
+        found = pa.repeat(pa.scalar(value, arrow_type), longer)
         if len(_constants) > 256:
             _constants.clear()
         _constants[key] = found

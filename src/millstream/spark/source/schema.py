@@ -25,19 +25,21 @@ HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
 
 def ddl(headers: bool) -> str:
     """The schema of a reader."""
-    return ", ".join(f"{name} {kind}" for name, kind in (COLUMNS | (HEADERS if headers else {})).items())
+    return ", ".join(
+        f"{name} {spark_type}" for name, spark_type in (COLUMNS | (HEADERS if headers else {})).items()
+    )
 
 
 def check(schema: "StructType", headers: bool) -> tuple[str, ...]:
     """The columns of a schema that the user gave: any of ours, in any order. That spares Spark the others."""
     known = COLUMNS | HEADERS
     for field in schema.fields:
-        kind = field.dataType.simpleString()
+        spark_type = field.dataType.simpleString()
         if field.name not in known:
             raise OptionError(f"the schema has a column '{field.name}'; a topic has {', '.join(known)}")
-        if kind != known[field.name]:
+        if spark_type != known[field.name]:
             raise OptionError(
-                f"the schema says {kind} for column '{field.name}', which is {known[field.name]}"
+                f"the schema says {spark_type} for column '{field.name}', which is {known[field.name]}"
             )
         if field.name == "headers" and not headers:
             raise OptionError(

@@ -53,7 +53,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A fetch request without its response yet, and the position asked for of each partition."""
+    """A fetch request without its response yet, and the position it requests of each partition."""
 
     connection: Connection
     version: int
@@ -117,10 +117,10 @@ class TaskReader:
 
     def _send_all(self) -> None:
         """A request to every leader of an open range that has none to answer."""
-        asked_for = {
+        requested = {
             topic_partition for request in self._in_flight.values() for topic_partition in request.positions
         }
-        left = [topic_partition for topic_partition in self._open if topic_partition not in asked_for]
+        left = [topic_partition for topic_partition in self._open if topic_partition not in requested]
         if not left:
             return
         for node_id, topic_partitions in self._cluster.by_leader(left).items():
@@ -195,7 +195,7 @@ class TaskReader:
             self._check_timeout()
         if problem is not None:
             if jobs and problem.code in MOVED:
-                return jobs  # what came is good; the rest is asked for again
+                return jobs  # what came is good; the rest is requested again
             raise problem
         if self._open and not self._in_flight:
             try:

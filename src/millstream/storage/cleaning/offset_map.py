@@ -30,11 +30,11 @@ _SALT = b"\x01"
 class OffsetMap:
     __slots__ = ("_first", "_offsets", "_second", "limit", "slots", "used")
 
-    def __init__(self, memory: int, load_factor: float, keys_at_most: int | None = None) -> None:
-        """At most `memory` bytes; less if there cannot be more than `keys_at_most` different keys."""
+    def __init__(self, memory: int, load_factor: float, max_keys: int | None = None) -> None:
+        """At most `memory` bytes; less if there cannot be more than `max_keys` different keys."""
         slots = memory // SLOT_BYTES
-        if keys_at_most is not None:
-            slots = min(slots, int(keys_at_most / load_factor) + 16)
+        if max_keys is not None:
+            slots = min(slots, int(max_keys / load_factor) + 16)
         self.slots = largest_prime(max(slots, 3))
         self.limit = max(1, min(int(self.slots * load_factor), self.slots - 1))
         self.used = 0

@@ -4,7 +4,7 @@
 cannot take them as columns they are iterated over, as (offset, key, value, timestamp, headers).
 
 `Block` is what travels from one operator to the next. A column of keys or values is one of three things,
-which its `Part` tells:
+which its `ColumnFormat` tells:
 
     bytes by a serde   an Arrow array of bytes, checked: every one can be read, and writing it again would
                        give the same bytes
@@ -85,7 +85,7 @@ def by_time(topics: dict[str, list[Records]]) -> Iterator[tuple[str, Records]]:
     """The records of several topics, the least timestamp first, of equals the first topic's; each topic keeps
     its own order, so one that is late follows the one before it at once. Those of one topic that follow each
     other come together."""
-    names = [name for name, parts in topics.items() if parts]
+    names = [name for name, blocks in topics.items() if blocks]
     whole = [_joined(topics[name]) for name in names]
     # A record that is late is due when the newest before it was.
     due = [np.maximum.accumulate(records.stamps) for records in whole]
@@ -101,23 +101,23 @@ def by_time(topics: dict[str, list[Records]]) -> Iterator[tuple[str, Records]]:
         taken[which] += last - first
 
 
-def _joined(parts: list[Records]) -> Records:
-    if len(parts) == 1:
-        return parts[0]
+def _joined(blocks: list[Records]) -> Records:
+    if len(blocks) == 1:
+        return blocks[0]
     headers: list[Headers] | None = None
-    if any(part.headers is not None for part in parts):
-        headers = [found for part in parts for found in part.headers or [()] * len(part)]
+    if any(block.headers is not None for block in blocks):
+        headers = [found for block in blocks for found in block.headers or [()] * len(block)]
     return Records(
-        np.concatenate([part.offsets for part in parts]),
-        pa.concat_arrays([part.keys for part in parts]),
-        pa.concat_arrays([part.values for part in parts]),
-        np.concatenate([part.stamps for part in parts]),
+        np.concatenate([block.offsets for block in blocks]),
+        pa.concat_arrays([block.keys for block in blocks]),
+        pa.concat_arrays([block.values for block in blocks]),
+        np.concatenate([block.stamps for block in blocks]),
         headers,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ColumnFormat:
     """What a column holds: bytes by `serde`, or Arrow values and objects (no serde)."""
 
     serde: Serde | None = None
@@ -128,8 +128,8 @@ class Part:
 class Shape:
     """What is known of blocks before there are any. `is_table`: values are the new ones of a table's rows."""
 
-    key: Part
-    value: Part
+    key: ColumnFormat
+    value: ColumnFormat
     is_table: bool = False
 
 
@@ -188,15 +188,15 @@ def stays_bytes(serde: Serde) -> bool:
     return serde in (serdes.STRING, serdes.BYTES) or serde in _SIZES
 
 
-def opened(data: pa.Array, part: Part) -> Column:
+def opened(data: pa.Array, column_format: ColumnFormat) -> Column:
     """A column as it was fetched, checked as reading every record would; raises what cannot be read."""
-    serde = part.serde
+    serde = column_format.serde
     if serde is serdes.STRING:
         try:
             return data.cast(pa.string())
         except pa.ArrowInvalid:  # not UTF-8: what replaces it, in place of the bytes
-            assert part.read is not None
-            return pa.array([part.read(item) for item in data.to_pylist()], pa.string())
+            assert column_format.read is not None
+            return pa.array([column_format.read(item) for item in data.to_pylist()], pa.string())
     if serde is serdes.BYTES:
         return data
     if serde in _SIZES:
@@ -204,33 +204,37 @@ def opened(data: pa.Array, part: Part) -> Column:
         if len(data) and not pc.all(pc.equal(sizes, _SIZES[serde])).as_py() and sizes.null_count < len(data):
             raise ValueError(f"not all are a {serde.name}")
         return data
-    assert part.read is not None
-    return [part.read(item) for item in data.to_pylist()]
+    assert column_format.read is not None
+    return [column_format.read(item) for item in data.to_pylist()]
 
 
-def objects(column: Column, part: Part) -> list[Any]:
+def objects(column: Column, column_format: ColumnFormat) -> list[Any]:
     """As Python's objects."""
     if isinstance(column, list):
         return column
     found: list[Any]
-    if part.serde is None or part.serde in (serdes.STRING, serdes.BYTES):
+    if column_format.serde is None or column_format.serde in (serdes.STRING, serdes.BYTES):
         found = column.to_pylist()
         return found
-    if part.serde in _NUMBERS:
-        found = values(column, part).to_pylist()
+    if column_format.serde in _NUMBERS:
+        found = values(column, column_format).to_pylist()
         return found
-    assert part.read is not None
-    return [part.read(item) for item in column.to_pylist()]
+    assert column_format.read is not None
+    return [column_format.read(item) for item in column.to_pylist()]
 
 
-def values(column: Column, part: Part) -> Column:
+def values(column: Column, column_format: ColumnFormat) -> Column:
     """As Arrow's values where there are such: text, bytes, whole numbers, floating point; else as objects."""
-    if isinstance(column, list) or part.serde is None or part.serde in (serdes.STRING, serdes.BYTES):
+    if (
+        isinstance(column, list)
+        or column_format.serde is None
+        or column_format.serde in (serdes.STRING, serdes.BYTES)
+    ):
         return column
-    if part.serde not in _NUMBERS:
-        return objects(column, part)
-    layout, kind = _NUMBERS[part.serde]
-    found = np.zeros(len(column), kind)
+    if column_format.serde not in _NUMBERS:
+        return objects(column, column_format)
+    layout, dtype = _NUMBERS[column_format.serde]
+    found = np.zeros(len(column), dtype)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     dense = column.drop_null() if column.null_count else column
     ends, data = buffers(dense)
@@ -250,14 +254,16 @@ def buffers(column: pa.Array) -> tuple[Any, Any]:
     return offsets, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
-def written(column: Column, part: Part, serde: Serde, write: Callable[[Any], bytes | None]) -> pa.Array:
+def to_bytes(
+    column: Column, column_format: ColumnFormat, serde: Serde, write: Callable[[Any], bytes | None]
+) -> pa.Array:
     """As bytes by a serde; raises what does not fit it."""
     if isinstance(column, list):
         return pa.array([write(item) for item in column], pa.binary())
-    if part.serde is not None:
-        if is_same(part.serde, serde):
+    if column_format.serde is not None:
+        if is_same(column_format.serde, serde):
             return column.cast(pa.binary())
-        return pa.array([write(item) for item in objects(column, part)], pa.binary())
+        return pa.array([write(item) for item in objects(column, column_format)], pa.binary())
     if serde is serdes.STRING and pa.types.is_string(column.type):
         return column.cast(pa.binary())
     if serde is serdes.LONG and pa.types.is_int64(column.type) and not column.null_count:

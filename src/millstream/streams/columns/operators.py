@@ -18,15 +18,15 @@ import pyarrow as pa
 from millstream.streams.columns import loops
 from millstream.streams.columns.blocks import (
     Block,
+    ColumnFormat,
     NotInColumns,
-    Part,
     Shape,
     buffers,
     is_same,
     objects,
     stays_bytes,
+    to_bytes,
     values,
-    written,
 )
 from millstream.streams.expressions import Expression, Literal, as_list
 from millstream.streams.operators.aggregates import Count, WindowAggregate, count_one
@@ -130,7 +130,7 @@ def _map(operator: Map, _task: TaskContext, shape: Shape) -> Made:
         pairs = [mapper(key, value) for key, value in each]
         return Block([key for key, _ in pairs], [value for _, value in pairs], block.stamps, block.rows)
 
-    return Made(run, Shape(Part(), Part()))
+    return Made(run, Shape(ColumnFormat(), ColumnFormat()))
 
 
 def _select_key(operator: SelectKey, _task: TaskContext, shape: Shape) -> Made:
@@ -139,7 +139,7 @@ def _select_key(operator: SelectKey, _task: TaskContext, shape: Shape) -> Made:
     def run(block: Block, later: Later) -> Block:
         return Block(evaluate(block), block.values, block.stamps, block.rows)
 
-    return Made(run, Shape(Part(), shape.value))
+    return Made(run, Shape(ColumnFormat(), shape.value))
 
 
 def _map_values(operator: MapValues, _task: TaskContext, shape: Shape) -> Made:
@@ -148,7 +148,7 @@ def _map_values(operator: MapValues, _task: TaskContext, shape: Shape) -> Made:
     def run(block: Block, later: Later) -> Block:
         return Block(block.keys, evaluate(block), block.stamps, block.rows)
 
-    return Made(run, Shape(shape.key, Part()))
+    return Made(run, Shape(shape.key, ColumnFormat()))
 
 
 def _flat_map(operator: FlatMap, _task: TaskContext, shape: Shape) -> Made:
@@ -162,7 +162,7 @@ def _flat_map(operator: FlatMap, _task: TaskContext, shape: Shape) -> Made:
             [key for key, _ in flat], [value for _, value in flat], block.stamps[rows], block.rows[rows]
         )
 
-    return Made(run, Shape(Part(), Part()))
+    return Made(run, Shape(ColumnFormat(), ColumnFormat()))
 
 
 def _flat_map_values(operator: FlatMapValues, _task: TaskContext, shape: Shape) -> Made:
@@ -179,7 +179,7 @@ def _flat_map_values(operator: FlatMapValues, _task: TaskContext, shape: Shape) 
         flat = [item for items in found for item in items]
         return Block(keys, flat, block.stamps[rows], block.rows[rows])
 
-    return Made(run, Shape(shape.key, Part()))
+    return Made(run, Shape(shape.key, ColumnFormat()))
 
 
 # Counting ---------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
         later.append(keep)
         return Block(block.keys, updates, stamps, block.rows)
 
-    return Made(run, Shape(shape.key, Part(), is_table=True), keeps_state=True)
+    return Made(run, Shape(shape.key, ColumnFormat(), is_table=True), keeps_state=True)
 
 
 def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
@@ -248,8 +248,8 @@ def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) ->
         return Block(_windowed(block.keys, rows, starts, 0), updates, newest, block.rows[rows])
 
     serde = time_windowed(store.spec.key, size)
-    key = Part(serde, serde.reader(store.spec.name))
-    return Made(run, Shape(key, Part(), is_table=True), keeps_state=True)
+    key = ColumnFormat(serde, serde.reader(store.spec.name))
+    return Made(run, Shape(key, ColumnFormat(), is_table=True), keeps_state=True)
 
 
 def _counts(spec: Any) -> bool:
@@ -285,8 +285,8 @@ def _windowed(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
     out = np.empty(int(lengths.sum()) + (8 + zeros) * len(rows), np.uint8)
     out_ends = np.zeros(len(rows) + 1, np.int32)
     loops.put_windows(rows, starts, ends, data, zeros, out_ends, out)
-    parts = [None, pa.py_buffer(out_ends), pa.py_buffer(out)]
-    return pa.Array.from_buffers(pa.binary(), len(rows), parts, null_count=0)
+    array_buffers = [None, pa.py_buffer(out_ends), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), len(rows), array_buffers, null_count=0)
 
 
 # Tables -----------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def _table(operator: TableSource, task: TaskContext, shape: Shape) -> Made | Non
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
         row_keys = block.keys.cast(pa.binary()).to_pylist()
-        bodies = written(block.values, shape.value, serde, write).to_pylist()
+        bodies = to_bytes(block.values, shape.value, serde, write).to_pylist()
         raw = block.stamps.astype(">i8").tobytes()
         fronts = [raw[at : at + 8] for at in range(0, len(raw), 8)]
         rows = [None if body is None else front + body for front, body in zip(fronts, bodies, strict=True)]
@@ -357,7 +357,7 @@ def _join(operator: StreamTableJoin, task: TaskContext, shape: Shape) -> Made | 
         later.append(count)
         return Block(block.keys, joined, block.stamps, block.rows)
 
-    return Made(run, Shape(shape.key, Part()))
+    return Made(run, Shape(shape.key, ColumnFormat()))
 
 
 def _present(column: Any) -> Any:

@@ -20,13 +20,13 @@ import numpy as np
 
 from millstream.streams.columns.blocks import (
     Block,
-    Part,
+    ColumnFormat,
     Records,
     Shape,
     objects,
     opened,
     stays_bytes,
-    written,
+    to_bytes,
 )
 from millstream.streams.columns.operators import Later, answers_of, made
 from millstream.streams.operators.base import Process
@@ -45,7 +45,7 @@ _FEWEST = 16
 class ColumnPlan:
     """The nodes behind one source, on blocks. `for_source` gives None where there is no way."""
 
-    def __init__(self, step: Step, key: Part, value: Part) -> None:
+    def __init__(self, step: Step, key: ColumnFormat, value: ColumnFormat) -> None:
         self._step, self._key, self._value = step, key, value
 
     @classmethod
@@ -56,10 +56,12 @@ class ColumnPlan:
         topic = task.topology.internal_name(node.topics[0] if node.topics else name, task.application)
         given = []
         for serde in (node.key or task.topology.key, node.value or task.topology.value):
-            given.append(Part(serde, serde.reader(topic)))
+            given.append(ColumnFormat(serde, serde.reader(topic)))
         # A column that does not stay as bytes is opened into objects, which have no serde any more.
-        parts = [part if stays_bytes(part.serde) else Part() for part in given if part.serde is not None]
-        step = _children(task, name, Shape(parts[0], parts[1]))
+        formats = [
+            one if stays_bytes(one.serde) else ColumnFormat() for one in given if one.serde is not None
+        ]
+        step = _children(task, name, Shape(formats[0], formats[1]))
         return None if step is None else cls(step, given[0], given[1])
 
     def run(self, records: Records) -> bool:
@@ -92,7 +94,7 @@ def _apart(topology: Any, source: str) -> bool:
         ahead.extend(topology.nodes[name].children)
     nodes = [topology.nodes[name] for name in reached]
     stores = [store for node in nodes for store in node.stores]
-    topics = [topic for node in nodes if node.kind == "sink" for topic in node.topics]
+    topics = [topic for node in nodes if node.type == "sink" for topic in node.topics]
     return len(stores) == len(set(stores)) and len(topics) == len(set(topics))
 
 
@@ -115,7 +117,7 @@ def _children(task: Any, name: str, shape: Shape) -> Step | None:
 
 def _step(task: Any, name: str, shape: Shape) -> Step | None:
     node = task.topology.nodes[name]
-    if node.kind == "sink":
+    if node.type == "sink":
         return _sink(task, node, shape)
     if isinstance(node.operator, Branch):
         return _branches(task, node.operator, shape)
@@ -138,7 +140,7 @@ def _step(task: Any, name: str, shape: Shape) -> Step | None:
 
 
 def _branches(task: Any, operator: Branch, shape: Shape) -> Step | None:
-    """Every branch has the records that it takes; those that none before took are asked for."""
+    """Every branch has the records that it takes; only records that no earlier branch took are tested."""
     answers = [answers_of(predicate, shape) for predicate in operator.predicates]
     ways = [_step(task, child, shape) for child in operator.children]
     if any(way is None for way in ways):
@@ -180,8 +182,8 @@ def _sink(task: Any, node: Any, shape: Shape) -> Step | None:
     collect, collect_columns = task.collect, task.collect_columns
 
     def step(block: Block, later: Later) -> None:
-        keys = written(block.keys, shape.key, key, write_key)
-        values = written(block.values, shape.value, value, write_value)
+        keys = to_bytes(block.keys, shape.key, key, write_key)
+        values = to_bytes(block.values, shape.value, value, write_value)
 
         def send() -> None:
             if collect_columns is not None:

@@ -23,7 +23,7 @@ class Defaults:
         self.key, self.value = key, value
 
 
-class Part:
+class AbstractStream:
     """A stream, a table, or something grouped."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Part:
         self._plan, self._defaults, self._name, self._node = plan, defaults, name, node
         self._sources, self._key, self._value = sources, key, value
 
-    def _together(self, *others: Part) -> frozenset[str]:
+    def _together(self, *others: AbstractStream) -> frozenset[str]:
         """Notes that the topics behind these have to be partitioned alike."""
         sources = self._sources.union(*(other._sources for other in others))
         self._plan.keep_together(sources)

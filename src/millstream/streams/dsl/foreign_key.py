@@ -36,8 +36,8 @@ def join_on_foreign_key(
     is_left: bool,
 ) -> KTable[Any, Any]:
     plan, defaults = left._plan, left._defaults
-    right._operator.ask_for_old(True)
-    left._operator.ask_for_old(True)
+    right._operator.enable_sending_old_values(True)
+    left._operator.enable_sending_old_values(True)
     key, right_key = left._key or defaults.key, right._key or defaults.key
     value, right_value = left._value or defaults.value, right._value or defaults.value
     registration = f"{_FK}SUBSCRIPTION-REGISTRATION-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from millstream.streams.dsl.base import Part, repartition_node, storing_node
+from millstream.streams.dsl.base import AbstractStream, repartition_node, storing_node
 from millstream.streams.dsl.options import Materialized
 from millstream.streams.dsl.table import KTable
 from millstream.streams.graph import PlanNode
@@ -25,7 +25,7 @@ V = TypeVar("V")
 A = TypeVar("A")
 
 
-class KGroupedStream(Part, Generic[K, V]):
+class KGroupedStream(AbstractStream, Generic[K, V]):
     def __init__(self, *base: Any, rekeyed: bool, topic: str | None) -> None:
         super().__init__(*base)
         self._rekeyed, self._topic = rekeyed, topic
@@ -118,7 +118,7 @@ class KGroupedStream(Part, Generic[K, V]):
         return KTable(self._plan, self._defaults, name, added, sources, key or spec.key, spec.value, operator)
 
 
-class KGroupedTable(Part, Generic[K, V]):
+class KGroupedTable(AbstractStream, Generic[K, V]):
     """Aggregations that also take out what a row was before: they need a subtractor."""
 
     def __init__(self, *base: Any, topic: str | None) -> None:

@@ -24,33 +24,33 @@ def join(
     other: Any,
     joiner: Callable[..., Any],
     windows: JoinWindows | None,
-    kind: str,
+    join_type: str,
     key: Callable[[Any, Any], Any] | None,
     name: str | None,
     store_name: str | None,
     serdes: tuple[Serde | None, Serde | None, Serde | None],
 ) -> KStream[Any, Any]:
-    """Chooses the kind of join by what the stream is joined with. `serdes` are those of the key, of this
+    """Chooses the join by what the stream is joined with. `serdes` are those of the key, of this
     stream's values and of the other one's."""
     if isinstance(other, KStream):
         if windows is None:
             raise TopologyError("a join of two streams needs windows: JoinWindows.of(seconds(5))")
-        return _with_stream(stream, other, joiner, windows, kind, name, store_name, serdes)
-    if kind == "outer" or windows is not None:
+        return _with_stream(stream, other, joiner, windows, join_type, name, store_name, serdes)
+    if join_type == "outer" or windows is not None:
         raise TopologyError("windows and outer joins are for two streams")
     if isinstance(other, GlobalKTable):
         if key is None:
             raise TopologyError("a join with a global table needs key=lambda key, value: the table's key")
-        return _with_global(stream, other, joiner, key, kind, name)
+        return _with_global(stream, other, joiner, key, join_type, name)
     if not isinstance(other, KTable):
         raise TopologyError(f"a stream cannot be joined with a {type(other).__name__}")
     key_serde, value_serde, _ = serdes
     if stream._rekeyed:
         stream = stream._repartition_for_join(name or stream._name, key_serde, value_serde)
     sources = stream._together(other)
-    name = stream._plan.name_or_new(name, "KSTREAM-LEFTJOIN-" if kind == "left" else "KSTREAM-JOIN-")
+    name = stream._plan.name_or_new(name, "KSTREAM-LEFTJOIN-" if join_type == "left" else "KSTREAM-JOIN-")
     rows = other._operator.getter()
-    operator = StreamTableJoin(rows, joiner_of(joiner), kind == "left")
+    operator = StreamTableJoin(rows, joiner_of(joiner), join_type == "left")
     stores = list(dict.fromkeys(rows.stores()))
 
     def write(topology: Topology, node: PlanNode) -> None:
@@ -58,7 +58,7 @@ def join(
         topology.connect(node.name, *stores)
 
     plan = stream._plan
-    node = plan.add(PlanNode(name, write, wants_nulls=kind == "left"), stream._node)
+    node = plan.add(PlanNode(name, write, wants_nulls=join_type == "left"), stream._node)
     return KStream(plan, stream._defaults, name, node, sources, key_serde or stream._key, None)
 
 
@@ -67,13 +67,13 @@ def _with_global(
     table: GlobalKTable[Any, Any],
     joiner: Callable[..., Any],
     key: Callable[[Any, Any], Any],
-    kind: str,
+    join_type: str,
     name: str | None,
 ) -> KStream[Any, Any]:
     # Kafka Streams names inner joins with global tables LEFTJOIN too.
     name = stream._plan.name_or_new(name, "KSTREAM-LEFTJOIN-")
-    operator = StreamTableJoin(StoredRows(table._store), joiner_of(joiner), kind == "left", key)
-    wants_nulls = kind == "left"
+    operator = StreamTableJoin(StoredRows(table._store), joiner_of(joiner), join_type == "left", key)
+    wants_nulls = join_type == "left"
 
     def write(topology: Topology, node: PlanNode) -> None:
         topology.add_operator(node.name, operator, *node.parent_names)
@@ -87,7 +87,7 @@ def _with_stream(
     right: KStream[Any, Any],
     joiner: Callable[..., Any],
     windows: JoinWindows,
-    kind: str,
+    join_type: str,
     name: str | None,
     store_name: str | None,
     serdes: tuple[Serde | None, Serde | None, Serde | None],
@@ -99,7 +99,7 @@ def _with_stream(
     if right._rekeyed:
         right = right._repartition_for_join(f"{name}-right" if name else right._name, key, right_value)
     sources = left._together(right)
-    left_outer, right_outer = kind in ("left", "outer"), kind == "outer"
+    left_outer, right_outer = join_type in ("left", "outer"), join_type == "outer"
     left_suffix = "-outer-this-join" if right_outer else "-this-join"
     right_suffix = "-outer-other-join" if left_outer else "-other-join"
     left_keep = plan.suffixed_or_new(name, "-this-windowed", "KSTREAM-WINDOWED-")

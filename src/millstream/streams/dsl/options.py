@@ -117,13 +117,13 @@ def positional(function: Callable[..., Any], default: int) -> int:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return default
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return default
     return sum(
         1
         for parameter in parameters
-        if parameter.kind in kinds and parameter.default is inspect.Parameter.empty
+        if parameter.kind in positional and parameter.default is inspect.Parameter.empty
     )
 
 

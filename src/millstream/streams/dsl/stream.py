@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 
-from millstream.streams.dsl.base import Part, add_store, operator_node, repartition_node, storing_node
+from millstream.streams.dsl.base import (
+    AbstractStream,
+    add_store,
+    operator_node,
+    repartition_node,
+    storing_node,
+)
 from millstream.streams.dsl.options import Materialized, with_key
 from millstream.streams.graph import PlanNode, checked_name
 from millstream.streams.operators.processors import Processor, RunProcessor, checked_maker
@@ -40,7 +46,7 @@ VO = TypeVar("VO")
 VR = TypeVar("VR")
 
 
-class KStream(Part, Generic[K, V]):
+class KStream(AbstractStream, Generic[K, V]):
     """Every method that gives a stream takes `name`, which names the node; without it Kafka Streams' name is
     made."""
 

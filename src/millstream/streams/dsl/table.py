@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from millstream.streams.dsl.base import Defaults, Part, operator_node, storing_node
+from millstream.streams.dsl.base import AbstractStream, Defaults, operator_node, storing_node
 from millstream.streams.dsl.options import Materialized, Suppressed, joiner_of, positional, with_key
 from millstream.streams.errors import TopologyError
 from millstream.streams.expressions import Expression
@@ -37,7 +37,7 @@ class GlobalKTable(Generic[K, V]):
         self._store = store
 
 
-class KTable(Part, Generic[K, V]):
+class KTable(AbstractStream, Generic[K, V]):
     """`materialized` (a name, or `Materialized`) keeps the rows of a result, so that they can be looked up
     from outside."""
 
@@ -182,7 +182,7 @@ class KTable(Part, Generic[K, V]):
             selector, value = _under(selector), value or self._value
         node_name = self._plan.name_or_new(name, "KTABLE-SELECT-")
         node = self._plan.add(operator_node(node_name, Regroup(selector)), self._node)
-        self._operator.ask_for_old(True)
+        self._operator.enable_sending_old_values(True)
         return KGroupedTable(
             self._plan, self._defaults, node_name, node, self._sources, key, value, topic=name
         )
@@ -226,7 +226,7 @@ class KTable(Part, Generic[K, V]):
 
     def _joined(
         self,
-        kind: Side,
+        join_type: Side,
         other: KTable[Any, Any],
         joiner: Callable[..., Any],
         foreign_key: Callable[..., Any] | None,
@@ -241,7 +241,7 @@ class KTable(Part, Generic[K, V]):
                 foreign_key if positional(foreign_key, 1) >= 2 else lambda _key, value: foreign_key(value)
             )
             rows = Materialized.of(materialized) or Materialized()
-            return join_on_foreign_key(self, other, extract, joined, name, rows, kind == "left")
+            return join_on_foreign_key(self, other, extract, joined, name, rows, join_type == "left")
         if not isinstance(other, KTable):
             raise TopologyError(f"a table cannot be joined with a {type(other).__name__}")
         kept = Materialized.of(materialized)
@@ -250,12 +250,12 @@ class KTable(Part, Generic[K, V]):
             store = kept.name or self._plan.new_store_name("KTABLE-MERGE-")
         merge_name = self._plan.name_or_new(name, "KTABLE-MERGE-")
         sources = self._together(other)
-        if kind in ("left", "outer"):
-            self._operator.ask_for_old(True)
-        if kind == "outer":
-            other._operator.ask_for_old(True)
-        left = TableJoin(kind, self._operator, other._operator, joined)
-        right_side: Side = "right" if kind == "left" else kind
+        if join_type in ("left", "outer"):
+            self._operator.enable_sending_old_values(True)
+        if join_type == "outer":
+            other._operator.enable_sending_old_values(True)
+        left = TableJoin(join_type, self._operator, other._operator, joined)
+        right_side: Side = "right" if join_type == "left" else join_type
         right = TableJoin(
             right_side, other._operator, self._operator, lambda key, theirs, mine: joined(key, mine, theirs)
         )

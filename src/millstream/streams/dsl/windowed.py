@@ -70,8 +70,8 @@ def window_operator(
     aggregator: Callable[[Any, Any, Any], Any],
     final: bool = False,
 ) -> WindowAggregate | SlidingAggregate:
-    kind = WindowAggregate if isinstance(windows, TimeWindows) else SlidingAggregate
-    return kind(windows, store, initializer, aggregator, final)  # type: ignore[arg-type]
+    operator = WindowAggregate if isinstance(windows, TimeWindows) else SlidingAggregate
+    return operator(windows, store, initializer, aggregator, final)  # type: ignore[arg-type]
 
 
 class TimeWindowedKStream(Generic[K, V]):

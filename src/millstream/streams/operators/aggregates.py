@@ -41,7 +41,7 @@ class _KeepsRows:
     store: str
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         self.send_old = True
         return True
 
@@ -160,7 +160,7 @@ class InWindows:
     def grace(self) -> int:
         return self.windows.grace_ms
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         self.send_old = True
         return True
 
@@ -283,7 +283,7 @@ class SessionAggregate:
     def grace(self) -> int:
         return self.windows.grace_ms + self.windows.gap
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         self.send_old = True
         return True
 

@@ -5,8 +5,8 @@ function `process(key, value, timestamp, headers)` that calls `out.forward` with
 every result, before it returns: records run depth first through a sub-topology, as in Kafka Streams, so order
 and state are the same as there. Nothing is allocated per record but what the operator's own work needs.
 
-A row of a table travels as a value `(new, old)`. `old` is None unless somebody downstream asked for it
-(`ask_for_old`): Kafka Streams does the same, and what is sent depends on it.
+A row of a table travels as a value `(new, old)`. `old` is None unless an operator downstream needs it
+(`enable_sending_old_values`): Kafka Streams does the same, and what is sent depends on it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TaskContext(Protocol):
         """Wall clock in milliseconds."""
 
     def schedule(
-        self, every: int, kind: str, punctuate: Callable[[int], None], start: int | None = None
+        self, every: int, punctuation_type: str, punctuate: Callable[[int], None], start: int | None = None
     ) -> Callable[[], None]:
         """Calls back by "stream time" or "wall clock"; gives a function that ends it."""
 
@@ -101,7 +101,7 @@ class Getter(Protocol):
 class TableOperator(Operator, Protocol):
     """An operator whose results are rows of a table."""
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         """From now on also send what a row was before. `force` makes a source keep its rows, if it does not
         yet."""
 

@@ -10,15 +10,15 @@ from millstream.streams.operators.base import Getter, Out, Process, TaskContext
 
 @dataclass(slots=True)
 class Cogrouped:
-    parts: list[Any]
+    aggregates: list[Any]
 
-    def ask_for_old(self, force: bool) -> bool:
-        for part in self.parts:
-            part.ask_for_old(True)
+    def enable_sending_old_values(self, force: bool) -> bool:
+        for aggregate in self.aggregates:
+            aggregate.enable_sending_old_values(True)
         return True
 
     def getter(self) -> Getter:
-        found: Getter = self.parts[0].getter()
+        found: Getter = self.aggregates[0].getter()
         return found
 
     def build(self, task: TaskContext, out: Out) -> Process:

@@ -104,9 +104,9 @@ class Sessions:
 
 def for_application(store: Any, now: Now = _no_record) -> Any:
     """What `context.store(name)` gives."""
-    if store.spec.kind == "window":
+    if store.spec.type == "window":
         return Windows(store, store.spec.window_size, now)
-    if store.spec.kind == "session":
+    if store.spec.type == "session":
         return Sessions(store)
     return KeyValues(store, now)
 

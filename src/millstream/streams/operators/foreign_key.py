@@ -2,8 +2,8 @@
 
 The left side subscribes: it sends (hash of its row, its own key) to the right row's key over a topic. The
 right side keeps the subscriptions by right key and answers to the left key over another topic, now and
-whenever its row changes. The left side takes an answer only if its row is still the one that asked: that is
-what the hash is for.
+whenever its row changes. The left side takes an answer only if its row has not changed since: that is what
+the hash is for.
 
     left table -> Subscribe -> topic -> KeepSubscription -> AnswerSubscription -> topic -> TakeAnswer -> rows
     of the join
@@ -85,7 +85,7 @@ def answers(value: Serde) -> Serde:
 
 
 def _subject(task: TaskContext, topic: str, what: str) -> str:
-    """The topic that serdes are told, as Kafka Streams names it: schemas of left keys (pk), right keys (fk)
+    """The topic name passed to serdes, as Kafka Streams names it: schemas of left keys (pk), right keys (fk)
     and hashed left rows (vh) have a subject each in a registry, and so has each application."""
     return f"{task.application}-{topic}-{what}"
 

@@ -79,19 +79,19 @@ class Context:
         return self._task.now() if self._timestamp is None else self._timestamp
 
     def schedule(
-        self, every: Span, kind: str, punctuate: Callable[[int], Any], *, start: int | None = None
+        self, every: Span, punctuation_type: str, punctuate: Callable[[int], Any], *, start: int | None = None
     ) -> Callable[[], None]:
         """Calls `punctuate(time)` by STREAM_TIME or WALL_CLOCK. The result ends it. With `start`
         (milliseconds since 1970) that is when it is due first, or would have been: the times after it keep
         their distance from there."""
-        if kind not in (STREAM_TIME, WALL_CLOCK):
-            raise StreamsError(f"a timer runs by {STREAM_TIME!r} or {WALL_CLOCK!r}, not {kind!r}")
+        if punctuation_type not in (STREAM_TIME, WALL_CLOCK):
+            raise StreamsError(f"a timer runs by {STREAM_TIME!r} or {WALL_CLOCK!r}, not {punctuation_type!r}")
 
         def at(time: int) -> None:
             self._timestamp = time
             punctuate(time)
 
-        return self._task.schedule(milliseconds(every), kind, at, start)
+        return self._task.schedule(milliseconds(every), punctuation_type, at, start)
 
     @property
     def record_metadata(self) -> Origin | None:

@@ -50,12 +50,12 @@ class _Sliding:
             return
         record = _Record(key, self._store.encode(key), value, timestamp, headers, closed)
         if timestamp < self._difference:
-            self._early(record)
+            self._process_early(record)
             return
-        self._usual(record)
+        self._process_reverse(record)
         self._send_closed(closed, headers)
 
-    def _usual(self, record: _Record) -> None:
+    def _process_reverse(self, record: _Record) -> None:
         now, difference = record.timestamp, self._difference
         starts: set[int] = set()
         left: Row | None = None
@@ -91,7 +91,7 @@ class _Sliding:
         if not has_right and right is not None and right[1] > now:
             self._make_right(record, right)
 
-    def _early(self, record: _Record) -> None:
+    def _process_early(self, record: _Record) -> None:
         now = record.timestamp
         starts: set[int] = set()
         first: Row | None = None

@@ -164,7 +164,7 @@ class Print:
 
     def build(self, task: TaskContext, out: Out) -> Process:
         def process(key: Any, value: Any, _timestamp: int, _headers: Headers) -> None:
-            shown_key, shown_value = ("null" if part is None else part for part in (key, value))
+            shown_key, shown_value = ("null" if field is None else field for field in (key, value))
             print(f"[{self.label}]: {shown_key}, {shown_value}", file=self.to)
 
         return process

@@ -59,10 +59,10 @@ class Suppress:
     stop_when_full: bool = False
 
     def __post_init__(self) -> None:
-        self.parent.ask_for_old(True)
+        self.parent.enable_sending_old_values(True)
 
-    def ask_for_old(self, force: bool) -> bool:
-        return self.parent.ask_for_old(force)
+    def enable_sending_old_values(self, force: bool) -> bool:
+        return self.parent.enable_sending_old_values(force)
 
     def getter(self) -> Getter:
         return SuppressedRows(self.buffer, self.parent.getter())

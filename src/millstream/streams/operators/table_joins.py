@@ -63,9 +63,9 @@ class TableJoin:
     joiner: Callable[[Any, Any, Any], Any]
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
-        self.own.ask_for_old(True)
-        self.other.ask_for_old(True)
+    def enable_sending_old_values(self, force: bool) -> bool:
+        self.own.enable_sending_old_values(True)
+        self.other.enable_sending_old_values(True)
         self.send_old = True
         return True
 
@@ -111,9 +111,9 @@ class JoinMerger:
     store: str | None = None
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
-        self.first.ask_for_old(True)
-        self.second.ask_for_old(True)
+    def enable_sending_old_values(self, force: bool) -> bool:
+        self.first.enable_sending_old_values(True)
+        self.second.enable_sending_old_values(True)
         self.send_old = True
         return True
 

@@ -66,7 +66,7 @@ class TableSource:
     kept: bool = False
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         if not force and not self.kept:
             return False
         self.send_old = self.kept = True
@@ -119,10 +119,10 @@ class TableFilter:
     send_old: bool = False
 
     def __post_init__(self) -> None:
-        self.send_old = self.parent.ask_for_old(False)
+        self.send_old = self.parent.enable_sending_old_values(False)
 
-    def ask_for_old(self, force: bool) -> bool:
-        if self.store is not None or self.parent.ask_for_old(force):
+    def enable_sending_old_values(self, force: bool) -> bool:
+        if self.store is not None or self.parent.enable_sending_old_values(force):
             self.send_old = True
         return self.send_old
 
@@ -146,8 +146,8 @@ class TableMapValues:
     store: str | None = None
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
-        if self.store is not None or self.parent.ask_for_old(force):
+    def enable_sending_old_values(self, force: bool) -> bool:
+        if self.store is not None or self.parent.enable_sending_old_values(force):
             self.send_old = True
         return self.send_old
 
@@ -246,7 +246,7 @@ class TableAggregate:
     subtractor: Callable[[Any, Any, Any], Any]
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         self.send_old = True
         return True
 
@@ -288,7 +288,7 @@ class TableReduce:
     subtractor: Callable[[Any, Any], Any]
     send_old: bool = False
 
-    def ask_for_old(self, force: bool) -> bool:
+    def enable_sending_old_values(self, force: bool) -> bool:
         self.send_old = True
         return True
 

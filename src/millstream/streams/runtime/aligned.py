@@ -14,7 +14,7 @@ from millstream.client import Cluster, Fetcher, list_offsets, visible_batches
 from millstream.wire.records import iter_records
 from millstream.wire.topic_partition import TopicPartition
 
-_A_RECORD = 64 * 1024  # bytes to ask for when one record is wanted; brokers send at least one batch
+_A_RECORD = 64 * 1024  # bytes to fetch when one record is wanted; brokers send at least one batch
 
 
 def aligned(
@@ -62,7 +62,7 @@ def aligned(
 
 
 def _times(cluster: Cluster, topic_partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The timestamp of the first record at or after an offset. Where a fetch shows none, the place is left
+    """The timestamp of the first record at or after an offset. Where a fetch shows none, the position is left
     out."""
     found: dict[TopicPartition, int] = {}
     fetcher = Fetcher(cluster, read_committed=True, partition_max_bytes=_A_RECORD)

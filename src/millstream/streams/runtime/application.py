@@ -101,7 +101,7 @@ class Streams:
         inputs = {
             topic: len(cluster.topic(topic).partitions)
             for node in topology.nodes.values()
-            if node.kind == "source"
+            if node.type == "source"
             for topic in node.topics
             if topic not in topology.internal
         }

@@ -91,12 +91,12 @@ class View:
             store = self._stores[partition] = in_memory(self.spec, self._application)
         store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
 
-    def ask(self, question: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
+    def query(self, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
         """An answer from the stores of all partitions, and the offsets that it reflects."""
         with self._lock:
             self._catch_up()
             offsets = {str(number): offset for (_, number), offset in sorted(self._reader.positions.items())}
-            return question(list(self._stores.values())), offsets
+            return read(list(self._stores.values())), offsets
 
     def key(self, text: str) -> bytes:
         """A key as the store has it."""
@@ -147,12 +147,12 @@ class GlobalView(View):
 
 
 def views(topology: Topology, application: str, client: ClientConfig) -> dict[str, View]:
-    """Of all stores that can be asked: those with a changelog, and global tables."""
+    """Of all stores that can be queried: those with a changelog, and global tables."""
     found: dict[str, View] = {}
     for name, spec in topology.stores.items():
-        if spec.kind in _QUERIED and name in topology.global_stores:
+        if spec.type in _QUERIED and name in topology.global_stores:
             found[name] = GlobalView(topology, spec, application, client)
-        elif spec.kind in _QUERIED and spec.logged:
+        elif spec.type in _QUERIED and spec.logged:
             found[name] = View(spec, application, client, spec.changelog(application))
     return found
 
@@ -168,7 +168,7 @@ def _rows(stores: list[Any], first: bytes | None, last: bytes | None) -> Iterato
 
 
 def _windows(stores: list[Any], spec: StoreSpec, key: bytes, first: int, last: int) -> list[Any]:
-    if spec.kind == "session":
+    if spec.type == "session":
         found = [row for store in stores for row in store.find(key, first, last)]
     else:
         rows = (row for store in stores for row in store.fetch(key, first, last))
@@ -184,11 +184,11 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     found = views(topology, application, client)
     app = FastAPI(title=f"Stores of {application}", version="1")
 
-    def view(name: str, *kinds: str) -> View:
+    def view(name: str, *store_types: str) -> View:
         if name not in found:
             raise HTTPException(404, f"there is no store {name}; there are {', '.join(found) or 'none'}")
-        if found[name].spec.kind not in kinds:
-            raise HTTPException(400, f"{name} is a {found[name].spec.kind} store")
+        if found[name].spec.type not in store_types:
+            raise HTTPException(400, f"{name} is a {found[name].spec.type} store")
         return found[name]
 
     def key_of(of: View, text: str) -> bytes:
@@ -197,9 +197,9 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         except ValueError as error:
             raise HTTPException(400, f"{text!r} is not a key of {of.spec.name}: {error}") from None
 
-    def ask(of: View, question: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
+    def query(of: View, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
         try:
-            return of.ask(question)
+            return of.query(read)
         except KafkaError as error:  # nobody has started the application yet, or the cluster is not there
             raise HTTPException(503, f"{of.spec.name} cannot be read now: {error}") from None
 
@@ -210,7 +210,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     def stores() -> Response:
         return answer(
             stores=[
-                {"name": name, "kind": one.spec.kind, "key": one.spec.key.name, "value": one.spec.value.name}
+                {"name": name, "kind": one.spec.type, "key": one.spec.key.name, "value": one.spec.value.name}
                 for name, one in found.items()
             ]
         )
@@ -219,7 +219,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     def one_key(name: str, key: str) -> Response:
         of = view(name, "key-value")
         wanted = key_of(of, key)
-        row, offsets = ask(of, lambda stores: _row(stores, wanted))
+        row, offsets = query(of, lambda stores: _row(stores, wanted))
         if row is None:
             raise HTTPException(404, f"{name} has no key {key}")
         return answer(key=of.decode(wanted), value=row[0], timestamp=row[1], offsets=offsets)
@@ -238,7 +238,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
                 for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MAX_ROWS)))
             ]
 
-        content, offsets = ask(of, rows)
+        content, offsets = query(of, rows)
         return answer(rows=content, offsets=offsets)
 
     @app.get("/stores/{name}/windows/{key:path}")
@@ -246,7 +246,7 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         of = view(name, "window", "session")
         wanted = key_of(of, key)
 
-        content, offsets = ask(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
+        content, offsets = query(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
         return answer(key=of.decode(wanted), windows=content, offsets=offsets)
 
     return app

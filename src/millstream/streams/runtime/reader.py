@@ -2,7 +2,7 @@
 work.
 
 An offset, as Spark logs it, is {"v": 1, "offsets": {topic: {partition: next offset}}, "timers": ms} of all
-topics that the sub-topologies read. Whether a range was done is not asked of Spark but of the application's
+topics that the sub-topologies read. Whether a range was done is not decided by Spark but by the application's
 group (see `worker`).
 
 `timers` is when timers by the wall clock were last looked after. Spark runs a batch only when the offset
@@ -96,7 +96,7 @@ class StreamsReader(DataSourceStreamReader):
         self._application, self._max_records_per_task = application, max_records_per_task
         self._loaded: tuple[Plan, Cluster] | None = None
         self._next_purge = 0.0
-        self._next_timer: int | None = None  # None: to be asked for
+        self._next_timer: int | None = None  # None: to be looked up
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": None}
@@ -119,7 +119,7 @@ class StreamsReader(DataSourceStreamReader):
 
     @said_plainly
     def initialOffset(self) -> dict[str, Any]:
-        return _written(self._first(self._topic_partitions()))
+        return _offset_json(self._first(self._topic_partitions()))
 
     def _first(self, topic_partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the group is; where it has not been, the beginning, or the end of topics that are to be read
@@ -155,7 +155,7 @@ class StreamsReader(DataSourceStreamReader):
     def _begin(self, start: dict[str, Any]) -> dict[TopicPartition, int]:
         """An offset of Spark's log, and of topics (or partitions) that are new since then, where a new
         application begins."""
-        begin = _read(start)
+        begin = _offsets_of(start)
         new = [
             topic_partition for topic_partition in self._topic_partitions() if topic_partition not in begin
         ]
@@ -180,7 +180,7 @@ class StreamsReader(DataSourceStreamReader):
         timers, now = start.get("timers", 0), round(time.time() * 1000)
         if self._timer_due() <= now:
             timers = now
-        return start if end == begin and timers == start.get("timers", 0) else _written(end, timers)
+        return start if end == begin and timers == start.get("timers", 0) else _offset_json(end, timers)
 
     def _timer_due(self) -> int:
         """When the next timer is due. 0 if there is a task that has not committed yet."""
@@ -210,7 +210,7 @@ class StreamsReader(DataSourceStreamReader):
 
     @said_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        begin, until = self._begin(start), _read(end)
+        begin, until = self._begin(start), _offsets_of(end)
         timers = end.get("timers", 0) > start.get("timers", 0)
         self._next_timer = None  # this batch may change it
         assignments = []
@@ -241,7 +241,7 @@ class StreamsReader(DataSourceStreamReader):
         names = ["sub_topology", "partition", "read", "written"]
         row = [partition.assignment.sub_topology, partition.assignment.partition, done.read, done.written]
         types = [pa.int32(), pa.int32(), pa.int64(), pa.int64()]
-        columns = [pa.array([value], kind) for value, kind in zip(row, types, strict=True)]
+        columns = [pa.array([value], arrow_type) for value, arrow_type in zip(row, types, strict=True)]
         return iter([pa.RecordBatch.from_arrays(columns, names=names)])
 
     @said_plainly
@@ -254,7 +254,7 @@ class StreamsReader(DataSourceStreamReader):
         plan, cluster = self._load()
         done = {
             topic_partition: offset
-            for topic_partition, offset in _read(end).items()
+            for topic_partition, offset in _offsets_of(end).items()
             if topic_partition.topic in plan.internal and offset > 0
         }
         if done:
@@ -263,14 +263,14 @@ class StreamsReader(DataSourceStreamReader):
                     log.warning("cannot clean %s-%d: %s", *topic_partition, outcome)
 
 
-def _written(offsets: dict[TopicPartition, int], timers: int = 0) -> dict[str, Any]:
+def _offset_json(offsets: dict[TopicPartition, int], timers: int = 0) -> dict[str, Any]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(number)] = offset
     return {"v": 1, "offsets": topics, "timers": timers}
 
 
-def _read(offset: dict[str, Any]) -> dict[TopicPartition, int]:
+def _offsets_of(offset: dict[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(number)): value
         for topic, numbers in offset["offsets"].items()

@@ -38,7 +38,7 @@ def changelog_settings(spec: StoreSpec, additional: int = DAY) -> dict[str, str]
     """Those of a changelog. Windows and sessions go when nobody can ask for them any more; every row of a
     join has a key of its own, so there is nothing to compact."""
     settings = {"message.timestamp.type": "CreateTime", "cleanup.policy": "compact"}
-    if spec.kind in ("window", "session"):
+    if spec.type in ("window", "session"):
         settings["cleanup.policy"] = "delete" if spec.duplicates else "compact,delete"
         settings["retention.ms"] = str(min(spec.retention + additional, _LONGEST))
     return settings | spec.config
@@ -78,8 +78,8 @@ def internal_topics(
 def intermediate_topics(topology: Topology) -> set[str]:
     """The application's own topics that it both writes and reads."""
     read, written = (
-        {topic for node in topology.nodes.values() if node.kind == kind for topic in node.topics}
-        for kind in ("source", "sink")
+        {topic for node in topology.nodes.values() if node.type == node_type for topic in node.topics}
+        for node_type in ("source", "sink")
     )
     return (read & written) - topology.internal.keys()
 
@@ -89,8 +89,8 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
     its writers need; then those that are joined are made alike, as Kafka Streams does it, which also may make
     one smaller."""
     known = dict(partitions)
-    asked = topology.asked_partitions
-    known.update(asked)
+    requested = topology.requested_partitions
+    known.update(requested)
     sub_topologies = topology.sub_topologies()
     for _ in range(len(topology.internal) + 1):
         for sub_topology in sub_topologies:
@@ -102,12 +102,12 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
             ]
             for sink in sub_topology.sinks:
                 for topic in topology.nodes[sink].topics:
-                    if counts and topic in topology.internal and topic not in asked:
+                    if counts and topic in topology.internal and topic not in requested:
                         known[topic] = max(known.get(topic, 0), *counts)
     for names in topology.joined_topics():
         count = _common(names, topology, known)
         for name in names:
-            if count and name in topology.internal and name not in asked:
+            if count and name in topology.internal and name not in requested:
                 known[name] = count
     _check_together(topology, known)
     missing = [name for name in topology.internal if name not in known]
@@ -118,11 +118,11 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
 
 def _common(names: Iterable[str], topology: Topology, known: Mapping[str, int]) -> int:
     """How many partitions topics that are joined should have: as many as the application's own among them,
-    which nobody here can change; else as was asked for; else as the widest needs. 0: nothing tells."""
+    which nobody here can change; else as requested; else as the widest needs. 0: unknown."""
     there = [name for name in names if name in known]
     given = [known[name] for name in there if name not in topology.internal]
-    asked = [known[name] for name in there if name in topology.asked_partitions]
-    return max(given or asked or [known[name] for name in there], default=0)
+    requested = [known[name] for name in there if name in topology.requested_partitions]
+    return max(given or requested or [known[name] for name in there], default=0)
 
 
 def _check_together(topology: Topology, known: Mapping[str, int]) -> None:

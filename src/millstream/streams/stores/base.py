@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from millstream.streams.serdes import Serde
 
-Kind = Literal["key-value", "window", "session", "outer-join", "suppress"]
+StoreType = Literal["key-value", "window", "session", "outer-join", "suppress"]
 Row = tuple[Any, int]
 """A value and its timestamp."""
 
@@ -28,7 +28,7 @@ class StoreSpec:
     """
 
     name: str
-    kind: Kind
+    type: StoreType
     key: Serde
     value: Serde
     retention: int = 0

@@ -12,10 +12,10 @@ from typing import Any
 from millstream.streams.stores.base import Buffered, Headers, LogRecord, StoreSpec
 from millstream.streams.stores.layout import (
     list_of,
-    pack_parts,
+    pack_fields,
     side_key,
+    split_fields,
     split_list,
-    split_parts,
     split_side_key,
 )
 from millstream.streams.stores.memory import _Memory
@@ -85,9 +85,9 @@ class MemorySuppressBuffer(_Memory):
             value = None
             if held is not None:
                 prior, row = held
-                named = [part for name, value in row.headers for part in (name.encode(), value)]
+                named = [field for name, value in row.headers for field in (name.encode(), value)]
                 numbers = _NUMBERS.pack(times[key], row.timestamp, row.size)
-                value = pack_parts([numbers, prior, row.new, row.old, *named])
+                value = pack_fields([numbers, prior, row.new, row.old, *named])
             found.append((key, value, timestamp))
         self._dirty.clear()
         return found
@@ -101,7 +101,7 @@ class MemorySuppressBuffer(_Memory):
             heapq.heapify(self._order)
         for key, value in latest.items():
             if value is not None:
-                numbers, prior, new, old, *named = split_parts(value)
+                numbers, prior, new, old, *named = split_fields(value)
                 time, timestamp, size = _NUMBERS.unpack(numbers or b"")
                 names = [bytes(name or b"").decode() for name in named[::2]]
                 headers = tuple(zip(names, named[1::2], strict=True))

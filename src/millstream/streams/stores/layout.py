@@ -53,14 +53,14 @@ def split_list(data: bytes) -> list[bytes]:
     return found
 
 
-def pack_parts(parts: list[bytes | None]) -> bytes:
-    """Parts one after the other, each with its length; -1 for one that is not there."""
+def pack_fields(fields: list[bytes | None]) -> bytes:
+    """Fields one after the other, each with its length; -1 for one that is not there."""
     return b"".join(
-        struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part for part in parts
+        struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field for field in fields
     )
 
 
-def split_parts(data: bytes) -> list[bytes | None]:
+def split_fields(data: bytes) -> list[bytes | None]:
     found: list[bytes | None] = []
     position = 0
     while position < len(data):

@@ -30,13 +30,13 @@ from millstream.streams.stores.rows import Rows
 _TIME = struct.Struct(">q")
 _SWEEP_AT_LEAST = 60_000
 _POSITION = b"position"
-_REMEMBERED = ("newest", "sequence")
+_METADATA = ("newest", "sequence")
 
 
 class StoreFolder:
     """The stores of one task. `open` has the signature of `task.in_memory`.
 
-    size      the most that the folder may grow to; nothing is taken before it is used
+    size      the limit that the folder may grow to; nothing is taken before it is used
     durable   a commit is on disk before it returns, so a machine that loses power leaves a sound folder
               behind. The very
               last commit may be missing then, which its position tells.
@@ -72,7 +72,7 @@ class StoreFolder:
             store.newest = -1
 
     def open(self, spec: StoreSpec, application: str) -> Any:
-        kinds: dict[str, Any] = {
+        store_classes: dict[str, Any] = {
             "key-value": LmdbKeyValueStore,
             "window": LmdbWindowStore,
             "session": LmdbSessionStore,
@@ -80,10 +80,10 @@ class StoreFolder:
             "suppress": LmdbSuppressBuffer,
         }
         short, long = (
-            self._environment.open_db(kind + spec.name.encode(), txn=self.transaction)
-            for kind in (b"store ", b"long ")
+            self._environment.open_db(prefix + spec.name.encode(), txn=self.transaction)
+            for prefix in (b"store ", b"long ")
         )
-        store = kinds[spec.kind](spec, application, Rows(self, spec.name, short, long))
+        store = store_classes[spec.type](spec, application, Rows(self, spec.name, short, long))
         self._stores[spec.name] = store
         return store
 
@@ -94,7 +94,7 @@ class StoreFolder:
         if position is not None:
             self.transaction.put(_POSITION, position, db=self._meta)
         for name, store in self._stores.items():
-            for what in _REMEMBERED:
+            for what in _METADATA:
                 number = getattr(store, what, None)
                 if number is not None:
                     self.transaction.put(f"{what} {name}".encode(), _TIME.pack(number), db=self._meta)
@@ -140,15 +140,15 @@ class _Lmdb:
         self._dirty: dict[bytes, int] = {}
         self._logged = spec.logged
         self.newest: int | None = None
-        self._recall()
+        self._load_metadata()
 
-    def _recall(self) -> None:
-        """What the folder remembers besides rows."""
+    def _load_metadata(self) -> None:
+        """What the folder holds besides rows."""
 
     def reload(self) -> None:
         self.rows.forget()
         self._dirty.clear()
-        self._recall()
+        self._load_metadata()
 
     def drain(self) -> list[LogRecord]:
         front = self._front
@@ -224,7 +224,7 @@ class LmdbWindowStore(_Lmdb):
         self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
         self._kept = spec.retention - (0 if spec.final else 1)
 
-    def _recall(self) -> None:
+    def _load_metadata(self) -> None:
         newest = self.rows.number("newest")
         self.newest = -1 if newest is None else newest
         if self.spec.duplicates:
@@ -334,7 +334,7 @@ class LmdbSessionStore(_Lmdb):
         super().__init__(spec, application, rows)
         self._sweep_at = self.newest + max(spec.retention // 2, _SWEEP_AT_LEAST)
 
-    def _recall(self) -> None:
+    def _load_metadata(self) -> None:
         newest = self.rows.number("newest")
         self.newest = -1 if newest is None else newest
 

@@ -21,7 +21,7 @@ _SHORT = 510
 _DIGEST = 16
 _PREFIX = _SHORT - _DIGEST
 _SIZE = struct.Struct(">I")
-_MOST_CACHED = 200_000
+_MAX_CACHED = 200_000
 
 
 class _Folder(Protocol):
@@ -113,7 +113,7 @@ class Rows:
         self.forget()
 
     def trim(self) -> None:
-        if len(self.cached) > _MOST_CACHED:
+        if len(self.cached) > _MAX_CACHED:
             self.cached.clear()
 
     def forget(self) -> None:

@@ -81,7 +81,7 @@ class Columns(NamedTuple):
 @dataclass(slots=True)
 class Chunk:
     """Columns of equal length. What was not wanted is None. `append_time` says whose the timestamps are, one
-    answer per chunk: a chunk never mixes both kinds."""
+    answer per chunk: a chunk never mixes the two."""
 
     rows: int
     offset: pa.Array
@@ -138,10 +138,10 @@ class Answer:
         visible = batches[chosen]
         if check_crcs:
             self._check_crcs(visible)
-        # One kind of timestamp and compressed or not: what a compiled pass wants to be the same for all of
+        # One type of timestamp and compressed or not: what a compiled pass wants to be the same for all of
         # its batches.
-        kinds = (visible[:, ATTRIBUTES] & LOG_APPEND_TIME) | ((visible[:, ATTRIBUTES] & CODEC_MASK) != 0)
-        edges = np.flatnonzero(np.diff(kinds)) + 1
+        groups = (visible[:, ATTRIBUTES] & LOG_APPEND_TIME) | ((visible[:, ATTRIBUTES] & CODEC_MASK) != 0)
+        edges = np.flatnonzero(np.diff(groups)) + 1
         for run in np.split(visible, edges):
             if not len(run):
                 continue
@@ -294,14 +294,14 @@ class _Bytes:
         self.nulls = 0
         self.size = 0
 
-    def array(self, kind: pa.DataType, rows: int) -> pa.Array:
+    def array(self, arrow_type: pa.DataType, rows: int) -> pa.Array:
         bits = pa.py_buffer(self.bits) if self.nulls else None
         buffers = [bits, pa.py_buffer(self.ends), pa.py_buffer(self.data[: self.size])]
-        return pa.Array.from_buffers(kind, rows, buffers, null_count=self.nulls)
+        return pa.Array.from_buffers(arrow_type, rows, buffers, null_count=self.nulls)
 
 
-def _numbers(kind: pa.DataType, values: Any, rows: int) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)], null_count=0)
+def _numbers(arrow_type: pa.DataType, values: Any, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(arrow_type, rows, [None, pa.py_buffer(values)], null_count=0)
 
 
 def _headers(data: Any, at: Any, counts: Any) -> pa.Array:

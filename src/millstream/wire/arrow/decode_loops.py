@@ -345,9 +345,9 @@ def read_headers(
             length, at = read_varint(data, at, end)
             if at < 0 or length < 0 or length > end - at or length > keys.shape[0] - key_end:
                 return np.int64(-1), np.int64(-1)
-            for i in range(length):
-                byte = data[at + i]
-                keys[key_end + i] = byte
+            for index in range(length):
+                byte = data[at + index]
+                keys[key_end + index] = byte
                 strange += np.int64(byte >> 7)
             key_end += length
             at += length
@@ -355,8 +355,8 @@ def read_headers(
             if at < 0 or length > end - at or length > values.shape[0] - value_end:
                 return np.int64(-1), np.int64(-1)
             if length >= 0:
-                for i in range(length):
-                    values[value_end + i] = data[at + i]
+                for index in range(length):
+                    values[value_end + index] = data[at + index]
                 value_end += length
                 at += length
                 value_bits[number >> 3] |= np.uint8(1 << (number & 7))

@@ -209,10 +209,10 @@ def _frozen(array: Any) -> Any:
     return array
 
 
-def _view(buffer: pa.Buffer | None, kind: Any) -> Any:
+def _view(buffer: pa.Buffer | None, dtype: Any) -> Any:
     if buffer is None or buffer.size == 0:
-        return _frozen(np.empty(0, kind))
-    return _frozen(np.frombuffer(buffer, kind, buffer.size // np.dtype(kind).itemsize))
+        return _frozen(np.empty(0, dtype))
+    return _frozen(np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize))
 
 
 def _bits(array: pa.Array) -> tuple[Any, int]:

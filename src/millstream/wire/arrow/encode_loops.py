@@ -21,7 +21,7 @@ ROUTED: Final = -1
 FULL, TOO_LARGE = 0, 1
 
 _SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
+_MULTIPLIER: Final = 0x5BD1E995
 
 BYTES = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 INTS = nb.types.Array(nb.int32, 1, "C", readonly=True)
@@ -51,33 +51,33 @@ def _is_null(offsets: Any, bits: Any, first: Any, row: Any) -> Any:
 @compiled(nb.uint32(BYTES, nb.int64, nb.int64))
 def murmur2(data: Any, at: Any, end: Any) -> Any:
     """32-bit MurmurHash2 of these bytes, with the seed of Kafka's clients."""
-    m = np.uint32(_M)
+    multiplier = np.uint32(_MULTIPLIER)
     length = end - at
-    h = np.uint32(_SEED) ^ np.uint32(length)
+    digest = np.uint32(_SEED) ^ np.uint32(length)
     whole = at + (length & ~np.int64(3))
     while at < whole:
-        k = (
+        word = (
             np.uint32(data[at])
             | (np.uint32(data[at + 1]) << np.uint32(8))
             | (np.uint32(data[at + 2]) << np.uint32(16))
             | (np.uint32(data[at + 3]) << np.uint32(24))
         )
-        k = np.uint32(k * m)
-        k = np.uint32(k ^ (k >> np.uint32(24)))
-        k = np.uint32(k * m)
-        h = np.uint32(h * m)
-        h = np.uint32(h ^ k)
+        word = np.uint32(word * multiplier)
+        word = np.uint32(word ^ (word >> np.uint32(24)))
+        word = np.uint32(word * multiplier)
+        digest = np.uint32(digest * multiplier)
+        digest = np.uint32(digest ^ word)
         at += 4
     left = end - whole
     if left > 0:
-        k = np.uint32(data[whole])
+        word = np.uint32(data[whole])
         if left > 1:
-            k |= np.uint32(data[whole + 1]) << np.uint32(8)
+            word |= np.uint32(data[whole + 1]) << np.uint32(8)
         if left > 2:
-            k |= np.uint32(data[whole + 2]) << np.uint32(16)
-        h = np.uint32((h ^ k) * m)
-    h = np.uint32((h ^ (h >> np.uint32(13))) * m)
-    return np.uint32(h ^ (h >> np.uint32(15)))
+            word |= np.uint32(data[whole + 2]) << np.uint32(16)
+        digest = np.uint32((digest ^ word) * multiplier)
+    digest = np.uint32((digest ^ (digest >> np.uint32(13))) * multiplier)
+    return np.uint32(digest ^ (digest >> np.uint32(15)))
 
 
 @compiled(nb.int64(COLUMN, COLUMN, COLUMN, INTS, INTS, INTS, STATE, nb.int64, SLOTS))

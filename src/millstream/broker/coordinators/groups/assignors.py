@@ -27,7 +27,7 @@ Assignor = Callable[
     [Reads, Mapping[UUID, int], Mapping[str, Mapping[UUID, Collection[int]]]], dict[str, Assignment]
 ]
 
-MOST_PASSES = 20  # over all topics, looking for partitions to move; a handful is enough for anything sensible
+MAX_PASSES = 20  # over all topics, looking for partitions to move; a handful is enough for anything sensible
 
 
 def assign_range(
@@ -112,7 +112,7 @@ def _everybody_reads_something_else(
                 result[member].setdefault(topic, set()).add(index)
                 load[member] += 1
                 heapq.heapreplace(heap, (load[member], number, member))
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         if not sum(_even_out(topic, members, result, load) for topic, members in readers.items()):
             break
     return result

@@ -21,7 +21,7 @@ from millstream.spark.columns.avro.types import MAX_MILLIS, AvroSchemas, arrow_t
 from millstream.spark.columns.outcome import Decoded, by_halves
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-MOST_BYTES = 2**31 - 1  # of text in one Arrow string array
+MAX_STRING_BYTES = 2**31 - 1  # in one Arrow string array
 
 
 class AvroDecoder:
@@ -155,9 +155,11 @@ class _Filled:
         valid = None if node.valid < 0 else self.slot(node.valid)
         if isinstance(node, Struct):
             fields = [self.array(inner) for _, inner in node.fields]
-            kinds = [pa.field(name, one.type) for (name, _), one in zip(node.fields, fields, strict=True)]
+            arrow_fields = [
+                pa.field(name, one.type) for (name, _), one in zip(node.fields, fields, strict=True)
+            ]
             length = int(self._lengths[node.level])
-            return pa.Array.from_buffers(pa.struct(kinds), length, [_bits(valid)], children=fields)
+            return pa.Array.from_buffers(pa.struct(arrow_fields), length, [_bits(valid)], children=fields)
         return self._repeated(node, valid)
 
     def _repeated(self, node: Repeated, valid: Numbers | None) -> pa.Array:
@@ -165,36 +167,36 @@ class _Filled:
         offsets = _offsets(counts)
         items = self.array(node.item)
         if node.key is None:
-            kind: pa.DataType = pa.list_(pa.field("element", items.type))
+            arrow_type: pa.DataType = pa.list_(pa.field("element", items.type))
             children = [items]
         else:
-            kind = pa.map_(pa.string(), pa.field("value", items.type))
+            arrow_type = pa.map_(pa.string(), pa.field("value", items.type))
             keys = self.array(node.key)
             pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", items.type)])
             children = [pa.Array.from_buffers(pair, len(keys), [None], children=[keys, items])]
         return pa.Array.from_buffers(
-            kind, len(counts), [_bits(valid), pa.py_buffer(offsets)], children=children
+            arrow_type, len(counts), [_bits(valid), pa.py_buffer(offsets)], children=children
         )
 
     def _leaf(self, leaf: Leaf) -> pa.Array:
         cells = self.slot(leaf.slot)
         valid = None if leaf.valid < 0 else self.slot(leaf.valid)
-        kind = type_name(leaf.schema)
+        avro_type = type_name(leaf.schema)
         logical = leaf.schema.get("logicalType", "") if isinstance(leaf.schema, dict) else ""
-        if kind in ("string", "bytes", "fixed"):
+        if avro_type in ("string", "bytes", "fixed"):
             return self._bytes(leaf, cells, self.slot(leaf.slot + 1), valid)
-        if kind == "enum":
+        if avro_type == "enum":
             indices = pa.array(cells.astype(np.int32), mask=None if valid is None else valid == 0)
             symbols = pa.array(leaf.schema["symbols"], pa.string())
             return pa.DictionaryArray.from_arrays(indices, symbols).cast(pa.string())
         values: np.ndarray[Any, Any]
-        if kind == "double":
+        if avro_type == "double":
             values = cells.view(np.float64)
-        elif kind == "float":
+        elif avro_type == "float":
             values = cells.astype(np.uint32).view(np.float32)
-        elif kind == "boolean":
+        elif avro_type == "boolean":
             return pa.array(cells != 0, mask=None if valid is None else valid == 0)
-        elif kind == "int":
+        elif avro_type == "int":
             values = cells.astype(np.int32)
         else:
             values = _as_micros(cells) if logical.endswith("timestamp-millis") else cells
@@ -208,7 +210,7 @@ class _Filled:
             if loop.widen(self._data, starts, lengths, wide) >= 0:
                 raise _Unfit(loop.REASONS[loop.BAD_DECIMAL])
             return pa.Array.from_buffers(leaf.type, len(starts), [_bits(valid), pa.py_buffer(wide)])
-        if int(lengths.sum()) > MOST_BYTES:
+        if int(lengths.sum()) > MAX_STRING_BYTES:
             raise pa.ArrowInvalid("more than 2 GB of text in one batch")
         offsets = _offsets(lengths)
         out = np.empty(int(offsets[-1]), np.uint8)

@@ -139,8 +139,8 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                     break
                 if slot >= 0:
                     bits = np.uint64(0)
-                    for n in range(8):
-                        bits |= np.uint64(data[at + n]) << np.uint64(8 * n)
+                    for byte in range(8):
+                        bits |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
                     store[base[slot] + cursor[level_of[slot]]] = np.int64(bits)
                 at += 8
             elif op == FLOAT or op == FLOAT_AS_DOUBLE:
@@ -263,25 +263,25 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
 @numba.njit(numba.void(_data, _i8, _i8, numba.int32[::1], _u1), cache=True, nogil=True)
 def gather(data, starts, lengths, offsets, out):  # type: ignore[no-untyped-def]
     """Copy pieces of `data` one behind the other; `offsets` says where each goes."""
-    for n in range(len(starts)):
-        at, to = starts[n], offsets[n]
-        for k in range(lengths[n]):
-            out[to + k] = data[at + k]
+    for row in range(len(starts)):
+        at, to = starts[row], offsets[row]
+        for byte in range(lengths[row]):
+            out[to + byte] = data[at + byte]
 
 
 @numba.njit(numba.int64(_data, _i8, _i8, _u1), cache=True, nogil=True)
 def widen(data, starts, lengths, out):  # type: ignore[no-untyped-def]
     """Big-endian numbers of any length into little-endian ones of 16 bytes. Returns the first that does not
     fit, or -1."""
-    for n in range(len(starts)):
-        at, size = starts[n], lengths[n]
+    for row in range(len(starts)):
+        at, size = starts[row], lengths[row]
         sign = np.uint8(0xFF) if size > 0 and data[at] >= 0x80 else np.uint8(0)
         skip = max(0, size - 16)
-        for k in range(skip):
-            if data[at + k] != sign:
-                return n
+        for byte in range(skip):
+            if data[at + byte] != sign:
+                return row
         if skip and (data[at + skip] >= 0x80) != (sign == 0xFF):
-            return n
-        for k in range(16):
-            out[n * 16 + k] = data[at + size - 1 - k] if k < size else sign
+            return row
+        for byte in range(16):
+            out[row * 16 + byte] = data[at + size - 1 - byte] if byte < size else sign
     return -1

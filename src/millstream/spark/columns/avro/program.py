@@ -320,13 +320,13 @@ class _Maker:
 
     def skip(self, schema: Any, inside: tuple[str, ...]) -> None:
         schema = found(schema, self.writers)
-        kind = type_name(schema)
-        if kind == "record":
+        avro_type = type_name(schema)
+        if avro_type == "record":
             if schema["name"] in inside:
                 raise TooRich("a type that contains itself")
             for one in schema["fields"]:
                 self.skip(one["type"], (*inside, schema["name"]))
-        elif kind == "union":
+        elif avro_type == "union":
             jumps = len(self.table)
             self.table += [0] * len(schema)
             self.emit(loop.UNION, jumps, len(schema))
@@ -337,19 +337,19 @@ class _Maker:
                 ends.append(self.emit(loop.JUMP))
             for jump in ends:
                 self.code[jump][1] = len(self.code)
-        elif kind in ("array", "map"):
+        elif avro_type in ("array", "map"):
             self._deeper()
             begin = self.emit(loop.LIST)
-            if kind == "map":
+            if avro_type == "map":
                 self.emit(loop.BYTES)
-            self.skip(schema["items" if kind == "array" else "values"], inside)
+            self.skip(schema["items" if avro_type == "array" else "values"], inside)
             self._close_list(begin, -1, -1)
-        elif kind == "enum":
+        elif avro_type == "enum":
             self.emit(loop.ENUM, -1, 0, len(schema["symbols"]))
-        elif kind == "fixed":
+        elif avro_type == "fixed":
             self.emit(loop.FIXED, -1, int(schema["size"]))
-        elif kind != "null":
-            self.emit(SAME[kind])
+        elif avro_type != "null":
+            self.emit(SAME[avro_type])
 
 
 def _is_bytes(schema: Any) -> bool:

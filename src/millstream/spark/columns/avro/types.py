@@ -56,11 +56,11 @@ def _qualify(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
         return schema if schema in PRIMITIVES or "." in schema or not namespace else f"{namespace}.{schema}"
     if isinstance(schema, list):
         return [_qualify(branch, namespace, named) for branch in schema]
-    kind = schema["type"]
-    if isinstance(kind, dict | list):  # {"type": {"type": "string"}} means the inner one
-        return _qualify(kind, namespace, named)
+    avro_type = schema["type"]
+    if isinstance(avro_type, dict | list):  # {"type": {"type": "string"}} means the inner one
+        return _qualify(avro_type, namespace, named)
     made = dict(schema)
-    if kind in ("record", "error", "enum", "fixed"):
+    if avro_type in ("record", "error", "enum", "fixed"):
         name = schema["name"]
         if "." not in name:
             space = schema.get("namespace", namespace)
@@ -68,22 +68,22 @@ def _qualify(schema: Any, namespace: str, named: dict[str, Any]) -> Any:
         made["name"] = name
         namespace = name.rpartition(".")[0]
         named[name] = made
-        if kind in ("record", "error"):
+        if avro_type in ("record", "error"):
             made["type"] = "record"
             made["fields"] = [
                 {**field, "type": _qualify(field["type"], namespace, named)} for field in schema["fields"]
             ]
-    elif kind == "array":
+    elif avro_type == "array":
         made["items"] = _qualify(schema["items"], namespace, named)
-    elif kind == "map":
+    elif avro_type == "map":
         made["values"] = _qualify(schema["values"], namespace, named)
-    elif kind not in PRIMITIVES:
-        return _qualify(kind, namespace, named)
+    elif avro_type not in PRIMITIVES:
+        return _qualify(avro_type, namespace, named)
     return made
 
 
 def type_name(schema: Any) -> str:
-    """The word for a schema's shape: a primitive's name, record, enum, array, map, fixed or union."""
+    """The type of a schema: a primitive's name, record, enum, array, map, fixed or union."""
     if isinstance(schema, list):
         return "union"
     return schema if isinstance(schema, str) else str(schema["type"])
@@ -125,14 +125,16 @@ def arrow_type(schemas: AvroSchemas) -> pa.DataType:
 
 def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
     schema = found(schema, named)
-    kind = type_name(schema)
-    if kind == "union":
+    avro_type = type_name(schema)
+    if avro_type == "union":
         simple = nullable_branch(schema)
         if simple is not None:
             return _type(simple[1], named, inside)
         members = [branch for branch in schema if type_name(found(branch, named)) != "null"]
-        return pa.struct([(f"member{n}", _type(branch, named, inside)) for n, branch in enumerate(members)])
-    if kind == "record":
+        return pa.struct(
+            [(f"member{number}", _type(branch, named, inside)) for number, branch in enumerate(members)]
+        )
+    if avro_type == "record":
         name = schema["name"]
         if name in inside:
             raise Unsuitable(
@@ -142,31 +144,31 @@ def _type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.Dat
         return pa.struct(
             [(field["name"], _type(field["type"], named, (*inside, name))) for field in schema["fields"]]
         )
-    if kind == "array":
+    if avro_type == "array":
         return pa.list_(pa.field("element", _type(schema["items"], named, inside)))
-    if kind == "map":
+    if avro_type == "map":
         return pa.map_(pa.string(), pa.field("value", _type(schema["values"], named, inside)))
     return leaf_type(schema)
 
 
 def leaf_type(schema: Any) -> pa.DataType:
-    kind = type_name(schema)
+    avro_type = type_name(schema)
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
-    if logical == "decimal" and kind in ("bytes", "fixed"):
+    if logical == "decimal" and avro_type in ("bytes", "fixed"):
         precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
         if precision > MAX_DIGITS:
             raise Unsuitable(f"a decimal of {precision} digits is longer than Spark's {MAX_DIGITS}")
         return pa.decimal128(precision, scale)
-    if logical == "uuid" and kind in ("string", "fixed"):
+    if logical == "uuid" and avro_type in ("string", "fixed"):
         return pa.string()
-    if (logical, kind) == ("date", "int"):
+    if (logical, avro_type) == ("date", "int"):
         return pa.date32()
-    if logical in ("timestamp-millis", "timestamp-micros") and kind == "long":
+    if logical in ("timestamp-millis", "timestamp-micros") and avro_type == "long":
         return INSTANT
-    if logical in ("local-timestamp-millis", "local-timestamp-micros") and kind == "long":
+    if logical in ("local-timestamp-millis", "local-timestamp-micros") and avro_type == "long":
         return LOCAL
-    if kind == "enum":
+    if avro_type == "enum":
         return pa.string()
-    if kind == "fixed":
+    if avro_type == "fixed":
         return pa.binary()
-    return PRIMITIVES[kind]
+    return PRIMITIVES[avro_type]

@@ -33,8 +33,8 @@ _TAG = "millstream.branch_"
 
 
 class AvroValues:
-    def __init__(self, writer: AvroSchemas, reader: AvroSchemas, kind: pa.DataType) -> None:
-        self.type = kind
+    def __init__(self, writer: AvroSchemas, reader: AvroSchemas, arrow_type: pa.DataType) -> None:
+        self.type = arrow_type
         self._reader = reader
         # Only where nothing has to be resolved can the branches of a union be told apart by tags.
         same = writer == reader
@@ -64,10 +64,10 @@ class AvroValues:
     def _shaped(self, value: Any, schema: Any) -> Any:
         """A value of fastavro's as Arrow wants it."""
         schema = found(schema, self._reader.named)
-        kind = type_name(schema)
+        avro_type = type_name(schema)
         if value is None:
             return None
-        if kind == "union":
+        if avro_type == "union":
             simple = nullable_branch(schema)
             if simple is not None:
                 return self._shaped(_untagged(value), simple[1])
@@ -75,15 +75,15 @@ class AvroValues:
             number = self._branch(value, members)
             return {f"member{number}": self._shaped(_untagged(value), members[number])}
         value = _untagged(value)
-        if kind == "record":
+        if avro_type == "record":
             return {
                 field["name"]: self._shaped(value[field["name"]], field["type"]) for field in schema["fields"]
             }
-        if kind == "array":
+        if avro_type == "array":
             return [self._shaped(item, schema["items"]) for item in value]
-        if kind == "map":
+        if avro_type == "map":
             return [(key, self._shaped(item, schema["values"])) for key, item in value.items()]
-        return value if isinstance(schema, str) else _meant(value, schema, kind)
+        return value if isinstance(schema, str) else _meant(value, schema, avro_type)
 
     def _branch(self, value: Any, members: list[Any]) -> int:
         """Which member a value belongs to: the first that holds it exactly, or the first that holds it at
@@ -97,14 +97,18 @@ class AvroValues:
 
 
 def _fits(value: Any, branch: Any, exactly: bool) -> bool:
-    kind = type_name(branch)
+    avro_type = type_name(branch)
     if isinstance(value, tuple):
-        return bool(value[0] == (branch["name"] if kind in ("record", "enum", "fixed") else f"{_TAG}{kind}"))
-    if exactly and kind == "int" and isinstance(value, int):
+        return bool(
+            value[0] == (branch["name"] if avro_type in ("record", "enum", "fixed") else f"{_TAG}{avro_type}")
+        )
+    if exactly and avro_type == "int" and isinstance(value, int):
         return not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31
-    if exactly and kind == "float" and isinstance(value, float):
+    if exactly and avro_type == "float" and isinstance(value, float):
         return value != value or _as_float(value) == value
-    return isinstance(value, _PYTHON.get(kind, ())) and not (kind != "boolean" and isinstance(value, bool))
+    return isinstance(value, _PYTHON.get(avro_type, ())) and not (
+        avro_type != "boolean" and isinstance(value, bool)
+    )
 
 
 def _as_float(value: float) -> float:
@@ -114,17 +118,17 @@ def _as_float(value: float) -> float:
         return float("inf")
 
 
-def _meant(value: Any, schema: Any, kind: str) -> Any:
+def _meant(value: Any, schema: Any, avro_type: str) -> Any:
     """What a number or bytes stand for, in a form that Arrow takes."""
     logical = schema.get("logicalType")
-    if logical == "decimal" and kind in ("bytes", "fixed"):
+    if logical == "decimal" and avro_type in ("bytes", "fixed"):
         number = int.from_bytes(value, "big", signed=True)
         if abs(number) >= 10 ** int(schema["precision"]):
             raise ValueError("a decimal is longer than its type allows")
         return decimal.Decimal(number).scaleb(-int(schema.get("scale", 0)), EXACT)
-    if logical == "uuid" and kind == "fixed":
+    if logical == "uuid" and avro_type == "fixed":
         return str(uuid.UUID(bytes=value))
-    if kind == "long" and str(logical).endswith("timestamp-millis"):
+    if avro_type == "long" and str(logical).endswith("timestamp-millis"):
         if not -MAX_MILLIS <= value <= MAX_MILLIS:
             raise ValueError("a timestamp is out of range")
         return 1000 * value
@@ -174,31 +178,31 @@ def _spelled_out(schema: Any, named: dict[str, Any], done: set[str], tagged: boo
         if made["name"] in done:
             return made["name"]
         done.add(made["name"])
-    kind = made["type"]
-    if kind == "record":
+    avro_type = made["type"]
+    if avro_type == "record":
         made["fields"] = [
             {**field, "type": _spelled_out(field["type"], named, done, tagged)} for field in schema["fields"]
         ]
-    elif kind == "array":
+    elif avro_type == "array":
         made["items"] = _spelled_out(schema["items"], named, done, tagged)
-    elif kind == "map":
+    elif avro_type == "map":
         made["values"] = _spelled_out(schema["values"], named, done, tagged)
     return made
 
 
 def _with_tags(branches: list[Any], done: set[str]) -> list[Any]:
-    kinds = {type_name(branch) for branch in branches}
-    alike = {kind for pair in _NUMBERS if kinds.issuperset(pair) for kind in pair}
+    avro_types = {type_name(branch) for branch in branches}
+    alike = {avro_type for pair in _NUMBERS if avro_types.issuperset(pair) for avro_type in pair}
 
     def tag(branch: Any) -> Any:
-        kind = type_name(branch)
-        if kind not in alike:
+        avro_type = type_name(branch)
+        if avro_type not in alike:
             return branch
-        name = f"{_TAG}{kind}"
+        name = f"{_TAG}{avro_type}"
         if name in done:
             return name
         done.add(name)
-        return {"type": "record", "name": name, "fields": [{"name": "value", "type": kind}]}
+        return {"type": "record", "name": name, "fields": [{"name": "value", "type": avro_type}]}
 
     return [tag(branch) for branch in branches]
 
@@ -242,31 +246,31 @@ def physical(schemas: AvroSchemas) -> AvroSchemas:
 def _from_json(value: Any, schema: Any, named: dict[str, Any]) -> Any:
     """Avro's JSON form of a default as Python values: bytes are text with a character a byte."""
     schema = found(schema, named)
-    kind = type_name(schema)
-    if kind == "union":  # a default is of the first branch; newer versions of Avro allow any
+    avro_type = type_name(schema)
+    if avro_type == "union":  # a default is of the first branch; newer versions of Avro allow any
         for branch in schema:
             try:
                 return _from_json(value, branch, named)
             except (TypeError, KeyError, AttributeError, ValueError):
                 continue
         raise ValueError(f"the default {value!r} fits no type of its union")
-    if kind in ("bytes", "fixed"):
+    if avro_type in ("bytes", "fixed"):
         return value.encode("latin-1")
-    if kind == "record":
+    if avro_type == "record":
         return {
             field["name"]: _from_json(value.get(field["name"], field.get("default")), field["type"], named)
             for field in schema["fields"]
         }
-    if kind == "array":
+    if avro_type == "array":
         return [_from_json(item, schema["items"], named) for item in value]
-    if kind == "map":
+    if avro_type == "map":
         return {key: _from_json(item, schema["values"], named) for key, item in value.items()}
-    if kind == "null":
+    if avro_type == "null":
         if value is not None:
             raise ValueError("not null")
         return None
-    if kind in ("float", "double"):
+    if avro_type in ("float", "double"):
         return float(value)
-    if not isinstance(value, _PYTHON.get(kind, str)):
-        raise TypeError(f"{value!r} is not a {kind}")
+    if not isinstance(value, _PYTHON.get(avro_type, str)):
+        raise TypeError(f"{value!r} is not a {avro_type}")
     return value

@@ -1,4 +1,4 @@
-"""The kinds of differences between JSON Schemas, which of them do no harm, and what to tell about the
+"""The differences between JSON Schemas, which of them do no harm, and what to tell about the
 others."""
 
 COMPATIBLE = frozenset(
@@ -85,7 +85,7 @@ LENIENT = COMPATIBLE | frozenset(
     ]
 )
 
-_BY_KIND = {
+_BY_DIFFERENCE = {
     "REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL": (
         "the %s schema requires the property at '{path}', which the %s schema does not have"
     ),
@@ -120,8 +120,8 @@ _BY_ENDING = {
 }
 
 
-def describe(kind: str, path: str) -> str:
-    text = _BY_KIND.get(kind)
+def describe(difference: str, path: str) -> str:
+    text = _BY_DIFFERENCE.get(difference)
     if text is None:
-        text = next((words for ending, words in _BY_ENDING.items() if kind.endswith(ending)), "")
-    return f'{{errorType:"{kind}", description:"{text.format(path=path.replace("%", "%%"))}"}}'
+        text = next((message for ending, message in _BY_ENDING.items() if difference.endswith(ending)), "")
+    return f'{{errorType:"{difference}", description:"{text.format(path=path.replace("%", "%%"))}"}}'
