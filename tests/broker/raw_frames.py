@@ -16,6 +16,7 @@ import pytest
 from millstream.client.messages import API_KEYS, Exchange
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch
+from tests.support.waiting import wait_until
 
 API_VERSIONS, PRODUCE, FETCH, LIST_OFFSETS, METADATA = 18, 0, 1, 2, 3
 WAIT = 20.0
@@ -113,9 +114,7 @@ def new_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) ->
     }
     answer = ask(bootstrap, "create_topics", 5, topics=[topic], timeout=10_000, validate_only=False)
     assert answer.topics[0].error_code == 0, answer
-    deadline = time.monotonic() + WAIT
-    while produce_code(bootstrap, name, b"") in (3, 6) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: produce_code(bootstrap, name, b"") not in (3, 6), "the topic has no leader")
 
 
 def produce_fields(
@@ -234,9 +233,9 @@ class Target:
             return
         before = self.broker.log.count("\n")
         yield
-        deadline = time.monotonic() + WAIT
-        while self.broker.log.count("\n") == before and time.monotonic() < deadline:
-            time.sleep(0.01)
+        broker = self.broker
+        wait_until(lambda: broker.log.count("\n") > before, "no line")
+        # A second line would follow the first at once. Nothing tells that none will.
         time.sleep(0.02)
         lines = self.broker.log.splitlines()[before:]
         assert len(lines) == 1, lines

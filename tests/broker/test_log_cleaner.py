@@ -181,6 +181,7 @@ def test_clients_read_and_write_while_it_works(connect: Callable[[Broker], Wire]
         reader.start()
         for _ in range(20):
             end = write(wire, topic, 5, 50, end)
+            # The cleaner gets its turns between the writes.
             time.sleep(0.05)
         wait_for(broker, lambda: log_size(broker, topic) < 3 * MB)
         stop.set()
@@ -200,6 +201,7 @@ def test_killed_again_and_again(connect: Callable[[Broker], Wire]) -> None:
         for number in range(6):
             end = write(wire, topic, 40, 30, end)
             wait_for(broker, lambda: bool(children(broker.pid)))
+            # Killed earlier or later in its work.
             time.sleep(0.1 * number)
             workers = children(broker.pid)
             broker.kill()
@@ -269,6 +271,7 @@ def test_compact_and_delete(connect: Callable[[Broker], Wire]) -> None:
         end = write(wire, topic, 60, 100_000)  # every key once: nothing to compact away
         before = len(log_files(broker, topic))
         assert before > 3
+        # Some turns of the cleaner and of retention, which must leave them alone.
         time.sleep(0.3)
         assert len(log_files(broker, topic)) == before
         set_config(wire, topic, "retention.bytes", str(2 * MB))

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 
 from millstream.testing import Broker, BrokerFailed
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.waiting import wait_until
 
 from .conftest import Wire
 
@@ -183,13 +183,8 @@ def test_max_connections_are_kept(connect: Callable[[Broker], Wire], name: str) 
         with socket.create_connection((broker.host, broker.port), timeout=10) as fourth:
             assert fourth.recv(1) == b""
         wires[0].connection.close()
-        # The place is free again as soon as the broker has seen the close.
-        for _ in range(100):
-            try:
-                wires[0] = connect(broker)
-                break
-            except KafkaError:
-                time.sleep(0.05)
+        # There is room again as soon as the broker has seen the close.
+        wires[0] = wait_until(lambda: connect(broker), ignoring=KafkaError)
         assert wires[0].metadata().brokers
         assert f" {name}=3 reached" in broker.log
 

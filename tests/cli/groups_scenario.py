@@ -4,8 +4,9 @@ joins, a transaction is left open.
 """
 
 import re
-import time
 from typing import Any
+
+from tests.support.waiting import wait_until
 
 from .scenario import Step
 
@@ -232,15 +233,11 @@ class World:
             ("shipping-with-a-very-long-name", [TopicPartition("parcels", 0, 1)]),
         ):
             consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
-            deadline = time.monotonic() + WAIT
-            while True:
-                try:
-                    consumer.commit(offsets=offsets, asynchronous=False)
-                    break
-                except KafkaException:  # the topic of the offsets is being created
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.2)
+            # At first the topic of the offsets is being created.
+            wait_until(
+                lambda: consumer.commit(offsets=offsets, asynchronous=False),  # noqa: B023
+                ignoring=KafkaException,
+            )
             consumer.close()
 
     def join(self) -> None:
@@ -258,10 +255,13 @@ class World:
             }
         )
         self._consumer.subscribe(["orders"])
-        deadline = time.monotonic() + WAIT
-        read = 0
-        while read < 20 and time.monotonic() < deadline:
-            read += len(self._consumer.consume(20, 0.5))
+        consumer, read = self._consumer, []
+
+        def all_read() -> bool:
+            read.extend(consumer.consume(20, 0.5))
+            return len(read) >= 20
+
+        wait_until(all_read, lambda: f"{len(read)} of 20 records")
         self._consumer.commit(asynchronous=False)
 
     def leave(self) -> None:

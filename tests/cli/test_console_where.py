@@ -80,6 +80,7 @@ def test_from_time(run: Run, alerts: tuple[str, ...]) -> None:
     assert len(read("2026-01-01T00:00Z", 5)) == 5
     done = run("console-consumer", *alerts, "--from-time", "now", "--timeout-ms", "300")
     assert (done.code, done.out) == (0, "")
+    # Timestamps are milliseconds: this moment is after those before it, and before those after it.
     time.sleep(0.01)
     between = str(round(time.time() * 1000))
     time.sleep(0.01)

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -252,10 +251,13 @@ def test_a_group_of_the_newer_protocol(run: Run, bootstrap: str) -> None:
     )
     try:
         consumer.subscribe(["cg-newer"])
-        read = 0
-        deadline = time.monotonic() + WAIT
-        while read < 4 and time.monotonic() < deadline:
-            read += len(consumer.consume(4, 0.2))
+        read: list[object] = []
+
+        def all_read() -> bool:
+            read.extend(consumer.consume(4, 0.2))
+            return len(read) >= 4
+
+        wait_until(all_read, lambda: f"{len(read)} of 4 records")
         consumer.commit(asynchronous=False)
         to = ("--bootstrap-server", bootstrap)
         describe = ("consumer-groups", "describe", "cg-newer", *to)

@@ -16,6 +16,7 @@ from millstream.up.data_folders import AlreadyRunning, DataFolder, Instance, Ser
 from millstream.up.forking import Forked
 from millstream.up.services import Service
 from millstream.up.supervised_service import SupervisedService, last_lines
+from tests.support.waiting import wait_until
 
 
 def make_service(folder: Path, script: str) -> SupervisedService:
@@ -26,10 +27,7 @@ def make_service(folder: Path, script: str) -> SupervisedService:
 
 
 def look_until(one: SupervisedService, event: str) -> None:
-    deadline = time.monotonic() + 30
-    while one.poll(time.monotonic()) != event:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: one.poll(time.monotonic()) == event, f"not {event}")
 
 
 def test_the_life_of_a_service(tmp_path: Path) -> None:
@@ -48,10 +46,7 @@ def test_the_life_of_a_service(tmp_path: Path) -> None:
     look_until(one, "restarted")
     assert one.state.restarts == 1
     one.stop()  # not released: the end of its input is enough
-    deadline = time.monotonic() + 30
-    while not one.ended_by_now():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(one.ended_by_now)
     assert one.state.state == "stopped"
 
 
@@ -89,10 +84,9 @@ def test_a_forked_service_keeps_nothing_of_its_supervisor(tmp_path: Path) -> Non
 
 
 def ended(child: Forked) -> int:
-    deadline = time.monotonic() + 30
-    while (code := child.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: child.poll() is not None)
+    code = child.poll()
+    assert code is not None
     return code
 
 

@@ -158,6 +158,7 @@ def test_offset_out_of_range_is_for_the_caller(cluster, topic):
 
 def test_long_poll_returns_when_data_comes(cluster, topic, millstream_broker):
     def later():
+        # So that the fetch waits already. If it does not, it finds the record at once, and passes as well.
         time.sleep(0.2)
         with Cluster(ClientConfig.of(millstream_broker.bootstrap_servers)) as other:
             Producer(other).send(topic, 0, records(b"x"))

@@ -17,6 +17,7 @@ from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.testing import Broker
 from millstream.wire.records import Record
 from tests.support.running import RunningRegistry
+from tests.support.waiting import wait_until
 
 from .console_client import Client, RunningConsole
 
@@ -73,10 +74,7 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
         outcome = Admin(cluster).create_topics([NewTopic(name, partitions, 1, configs or {})])[name]
         if isinstance(outcome, Exception):
             raise outcome
-        deadline = time.monotonic() + 120
-        while name not in Admin(cluster).topic_names() or not cluster.topics[name].partitions:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: name in Admin(cluster).topic_names() and cluster.topics[name].partitions)
         return name
 
     return make

@@ -13,6 +13,7 @@ from millstream.spark.runner.status_records import TOPIC as PIPELINES
 from millstream.spark.runner.status_records import QueryStatus, Status, status_key, write_status
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record
+from tests.support.waiting import wait_until
 
 ORDER_1 = """{"type":"record","name":"Order","namespace":"shop","fields":[
  {"name":"id","type":"long"},{"name":"customer","type":"string"},{"name":"total","type":"double"}]}"""
@@ -72,10 +73,7 @@ class Scene:
         for outcome in Admin(self._cluster).create_topics(wanted).values():
             if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.topic_already_exists:
                 raise outcome
-        deadline = time.monotonic() + 20
-        while not set(TOPICS) <= set(Admin(self._cluster).topic_names()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: set(TOPICS) <= set(Admin(self._cluster).topic_names()))
 
     def _fill(self) -> None:
         customers = [

@@ -138,7 +138,8 @@ def test_pictures(chromium: Browser, shop: RunningConsole) -> None:
     """Only when asked for: what the README shows."""
     if not SHOTS:
         return
-    time.sleep(20)  # charts of some length
+    # Charts of some length, in pictures that are taken by hand.
+    time.sleep(20)
     looks = {"light": (1280, 860, "light"), "dark": (1280, 860, "dark"), "phone": (390, 844, "light")}
     for look, (width, height, scheme) in looks.items():
         phone = look == "phone"

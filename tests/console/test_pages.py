@@ -369,7 +369,6 @@ def test_live_tail(browser: Client, new_topic: Callable[..., str], write: Callab
     with browser.stream("GET", f"/topics/{name}/tail") as answer:
         lines = answer.iter_lines()
         assert next(line for line in lines if line == "event: started")
-        deadline = time.monotonic() + 20
         for line in lines:
             if line.startswith("data: {}"):
                 write(name, ["fresh"])
@@ -378,7 +377,6 @@ def test_live_tail(browser: Client, new_topic: Callable[..., str], write: Callab
                 break
             if line.startswith(": still"):
                 write(name, ["fresh"])
-            assert time.monotonic() < deadline
 
 
 def test_schemas(browser: Client) -> None:
@@ -516,10 +514,12 @@ def test_group_with_members(browser: Client, bootstrap: str, new_topic: Callable
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name, "client.id": "worker-7"})
     consumer.subscribe([topic])
     try:
-        deadline = time.monotonic() + 30
-        while not consumer.assignment():
+
+        def assigned() -> object:
             consumer.poll(0.1)
-            assert time.monotonic() < deadline
+            return consumer.assignment()
+
+        wait_until(assigned)
         page = browser.get("/groups/view", params={"name": name}).text
         assert "worker-7" in page
         assert "Stable" in page

@@ -259,6 +259,7 @@ def test_logins_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal at_work, most_at_work
         at_work += 1
         most_at_work = max(at_work, most_at_work)
+        # Long enough for another check to begin, were it allowed to.
         time.sleep(0.005)
         at_work -= 1
         return False

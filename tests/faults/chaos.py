@@ -24,6 +24,7 @@ class Chaos:
         self.damages = 0
 
     def wait(self, longest: float) -> None:
+        # Things go wrong at any moment.
         time.sleep(self.random.uniform(0.05, longest))
 
     def once(self) -> None:

@@ -80,6 +80,7 @@ class NewerLedgerWriter(Worker):
                 self._producer = (-1, -1)
             if self.random.random() < 0.1:
                 self._look()
+            # The pace of the load.
             time.sleep(max(0.0, len(transaction.keys) / self.rate - (time.monotonic() - began)))
         if self._connection is not None:
             self._connection.close()

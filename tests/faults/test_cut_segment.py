@@ -2,7 +2,6 @@
 starts, says what is lost, keeps what is whole, and leaves all other partitions alone."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from confluent_kafka import TopicPartition as Position
 
 from millstream.testing import Broker
 from millstream.wire.topic_partition import TopicPartition
+from tests.support.waiting import wait_until
 
 from .chaos import cut
 from .checker import LOST, check
@@ -49,10 +49,7 @@ def wait_for_checkpoint(folder: Path, place: TopicPartition, offset: int) -> Non
     """The broker writes down every few seconds how far the partitions have come."""
     line = f"{place[0]} {place[1]} {offset}"
     file = folder / "replication-offset-checkpoint"
-    deadline = time.monotonic() + WAIT
-    while not file.exists() or line not in file.read_text().splitlines():
-        assert time.monotonic() < deadline, "no checkpoint"
-        time.sleep(0.1)
+    wait_until(lambda: file.exists() and line in file.read_text().splitlines(), "no checkpoint")
 
 
 def ends(broker: Broker) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 WAIT = 30
 
@@ -74,9 +75,8 @@ class Writer:
             )
             number += 1
             self.producer.poll(0)
-            time.sleep(
-                0.0005
-            )  # about a thousand a second: what waits while the broker is away must fit its queue
+            # About a thousand a second: what waits while the broker is away must fit its queue.
+            time.sleep(0.0005)
         self.producer.flush(WAIT)
 
     def _delivered(self, partition: int, number: int) -> object:
@@ -90,10 +90,7 @@ class Writer:
 
     def wait_for(self, more: int) -> None:
         wanted = self.count() + more
-        deadline = time.monotonic() + WAIT
-        while self.count() < wanted:
-            assert time.monotonic() < deadline, "no progress"
-            time.sleep(0.01)
+        wait_until(lambda: self.count() >= wanted, "no progress")
 
     def count(self) -> int:
         return sum(map(len, self.acknowledged.values()))
@@ -184,7 +181,8 @@ def test_standing_still_for_a_while_loses_nothing() -> None:
             for _ in range(2):
                 writer.wait_for(200)
                 broker.pause()
-                time.sleep(1.5)  # longer than the client waits for an answer
+                # Longer than the client, whose clock is its own, waits for an answer.
+                time.sleep(1.5)
                 broker.resume()
             writer.wait_for(200)
         finally:

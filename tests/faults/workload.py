@@ -156,6 +156,7 @@ class PlainWriter(Worker):
             ahead = written / self.rate - (time.monotonic() - began)
             if ahead < -1:
                 began = time.monotonic() - written / self.rate  # what was missed is not made up for
+            # The pace of the load.
             time.sleep(min(0.2, max(0.001, ahead)))
         left = producer.flush(PATIENCE)
         if left:
@@ -238,6 +239,7 @@ class LedgerWriter(Transactional):
                 self.errors.append(f"transaction {number:#x}: {problem}")
                 producer = None
             pause = len(transaction.keys) / self.rate - (time.monotonic() - began)
+            # The pace of the load.
             time.sleep(max(0.0, pause))
 
     def _one(self, producer: Producer, number: int, transaction: Transaction) -> None:
@@ -256,7 +258,8 @@ class LedgerWriter(Transactional):
                 raise
             wanted = False
         if self.random.random() < 0.3:
-            producer.flush(CALL_TIMEOUT)  # so that some transactions are written long before they end
+            # So that some transactions are written long before they end.
+            producer.flush(CALL_TIMEOUT)
             time.sleep(self.random.random() * 0.2)
         if wanted:
             transaction.commit_started = time.monotonic()

@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .conftest import SETTINGS, load_peer
 
@@ -103,11 +104,11 @@ class Counts(threading.Thread):
         self._consumer.close()
 
     def wait_for(self, total: int, application: Application) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while self.total < total:
-            text = application.output.read_text()[-3000:]
-            assert time.monotonic() < deadline, f"{self.total} of {total} counts came\n{text}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: self.total >= total,
+            lambda: f"{self.total} of {total} counts came\n{application.output.read_text()[-3000:]}",
+            patience=PATIENCE,
+        )
 
 
 class Lines(threading.Thread):
@@ -132,6 +133,7 @@ class Lines(threading.Thread):
             )
             self._producer.poll(0)
             if number % 100 == 0:
+                # The pace of the input, so that the kills hit an application at work.
                 time.sleep(0.25)
         self.failed += self._producer.flush(60)
 
@@ -171,7 +173,8 @@ def run(
         lines.join()
         assert lines.failed == 0
         counts.wait_for(LINES * WORDS_A_LINE, application)
-        time.sleep(1)  # were there a count too many, it would come now
+        # Were there a count too many, it would come now. Nothing tells that none will.
+        time.sleep(1)
         assert counts.found == {word: list(range(1, lines.written[word] + 1)) for word in WORDS}
 
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import httpx
@@ -48,6 +48,11 @@ def schema(number: int) -> dict[str, object]:
 
 def wait_for_leader(instance: RunningRegistry, url: str) -> None:
     wait_until(lambda: instance.http.get("/health").json()["leader"] == url, instance.log)
+
+
+def wait_for_more(confirmed: Mapping[str, int], count: int = 10) -> None:
+    wanted = len(confirmed) + count
+    wait_until(lambda: len(confirmed) >= wanted, lambda: f"{len(confirmed)} of {wanted}")
 
 
 def all_schemas(instance: RunningRegistry, subjects: Iterable[str]) -> list[dict[str, Any]]:
@@ -118,6 +123,7 @@ def test_a_paused_leader_writes_nothing_more(broker: Broker) -> None:
                         subject, record(subject.replace("-", "_"), field("a"))
                     )
                 except Exception:
+                    # Nobody leads for a moment: not all of it should go into retries.
                     time.sleep(0.02)
 
     try:
@@ -129,13 +135,13 @@ def test_a_paused_leader_writes_nothing_more(broker: Broker) -> None:
         ]
         for writer in writers:
             writer.start()
-        time.sleep(0.7)
+        wait_for_more(confirmed)
         first.pause()
         wait_for_leader(second, second.url)
-        time.sleep(0.5)
+        wait_for_more(confirmed)
         first.resume()
         wait_for_leader(first, second.url)
-        time.sleep(0.5)
+        wait_for_more(confirmed)
         stop.set()
         for writer in writers:
             writer.join()

@@ -160,6 +160,7 @@ class Load:
             else:
                 producer.commit_transaction(60)
                 self._promises.acknowledged("committed", topic=TRANSACTIONAL, records=sent)
+            # The pace of the load.
             time.sleep(0.03)
 
     def _commit_offsets(self) -> None:
@@ -170,6 +171,7 @@ class Load:
             self._promises.acknowledged(
                 "offset", group="readers", topic=PLAIN, partition=partition, offset=number
             )
+            # The pace of the load.
             time.sleep(0.03)
         consumer.close()
 
@@ -190,6 +192,7 @@ class Load:
                 for future in self._admin.delete_topics([topic]).values():
                     future.result(60)
                 self._promises.acknowledged("deleted", topic=topic)
+            # The pace of the load.
             time.sleep(0.1)
 
     # -- small things ------------------------------------------------------------------------------
@@ -213,6 +216,7 @@ def record(folder: Path, seconds: float) -> Path:
         try:
             load = Load(broker.bootstrap_servers, promises)
             load.start()
+            # How long to record is what the caller chose.
             time.sleep(seconds)
             load.stop()
         except KafkaException as error:

@@ -61,6 +61,7 @@ class Chaos:
         act = act or self.random.choice(self._weighted)
         moment = self.random.uniform(0, self.between)
         self._wait(lambda: self.driver.in_batch and self.driver.batches > self._batches_before, 0.005)
+        # At any moment of the batch.
         time.sleep(moment)
         self.acts[act]()
         self._batches_before = self.driver.batches
@@ -79,6 +80,7 @@ class Chaos:
     def restart_broker(self) -> None:
         self.broker.kill()
         self.kills["broker"] += 1
+        # Away for longer or shorter.
         time.sleep(self.random.uniform(0, 0.5))
         self.broker.start()
 

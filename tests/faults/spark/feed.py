@@ -55,6 +55,8 @@ class Feed:
                         ]
                         producer.send(self._topic, partition, batch)
                         self.records += count
+                        # The pace of the load.
                         time.sleep(PAUSE)
             except KafkaError:
+                # The broker was killed.
                 time.sleep(0.2)

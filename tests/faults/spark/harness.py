@@ -114,6 +114,7 @@ def reaches_zero(lag: Callable[[], int], patience: float) -> bool:
             seen, since = now, time.monotonic()
         elif time.monotonic() - since > patience:
             return False
+        # A look at the lag is a dozen requests.
         time.sleep(0.5)
     return True
 

@@ -47,4 +47,5 @@ def supervise(start: Callable[[], "StreamingQuery"]) -> int:
             return 0
         except (PySparkException, KafkaError) as error:
             print(FAILED, explain(error) or str(error).splitlines()[0], flush=True)
+        # A broker that was killed needs a moment; the next life would fail like this one.
         time.sleep(0.3)

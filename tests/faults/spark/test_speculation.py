@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
 from millstream.testing import Broker
 from tests.spark.sink.reading import values_of
+from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install millstream[pipelines])")
 
@@ -83,10 +83,11 @@ def standalone(folder: Path) -> Iterator[str]:
             for command in commands:
                 program = [str(home / "bin" / "spark-class"), *command]
                 running.append(subprocess.Popen(program, env=environment, stdout=log, stderr=log))
-        deadline = time.monotonic() + 120
-        while (folder / "spark.log").read_text(errors="replace").count("Registering worker") < 2:
-            assert time.monotonic() < deadline, (folder / "spark.log").read_text()[-3000:]
-            time.sleep(0.2)
+        spark_log = folder / "spark.log"
+        wait_until(
+            lambda: spark_log.read_text(errors="replace").count("Registering worker") >= 2,
+            lambda: spark_log.read_text()[-3000:],
+        )
         yield master
     finally:
         for process in reversed(running):  # spark-class replaces itself by Java: this is the process itself

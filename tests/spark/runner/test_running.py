@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from millstream.client.groups import Committed, Groups
 from millstream.spark.runner.status_records import FAILED, FINISHED, RUNNING, STOPPED, Status
 from millstream.spark.runner.status_topic import StatusTopic
 from millstream.wire.records import Record, iter_records
+from tests.support.waiting import wait_until
 
 PATIENCE = 200  # seconds; on a busy machine Spark needs a minute to start
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(560)]
@@ -55,15 +55,17 @@ def running(broker: str, app: Path, folder: Path, *words: str) -> Iterator[subpr
 
 
 def wait_for(status_topic: StatusTopic, pipeline: str, fits: Callable[[Status], Any]) -> Status:
-    deadline = time.monotonic() + PATIENCE
-    found = status_topic.read_all().get(pipeline)
-    while time.monotonic() < deadline:
-        if found is not None and fits(found):
-            return found
-        for about in status_topic.poll(500):
-            if isinstance(about, Status) and about.pipeline == pipeline:
-                found = about
-    raise AssertionError(f"not in time; last: {found}")
+    newest = status_topic.read_all().get(pipeline)
+
+    def fitting() -> Status | None:
+        nonlocal newest
+        if newest is None or not fits(newest):
+            for about in status_topic.poll(500):
+                if isinstance(about, Status) and about.pipeline == pipeline:
+                    newest = about
+        return newest if newest is not None and fits(newest) else None
+
+    return wait_until(fitting, lambda: f"not in time; last: {newest}", patience=PATIENCE)
 
 
 def values(cluster: Cluster, topic: str) -> list[bytes | None]:

@@ -1,18 +1,17 @@
 """What consumers see of a topic, read with the plain client."""
 
-import time
-
 from millstream.client import EARLIEST, LATEST, Cluster, Fetcher, list_offsets, visible_batches
 from millstream.client.fetch import next_offset
+from millstream.client.offsets import Offset
 from millstream.wire.records import Record, iter_records
-
-SETTLING = 10.0  # seconds; a coordinator answers before it has written the end of a transaction into all logs
+from millstream.wire.topic_partition import TopicPartition
+from tests.support.waiting import wait_until
 
 
 def records_of(
     cluster: Cluster, topic: str, read_committed: bool = True, settled: bool = True
 ) -> dict[int, list[Record]]:
-    """All records by partition. `settled` waits a little for transactions to end; else, up to where a reader
+    """All records by partition. `settled` waits for transactions to end; else, up to where a reader
     gets now."""
     cluster.refresh([topic])
     topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
@@ -20,15 +19,14 @@ def records_of(
         topic_partition: found.offset
         for topic_partition, found in list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST)).items()
     }
-    deadline = time.monotonic() + SETTLING * settled
-    while True:
-        ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=read_committed)
-        if (
-            ends == list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
-            or time.monotonic() >= deadline
-        ):
-            break
-        time.sleep(0.02)
+
+    def ends_now() -> dict[TopicPartition, Offset]:
+        return list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=read_committed)
+
+    # A coordinator answers before it has written the end of a transaction into all logs.
+    if settled:
+        wait_until(lambda: ends_now() == list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST)))
+    ends = ends_now()
     found: dict[int, list[Record]] = {number: [] for _, number in topic_partitions}
     fetcher = Fetcher(cluster, read_committed=read_committed)
     while left := {

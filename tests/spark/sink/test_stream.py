@@ -1,6 +1,5 @@
 """df.writeStream by Spark itself: both deliveries, restarts, a lost commit file, and mistakes."""
 
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from millstream.spark.errors import explain
 from tests.spark.sink.reading import values_of
+from tests.support.waiting import wait_until
 
 BATCHES = 3
 ROWS = 100
@@ -29,8 +29,12 @@ def start(spark, broker, topic, checkpoint, tasks=2, **options):
 def run(query, batches=BATCHES):
     """Let so many batches pass, then stop."""
     try:
-        while query.isActive and sum(1 for p in query.recentProgress if p["numInputRows"]) < batches:
-            time.sleep(0.05)
+        wait_until(
+            lambda: (
+                not query.isActive
+                or sum(1 for progress in query.recentProgress if progress["numInputRows"]) >= batches
+            )
+        )
         if (problem := query.exception()) is not None:
             raise problem
     finally:

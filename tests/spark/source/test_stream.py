@@ -3,7 +3,6 @@
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from millstream.client import Admin, Cluster
 from millstream.client.groups import Committed, Groups
 from millstream.spark.errors import PipelineError
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .reading import Stream, fill, values
 
@@ -98,9 +98,12 @@ def test_new_partitions_and_topics(broker: str, cluster: Cluster, new_topic: New
     stream = Stream(broker, subscribePattern=f"{name}\\..")
     assert stream.step() == []
     Admin(cluster).create_partitions({topic: 3})
-    deadline = time.monotonic() + 10
-    while len(cluster.topics[topic].partitions) < 3 and time.monotonic() < deadline:
+
+    def has_three() -> bool:
         cluster.refresh([topic])
+        return len(cluster.topics[topic].partitions) == 3
+
+    wait_until(has_three)
     other = new_topic(name=f"{name}.b")
     fill(cluster, topic, 2, ["new partition"])
     fill(cluster, other, 0, ["new topic"])
@@ -149,9 +152,7 @@ def test_a_topic_that_was_deleted(broker: str, cluster: Cluster, new_topic: NewT
     careful.step()
     careless.step()
     Admin(cluster).delete_topics([gone])
-    deadline = time.monotonic() + 10
-    while gone in Admin(cluster).topic_names() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: gone not in Admin(cluster).topic_names())
     fill(cluster, stays, 0, ["a"])
     with pytest.raises(
         PipelineError, match=f"partition {gone}-0 does not exist any more; some data may be lost"

@@ -16,6 +16,7 @@ from millstream.storage.cleaning import planning, swap
 from millstream.storage.cleaning.cleaned_segment import Replacement
 from millstream.storage.cleaning.cleaner_process import COMMAND, CleanerFailed, CleanerProcess
 from millstream.storage.cleaning.worker_protocol import Job
+from tests.support.waiting import wait_until, wait_until_async
 
 from ..batches import NOW, files
 from ..conftest import OpenLog
@@ -153,10 +154,8 @@ async def test_a_cleaning_that_is_given_up(open_log: OpenLog) -> None:
 async def test_is_modest() -> None:
     child = await CleanerProcess.start()
     try:
-        deadline = time.monotonic() + 20
-        while os.getpriority(os.PRIO_PROCESS, child.pid) <= os.getpriority(os.PRIO_PROCESS, 0):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.02)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        await wait_until_async(lambda: os.getpriority(os.PRIO_PROCESS, child.pid) > own)
     finally:
         await child.end()
 
@@ -173,14 +172,12 @@ def test_ends_with_its_parent_however_violent_that_is() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, *COMMAND], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
+    # Killed early in the child's life, or late: both must end it.
     time.sleep(0.3)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 20
-    while _runs(child):
-        assert time.monotonic() < deadline, "the child is still there"
-        time.sleep(0.02)
+    wait_until(lambda: not _runs(child), "the child is still there")
 
 
 def _runs(pid: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -15,6 +14,7 @@ from millstream.streams.runtime.reader import StreamsReader, packed
 from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.streams.runtime.topics import ADDITIONAL_RETENTION
 from millstream.wire.records import Record
+from tests.support.waiting import wait_until
 
 KEPT = {ADDITIONAL_RETENTION: 1 << 60}
 """In an application's `config`: records with timestamps of 1970 stay in the changelogs of windows."""
@@ -39,17 +39,10 @@ def read(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]
     """All committed records. Waits for transactions that are about to end: Kafka answers before all readers
     see the end."""
     topic_partitions = [(topic, number) for number in cluster.topic(topic).partitions]
-    deadline = time.monotonic() + 10
-    while True:
-        latest = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=True)
-        until = {topic_partition: found.offset for topic_partition, found in latest.items()}
-        written = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST))
-        if (
-            until == {topic_partition: found.offset for topic_partition, found in written.items()}
-            or time.monotonic() > deadline
-        ):
-            break
-        time.sleep(0.02)
+    wanted = dict.fromkeys(topic_partitions, LATEST)
+    wait_until(lambda: list_offsets(cluster, wanted, read_committed=True) == list_offsets(cluster, wanted))
+    latest = list_offsets(cluster, wanted, read_committed=True)
+    until = {topic_partition: found.offset for topic_partition, found in latest.items()}
     earliest = list_offsets(cluster, dict.fromkeys(topic_partitions, EARLIEST))
     found = read_ranges(
         cluster, {topic_partition: found.offset for topic_partition, found in earliest.items()}, until

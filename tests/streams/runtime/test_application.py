@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from millstream.streams import (
 )
 from millstream.streams.runtime.topics import ADDITIONAL_RETENTION
 from tests.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
+from tests.support.waiting import wait_until
 
 
 def _settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
@@ -59,6 +59,10 @@ def test_settings_of_internal_topics(
         assert kept is None or (topic, found["retention.ms"]) == (topic, kept)
 
 
+def topics_of(cluster: Cluster, prefix: str) -> list[str]:
+    return sorted(topic for topic in Admin(cluster).topic_names() if topic.startswith(prefix))
+
+
 def test_inputs_with_more_partitions_than_before(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -69,10 +73,7 @@ def test_inputs_with_more_partitions_than_before(
     assert len(application.make_topics()) == 2
     assert application.make_topics() == []
     Admin(cluster).create_partitions({words: 3})
-    deadline = time.monotonic() + 10
-    while len(Admin(cluster).describe_topics([words])[words].partitions) < 3:  # type: ignore[union-attr]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(Admin(cluster).describe_topics([words])[words].partitions) == 3)
     with pytest.raises(StreamsError, match=r"-app-counts-\w+ has 2 partitions.* needs 3 .*reset\(\)"):
         application.make_topics()
 
@@ -90,8 +91,8 @@ def test_reset_begins_anew(
     Driver(application).run()
     forget_tasks()
     application.reset()
-    assert sorted(topic for topic in Admin(cluster).topic_names() if topic.startswith(name)) == others
-    time.sleep(0.1)
+    # Kafka answers before all readers of metadata see that a topic is gone.
+    wait_until(lambda: topics_of(cluster, name) == others)
     Driver(application).run()
     assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 1]
     Admin(cluster).delete_topics(others)
@@ -110,7 +111,7 @@ def test_reset_does_not_read_twice_what_the_application_wrote_itself(
         Driver(application).run()
         forget_tasks()
         application.reset()
-        time.sleep(0.1)
+        wait_until(lambda: not topics_of(cluster, f"{words}-app-"))
     assert len(read(cluster, between)) == 4
     assert [serdes.LONG.read("", value) for _, value in read(cluster, counts)] == [1, 2, 1, 2]
 

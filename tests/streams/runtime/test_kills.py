@@ -56,6 +56,7 @@ def test_every_word_is_counted_once(
         process = context.Process(target=_run, args=(text, start, ready))
         process.start()
         assert ready.wait(60)
+        # Killed at any moment of its work.
         time.sleep(chosen.uniform(0.05, 0.8))
         process.kill()
         process.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from millstream.streams.runtime.reader import StreamsReader, packed
 from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.wire.murmur2 import partition_for
 from tests.streams.runtime.kit import KEPT, Driver, forget_tasks, produce, read, word_count
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,10 +179,13 @@ def test_windows_of_a_key_share_its_partition(
     Driver(application).run()
     found = {}
     topic_partitions = {(out, partition): LATEST for partition in range(8)}
-    while list_offsets(cluster, topic_partitions, read_committed=True) != list_offsets(
-        cluster, topic_partitions
-    ):
-        time.sleep(0.05)  # Kafka writes its markers after the commit is acknowledged
+    # Kafka writes its markers after the commit is acknowledged.
+    wait_until(
+        lambda: (
+            list_offsets(cluster, topic_partitions, read_committed=True)
+            == list_offsets(cluster, topic_partitions)
+        )
+    )
     for partition in range(8):
         latest = list_offsets(cluster, {(out, partition): LATEST})[out, partition].offset
         for _, reads in read_ranges(cluster, {(out, partition): 0}, {(out, partition): latest}):
@@ -252,10 +255,11 @@ def test_on_spark(
             produce(cluster, words, partition, *((b"k", b"w%d" % (each % 5)) for each in range(50)))
         query = application.start(spark)
         try:
-            deadline = time.monotonic() + 90
-            while len(read(cluster, counts)) < 100 * (number + 1) and time.monotonic() < deadline:
-                assert query.exception() is None
-                time.sleep(0.2)
+            wanted = 100 * (number + 1)
+            wait_until(
+                lambda: len(read(cluster, counts)) >= wanted or query.exception() is not None  # noqa: B023
+            )
+            assert query.exception() is None
         finally:
             query.stop()
     newest = {key: serdes.LONG.read("", value) for key, value in read(cluster, counts)}

@@ -1,4 +1,4 @@
-"""The server-side assignors: everything is assigned once, evenly, and as little as possible moves."""
+"""The assignors of KIP-848: everything is assigned once, evenly, and as little as possible moves."""
 
 from uuid import UUID
 

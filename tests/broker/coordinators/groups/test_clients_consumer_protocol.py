@@ -16,7 +16,7 @@ from .test_clients_confluent import WAIT, Members
 
 
 class ConsumerMembers(Members):
-    """Members of the server-side protocol, unless told otherwise."""
+    """Members of the consumer protocol (KIP-848), unless told otherwise."""
 
     def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
         super().__init__(servers, group, topic, **settings)

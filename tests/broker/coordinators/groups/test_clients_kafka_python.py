@@ -1,7 +1,6 @@
 """Groups as kafka-python uses them."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.structs import OffsetAndMetadata
+
+from tests.support.waiting import wait_until
 
 WAIT = 30
 
@@ -71,13 +72,11 @@ def group(servers: str, name: str, topic: str) -> Iterator[list[Member]]:
 
 
 def settle(members: list[Member], count: int) -> None:
-    deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline:
+    def settled() -> bool:
         owned = [partition for member in members for partition in member.partitions]
-        if len(owned) == count == len(set(owned)) and all(member.partitions for member in members):
-            return
-        time.sleep(0.05)
-    raise AssertionError([member.partitions for member in members])
+        return len(owned) == count == len(set(owned)) and all(member.partitions for member in members)
+
+    wait_until(settled, lambda: [member.partitions for member in members])
 
 
 def test_two_members_share_and_one_takes_over(
@@ -93,11 +92,14 @@ def test_two_members_share_and_one_takes_over(
 
 def test_commit_and_go_on(servers: str, name: str, topic: str) -> None:
     first = consumer(servers, name, topic)
-    got = 0
-    deadline = time.monotonic() + WAIT
-    while got < 40 and time.monotonic() < deadline:
-        got += sum(map(len, first.poll(timeout_ms=200).values()))
-    assert got == 40
+    got = []
+
+    def all_read() -> bool:
+        got.extend(record for records in first.poll(timeout_ms=200).values() for record in records)
+        return len(got) >= 40
+
+    wait_until(all_read)
+    assert len(got) == 40
     first.commit()
     first.close()
     second = consumer(servers, name)

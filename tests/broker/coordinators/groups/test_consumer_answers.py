@@ -1,10 +1,11 @@
-"""The server-side protocol over the wire: the answers that Apache Kafka 4.3 gives."""
+"""The consumer protocol (KIP-848) over the wire: the answers that Apache Kafka 4.3 gives."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.support.waiting import wait_until
 
 from ...raw_frames import new_topic
 from .raw_groups import Groups
@@ -213,8 +214,9 @@ def test_a_static_member_comes_back_under_its_own_id(client: Groups, name: str) 
 def test_a_producer_need_not_say_for_which_member_it_commits(client: Groups, name: str) -> None:
     client.find(name, kind=1)
     beat(client, name, "m", 0, rebalance=5000, topics=[name], owned=[])
-    for _ in range(100):
-        producer = client.ask(
+
+    def init() -> Any:
+        answer = client.ask(
             "init_producer_id",
             5,
             transactional_id=name,
@@ -222,9 +224,9 @@ def test_a_producer_need_not_say_for_which_member_it_commits(client: Groups, nam
             producer_id=-1,
             producer_epoch=-1,
         )
-        if producer.error_code not in NOT_YET:
-            break
-        time.sleep(0.05)
+        return answer if answer.error_code not in NOT_YET else None
+
+    producer = wait_until(init)
     assert producer.error_code == NONE
     one = {
         "partition_index": 0,

@@ -1,4 +1,4 @@
-"""Groups of the server-side protocol: the rules, without sockets and without waiting."""
+"""Groups of the consumer protocol (KIP-848): the rules, without sockets and without waiting."""
 
 import itertools
 import random

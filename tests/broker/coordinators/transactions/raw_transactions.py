@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from millstream.wire.errors import ErrorCode
 from millstream.wire.primitives import read_compact_string, read_count
 from millstream.wire.records import Record, encode_batch, iter_records
+from tests.support.waiting import wait_until
 
 from ...raw_frames import Raw, new_topic, request
 
@@ -86,33 +87,32 @@ class Client(Raw):
         """A new topic, all of whose partitions have a leader already (Kafka needs a moment for it)."""
         topic = name("topic")
         new_topic(self.bootstrap, topic, partitions, **configs)
-        deadline = time.monotonic() + WAIT
         for partition in range(partitions):
-            while self.end_offset(topic, committed=False, partition=partition) < 0:
-                assert time.monotonic() < deadline, "a partition without leader"
-                time.sleep(0.02)
+            wait_until(
+                lambda: self.end_offset(topic, committed=False, partition=partition) >= 0,  # noqa: B023
+                "a partition without leader",
+            )
         return topic
 
     def coordinator(self, transactional_id: str) -> None:
         """Find it, which creates the transaction log, and wait until it answers."""
-        deadline = time.monotonic() + WAIT
-        while time.monotonic() < deadline:
+
+        def answers() -> bool:
             answer = self.ask(
                 "find_coordinator", 4, key_type=TRANSACTION, coordinator_keys=[transactional_id]
             )
-            if answer.coordinators[0].error_code is ErrorCode.none and (
+            return answer.coordinators[0].error_code is ErrorCode.none and (
                 self.describe(transactional_id)[0].error_code not in TRY_AGAIN
-            ):
-                return
-            time.sleep(0.05)
-        raise AssertionError(answer)
+            )
+
+        wait_until(answers, "no coordinator")
 
     def coordinator_of_group(self, group: str) -> None:
         """Ask for it until it is there, which creates the offsets topic."""
-        deadline = time.monotonic() + WAIT
-        while self.ask("find_coordinator", 3, key=group, key_type=0).error_code is not ErrorCode.none:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(
+            lambda: self.ask("find_coordinator", 3, key=group, key_type=0).error_code is ErrorCode.none,
+            "no coordinator",
+        )
 
     def try_init(
         self,
@@ -140,13 +140,14 @@ class Client(Raw):
         return self.patiently(lambda: self.try_init(transactional_id, **options))
 
     def patiently(self, ask: Any) -> Any:
-        deadline = time.monotonic() + WAIT
-        while True:
+        """What `ask` returns once that is no error which passes."""
+
+        def once() -> Any:
             answer = ask()
             error = answer if isinstance(answer, ErrorCode) else answer.error
-            if error not in TRY_AGAIN or time.monotonic() > deadline:
-                return answer
-            time.sleep(0.02)
+            return (answer,) if error not in TRY_AGAIN else None
+
+        return wait_until(once)[0]
 
     def try_add(
         self, transactional_id: str, identity: Identity, *partitions: Partition, version: int = 3
@@ -356,11 +357,10 @@ class Client(Raw):
         wanted = [{"name": topic, "partition_indexes": [0]}]
 
         def once() -> Any:
-            return self.ask("offset_fetch", 7, group_id=group, topics=wanted, require_stable=False)
+            answer = self.ask("offset_fetch", 7, group_id=group, topics=wanted, require_stable=False)
+            return answer if answer.error_code not in TRY_AGAIN else None
 
-        deadline = time.monotonic() + WAIT
-        while (answer := once()).error_code in TRY_AGAIN and time.monotonic() < deadline:
-            time.sleep(0.02)
+        answer = wait_until(once)
         return int(answer.topics[0].partitions[0].committed_offset)
 
     def describe(self, *transactional_ids: str) -> list[Described]:
@@ -375,10 +375,7 @@ class Client(Raw):
         return self.describe(transactional_id)[0].state
 
     def wait_for_state(self, transactional_id: str, *states: str) -> None:
-        deadline = time.monotonic() + WAIT
-        while (state := self.state(transactional_id)) not in states:
-            assert time.monotonic() < deadline, state
-            time.sleep(0.02)
+        wait_until(lambda: self.state(transactional_id) in states, lambda: self.state(transactional_id))
 
     def fetch(
         self, topic: str, offset: int = 0, *, committed: bool = True, partition: int = 0, wait_ms: int = 0

@@ -1,12 +1,12 @@
 """What readers of committed records see, and when."""
 
 import threading
-import time
 from typing import Any
 
 from millstream.wire.errors import ErrorCode
+from tests.support.waiting import wait_until
 
-from .raw_transactions import WAIT, Client, Fetched, Identity, batch, fetched, name
+from .raw_transactions import Client, Fetched, Identity, batch, fetched, name
 
 PLAIN = Identity(ErrorCode.none, -1, -1)
 
@@ -91,12 +91,15 @@ def test_a_transaction_over_many_partitions(client: Client) -> None:
     topic, txn = client.topic(count), name("txn")
     identity = client.init(txn)
     wanted = {(topic, partition): batch(identity) for partition in range(count)}
-    deadline = time.monotonic() + WAIT
-    while wanted and time.monotonic() < deadline:
-        answers = client.try_produce(txn, wanted, 12)
-        wanted = {where: wanted[where] for where, answer in answers.items() if answer.error_code != 0}
-        time.sleep(0.02)  # a new topic's partitions get their leaders one after the other
-    assert not wanted
+
+    def written() -> bool:
+        for where, answer in client.try_produce(txn, wanted, 12).items():
+            if answer.error_code == 0:
+                del wanted[where]
+        return not wanted
+
+    # A new topic's partitions get their leaders one after the other.
+    wait_until(written, lambda: f"without a leader: {sorted(wanted)}")
     client.end(txn, identity, True, 5)
     client.wait_for_state(txn, "CompleteCommit")
     for partition in range(count):

@@ -1,7 +1,6 @@
 """The coordinator around the rules: its topic, expiry, producer ids, feature levels, metrics."""
 
 import asyncio
-import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from millstream.cluster.registration import Registration
 from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import iter_records
+from tests.support.waiting import wait_until
 
 from .log_files import batches, log_file, log_partition
 from .raw_transactions import Client, batch, name
@@ -99,10 +99,7 @@ def test_idle_ids_are_forgotten(tmp_path: Path) -> None:
             first = client.init(idle)
             open_one = client.init(busy)
             client.produce(busy, topic, batch(open_one), 12)
-            deadline = time.monotonic() + 20
-            while client.describe(idle)[0].error_code is ErrorCode.none:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_until(lambda: client.describe(idle)[0].error_code is not ErrorCode.none, "it is kept")
             assert client.describe(idle)[0].error_code is ErrorCode.transactional_id_not_found
             answer = client.try_add(idle, first, (topic, 0))
             assert answer == {(topic, 0): ErrorCode.invalid_producer_id_mapping}
