@@ -41,13 +41,12 @@ def test_overview_shows_the_brokers(browser: Client, bootstrap: str) -> None:
 
 def test_live_numbers_come_as_events(browser: Client) -> None:
     with browser.stream("GET", "/live") as answer:
-        lines = answer.iter_lines()
-        event = next(line for line in lines if line.startswith("data: "))
-        update = json.loads(event[6:])
+        updates = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        update = next(updates)
         assert set(update["numbers"]) >= {"brokers", "topics", "rate", "lag"}
         assert update["problem"] == ""
-        again = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
-        assert "rate" in again
+        # A rate needs two samples, which take as long as they take.
+        assert any("rate" in again for again in updates)
 
 
 def test_topic_list_searches_sorts_and_pages(browser: Client, new_topic: Callable[..., str]) -> None:

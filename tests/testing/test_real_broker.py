@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.testing import Broker
 
-from .test_broker import gone
+from .test_broker import wait_until_gone
 
 WAIT = 20
 
@@ -59,7 +59,7 @@ def test_the_real_broker_ends_with_its_parent() -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         os.kill(parent.pid, signal.SIGKILL)
-        assert gone(pid)
+        wait_until_gone(pid)
 
 
 def test_the_fixture(millstream_broker: Broker) -> None:

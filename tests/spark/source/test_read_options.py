@@ -126,15 +126,15 @@ def test_an_end_that_is_not_before_the_start() -> None:
 
 def test_timestamps_win_over_offsets() -> None:
     options = GOOD | {"startingoffsets": '{"t":{"0":3}}'}
-    assert parse_read_options(options, True).start.kind == OFFSETS
+    assert parse_read_options(options, True).start.type == OFFSETS
     options |= {"startingoffsetsbytimestamp": '{"t":{"0":1700000000000}}'}
     assert parse_read_options(options, True).start.per_partition == {("t", 0): 1700000000000}
     options |= {"startingtimestamp": "5"}
-    assert (parse_read_options(options, True).start.kind, parse_read_options(options, True).start.moment) == (
+    assert (parse_read_options(options, True).start.type, parse_read_options(options, True).start.moment) == (
         TIMESTAMP,
         5,
     )
-    assert parse_read_options(options, True).end.kind == LATEST
+    assert parse_read_options(options, True).end.type == LATEST
 
 
 def test_defaults_and_values() -> None:

@@ -2,8 +2,8 @@
 
 An `Encoder` takes columns of rows (key, value, headers, topic, partition) and gives finished batches with the
 partition that each goes to. Which partition a row goes to is decided as Java's default partitioner does it:
-the partition that the row names, else the hash of its key, else partitions in turns, a batch at a time. All
-rows of a call get the same timestamp, the time of the call. Producer id, sequence and checksum are for the
+the partition that the row names, else the hash of its key, else partitions in turns, a batch at a time. Rows
+without timestamps of their own all get the time of the call. Producer id, sequence and checksum are for the
 producer to fill in.
 """
 
@@ -29,10 +29,13 @@ from millstream.wire.batch import (
 from millstream.wire.compression import NONE, compress
 from millstream.wire.topic_partition import TopicPartition
 
-_RECORD_OVERHEAD: Final = 28  # most bytes of a record besides key, value and headers
+# The largest size of a record's fields besides key, value and headers: length, attributes, timestamp, offset,
+# and the lengths of the three.
+_RECORD_OVERHEAD: Final = 36
 _HEADER_OVERHEAD: Final = 10
 _ABSENT = (np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.uint8), 0)
-for _array in _ABSENT[:3]:
+_NO_TIMESTAMPS = np.empty(0, np.int64)
+for _array in (*_ABSENT[:3], _NO_TIMESTAMPS):
     _array.flags.writeable = False
 
 Column = tuple[Any, Any, Any, int]
@@ -53,13 +56,17 @@ class BadRow(ValueError):
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Columns of equal length; None for one that is absent. Key and value are binary or string, headers a
-    list of (key, value) structures, topic a string and partition a 32-bit integer."""
+    list of (key, value) structures, topic a string and partition a 32-bit integer. `timestamps` are numpy's
+    64-bit integers. The last `key_suffix` bytes of a key, the window of a windowed one, do not count when its
+    partition is chosen, as in Kafka Streams."""
 
     value: pa.Array
     key: pa.Array | None = None
     headers: pa.Array | None = None
     topic: pa.Array | None = None
     partition: pa.Array | None = None
+    timestamps: Any = None
+    key_suffix: int = 0
 
     def __len__(self) -> int:
         return len(self.value)
@@ -109,6 +116,7 @@ class Encoder:
             _frozen(first_slots),
             turns,
             self.batch_bytes,
+            rows.key_suffix,
             slots,
         )
         if bad != loops.ROUTED:
@@ -136,6 +144,11 @@ class Encoder:
         timestamp: int | None,
     ) -> Iterator[Encoded]:
         stamp = round(time.time() * 1000) if timestamp is None else timestamp
+        times = (
+            _NO_TIMESTAMPS
+            if rows.timestamps is None
+            else _frozen(np.ascontiguousarray(rows.timestamps, np.int64).view())
+        )
         full = max(1, self.batch_bytes - HEADER_SIZE)
         # Two batches that follow each other in a partition hold more than a full one together: so many at
         # most.
@@ -154,7 +167,7 @@ class Encoder:
             for partition, first, end in waiting:
                 begin = at + HEADER_SIZE
                 count, stop, outcome, size = loops.pack(
-                    order, first, end, *columns, out, begin, full, largest
+                    order, first, end, *columns, times, out, begin, full, largest
                 )
                 if outcome == loops.TOO_LARGE:
                     row = int(order[first + count])
@@ -165,13 +178,17 @@ class Encoder:
                     packed = compress(self._codec, batch[HEADER_SIZE:], self._level)
                     batch = memoryview(bytearray(HEADER_SIZE + len(packed)))
                     batch[HEADER_SIZE:] = packed
-                self._put_header(batch, count, stamp)
+                base = newest = stamp
+                if len(times):
+                    own = times[order[first : first + count]]
+                    base, newest = int(own[0]), int(own.max())
+                self._put_header(batch, count, base, newest)
                 yield Encoded(partition, batch, count)
                 if first + count < end:
                     later.append((partition, first + count, end))
             waiting = later
 
-    def _put_header(self, batch: memoryview, count: int, stamp: int) -> None:
+    def _put_header(self, batch: memoryview, count: int, base: int, newest: int) -> None:
         length = len(batch) - LENGTH_END
         last = count - 1
         HEADER.pack_into(
@@ -184,8 +201,8 @@ class Encoder:
             0,
             self._attributes,
             last,
-            stamp,
-            stamp,
+            base,
+            newest,
             NO_PRODUCER,
             -1,
             NO_SEQUENCE,

@@ -80,7 +80,7 @@ def murmur2(data: Any, at: Any, end: Any) -> Any:
     return np.uint32(digest ^ (digest >> np.uint32(15)))
 
 
-@compiled(nb.int64(COLUMN, COLUMN, COLUMN, INTS, INTS, INTS, STATE, nb.int64, SLOTS))
+@compiled(nb.int64(COLUMN, COLUMN, COLUMN, INTS, INTS, INTS, STATE, nb.int64, nb.int64, SLOTS))
 def route(
     key: Any,
     value: Any,
@@ -90,15 +90,15 @@ def route(
     first_slot: Any,
     turns: Any,
     turn_bytes: Any,
+    suffix: Any,
     slots: Any,
 ) -> Any:
     """Fill `slots`: a partition's number plus the first slot of its topic. Rows without key and partition
-    take turns:
-    `turns` holds, per topic, whose turn it is and how many bytes it has had. Returns ROUTED, or the first row
-    that names a partition that its topic does not have.
+    take turns: `turns` holds, per topic, whose turn it is and how many bytes it has had. Returns ROUTED, or
+    the first row that names a partition that its topic does not have.
 
-    `partition` is a column whose offsets are the numbers. `topic_of_row` is empty if all rows go to topic
-    0."""
+    `partition` is a column whose offsets are the numbers. `topic_of_row` is empty if all rows go to topic 0.
+    The last `suffix` bytes of a key have no say: the window of a windowed key."""
     key_ends, key_bytes, key_bits, key_bit = key
     value_ends, _, value_bits, value_bit = value
     numbers, _, number_bits, number_bit = partition
@@ -113,7 +113,7 @@ def route(
             if number < 0 or number >= count:
                 return np.int64(row)
         elif not _is_null(key_ends, key_bits, key_bit, row):
-            hashed = murmur2(key_bytes, np.int64(key_ends[row]), np.int64(key_ends[row + 1]))
+            hashed = murmur2(key_bytes, np.int64(key_ends[row]), np.int64(key_ends[row + 1]) - suffix)
             number = np.int64(hashed & np.uint32(0x7FFFFFFF)) % count
         else:
             number = turns[2 * topic] % count
@@ -144,29 +144,38 @@ def order(slots: Any, ends: Any, rows: Any) -> None:
 
 
 @compiled(inline="always")
-def _put_bytes(out: Any, at: Any, ends: Any, data: Any, bits: Any, first: Any, row: Any) -> Any:
-    """Length and content of one cell; -1 for null."""
+def _length(ends: Any, bits: Any, first: Any, row: Any) -> Any:
+    """Bytes of one cell; -1 for null, as in a record."""
     if _is_null(ends, bits, first, row):
-        out[at] = np.uint8(1)
-        return at + 1
-    start = np.int64(ends[row])
-    size = np.int64(ends[row + 1]) - start
-    at = put_varint(out, at, size)
-    copy_bytes(out, at, data, start, size)
-    return at + size
+        return np.int64(-1)
+    return np.int64(ends[row + 1] - ends[row])
 
 
 @compiled(inline="always")
-def _size_of(ends: Any, bits: Any, first: Any, row: Any) -> Any:
-    if _is_null(ends, bits, first, row):
-        return np.int64(1)
-    size = np.int64(ends[row + 1] - ends[row])
-    return size + varint_size(size)
+def _put_bytes(out: Any, at: Any, ends: Any, data: Any, row: Any, length: Any) -> Any:
+    """Length and content of one cell."""
+    at = put_varint(out, at, length)
+    if length > 0:
+        copy_bytes(out, at, data, np.int64(ends[row]), length)
+        at += length
+    return at
 
 
 @compiled(
     FOUR(
-        STATE, nb.int64, nb.int64, COLUMN, COLUMN, COLUMN, COLUMN, COLUMN, ROOM, nb.int64, nb.int64, nb.int64
+        STATE,
+        nb.int64,
+        nb.int64,
+        COLUMN,
+        COLUMN,
+        COLUMN,
+        COLUMN,
+        COLUMN,
+        LONGS,
+        ROOM,
+        nb.int64,
+        nb.int64,
+        nb.int64,
     )
 )
 def pack(
@@ -178,6 +187,7 @@ def pack(
     headers: Any,
     header_key: Any,
     header_value: Any,
+    timestamps: Any,
     out: Any,
     at: Any,
     full: Any,
@@ -186,26 +196,40 @@ def pack(
     """Records of rows[first:end] into `out` from `at` on, until the next would not fit in `full` bytes (the
     first always does). Returns how many there are, where they end, FULL or TOO_LARGE (a record beyond
     `largest`), and the size of the record that was too large. There is room for all: the caller has added up
-    the columns."""
+    the columns. `timestamps` is empty if all records have that of the batch; else the batch has that of
+    rows[first]."""
     key_ends, key_bytes, key_bits, key_bit = key
     value_ends, value_bytes, value_bits, value_bit = value
     list_ends, _, list_bits, list_bit = headers
     name_ends, name_bytes, name_bits, name_bit = header_key
     item_ends, item_bytes, item_bits, item_bit = header_value
+    has_headers = list_ends.shape[0] > 0
+    timed = timestamps.shape[0] > 0
+    base = timestamps[rows[first]] if timed else np.int64(0)
+    delta = np.int64(0)
     begin = at
     count = np.int64(0)
     while first + count < end:
         row = rows[first + count]
+        if timed:
+            delta = timestamps[row] - base
+        key_length = _length(key_ends, key_bits, key_bit, row)
+        value_length = _length(value_ends, value_bits, value_bit, row)
+        size = 1 + varint_size(delta) + varint_size(count)
+        size += (
+            varint_size(key_length) + max(key_length, 0) + varint_size(value_length) + max(value_length, 0)
+        )
         from_header = np.int64(0)
         to_header = np.int64(0)
-        if not _is_null(list_ends, list_bits, list_bit, row):
+        if has_headers and not _is_null(list_ends, list_bits, list_bit, row):
             from_header = np.int64(list_ends[row])
             to_header = np.int64(list_ends[row + 1])
-        size = 2 + varint_size(count) + varint_size(to_header - from_header)
-        size += _size_of(key_ends, key_bits, key_bit, row) + _size_of(value_ends, value_bits, value_bit, row)
-        for index in range(from_header, to_header):
-            size += _size_of(name_ends, name_bits, name_bit, index)
-            size += _size_of(item_ends, item_bits, item_bit, index)
+            for index in range(from_header, to_header):
+                length = _length(name_ends, name_bits, name_bit, index)
+                size += varint_size(length) + length
+                length = _length(item_ends, item_bits, item_bit, index)
+                size += varint_size(length) + max(length, 0)
+        size += varint_size(to_header - from_header)
         whole = size + varint_size(size)
         if whole > largest:
             return count, at, np.int64(TOO_LARGE), whole
@@ -213,13 +237,15 @@ def pack(
             break
         at = put_varint(out, at, size)
         out[at] = np.uint8(0)  # attributes
-        out[at + 1] = np.uint8(0)  # the batch's own timestamp
-        at = put_varint(out, at + 2, count)
-        at = _put_bytes(out, at, key_ends, key_bytes, key_bits, key_bit, row)
-        at = _put_bytes(out, at, value_ends, value_bytes, value_bits, value_bit, row)
+        at = put_varint(out, at + 1, delta)
+        at = put_varint(out, at, count)
+        at = _put_bytes(out, at, key_ends, key_bytes, row, key_length)
+        at = _put_bytes(out, at, value_ends, value_bytes, row, value_length)
         at = put_varint(out, at, to_header - from_header)
         for index in range(from_header, to_header):
-            at = _put_bytes(out, at, name_ends, name_bytes, name_bits, name_bit, index)
-            at = _put_bytes(out, at, item_ends, item_bytes, item_bits, item_bit, index)
+            length = _length(name_ends, name_bits, name_bit, index)
+            at = _put_bytes(out, at, name_ends, name_bytes, index, length)
+            length = _length(item_ends, item_bits, item_bit, index)
+            at = _put_bytes(out, at, item_ends, item_bytes, index, length)
         count += 1
     return count, at, np.int64(FULL), np.int64(0)

@@ -139,8 +139,8 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                     break
                 if slot >= 0:
                     bits = np.uint64(0)
-                    for byte in range(8):
-                        bits |= np.uint64(data[at + byte]) << np.uint64(8 * byte)
+                    for index in range(8):
+                        bits |= np.uint64(data[at + index]) << np.uint64(8 * index)
                     store[base[slot] + cursor[level_of[slot]]] = np.int64(bits)
                 at += 8
             elif op == FLOAT or op == FLOAT_AS_DOUBLE:
