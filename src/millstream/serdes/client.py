@@ -154,7 +154,7 @@ class SchemaRegistry:
     def version_of(self, schema_id: int, subject: str) -> int | None:
         """The newest version of a subject that has this id; None if there is none."""
         path = f"/schemas/ids/{schema_id}/versions?subject={quote(subject, safe='')}"
-        versions = [int(one["version"]) for one in self._ask("GET", path) if one["subject"] == subject]
+        versions = [int(one["version"]) for one in self._request("GET", path) if one["subject"] == subject]
         return max(versions, default=None)
 
     def subjects(self) -> list[str]:
