@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from millstream.up.data_folders import DataFolder, NotRunning, find, running
+from millstream.up.service_settings import setting_problem
 from millstream.up.services import SERVICES
 from millstream.up.supervisor import CannotStart, choose
 from tests.support.waiting import wait_until
@@ -60,8 +61,8 @@ class Up:
 def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     made: list[Up] = []
 
-    def start(*words: str) -> Up:
-        folder = tmp_path / "data"
+    def start(*words: str, name: str = "data") -> Up:
+        folder = tmp_path / name
         found = Up(folder, "--data-dir", str(folder), "--port-base", "0", *words)
         made.append(found)
         return found
@@ -233,9 +234,69 @@ def test_in_the_background_and_nothing_is_kept(run: Run) -> None:
     assert running() == []
 
 
+def test_two_at_once(up, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is done to one of them by chance, and every message says how to name one."""
+    first, second = up("--only", "broker", name="a"), up("--only", "broker", name="b")
+    one, two = first.ready().service("broker").address, second.ready().service("broker").address
+    a, b = tmp_path / "a", tmp_path / "b"
+
+    done = run("status")
+    assert done.code == 0
+    assert all(text in done.out for text in (f"{a}, process ", f"{b}, process ", one, two))
+    both = json.loads(run("status", "-o", "json").out)
+    assert {facts["data_dir"] for facts in both} == {str(a), str(b)}
+
+    listed = (f"  {a} (process {first.process.pid}: broker {one})", f"  {b} (process {second.process.pid}: ")
+    for words, says in (
+        (("down",), "name one with --data-dir FOLDER, or stop them with --all:"),
+        (("logs",), "name one with --data-dir FOLDER:"),
+        (("-p", "up", "topics", "--list"), "name one by MILLSTREAM_DATA_DIR=FOLDER in the environment:"),
+    ):
+        done = run(*words)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f"`up` runs more than once; {says}\n")
+        assert all(line in done.err for line in listed)
+    assert first.process.poll() is None
+    assert second.process.poll() is None
+
+    again = subprocess.run(
+        [*PROGRAM, "up", "--data-dir", str(a)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert f"`millstream down --data-dir {a}` stops it" in again.stderr
+
+    with monkeypatch.context() as changed:
+        changed.setenv("MILLSTREAM_DATA_DIR", str(b))
+        assert run("-p", "up", "topics", "--create", "--topic", "of-b").code == 0
+        assert json.loads(run("status", "-o", "json").out)["data_dir"] == str(b)
+    assert run("topics", "--list", "--bootstrap-server", one).out == ""
+    assert run("topics", "--list", "--bootstrap-server", two).out == "of-b\n"
+
+    assert run("down", "--data-dir", str(b)).out == f"Stopped broker ({b}).\n"
+    second.process.communicate(timeout=PATIENCE)
+    assert run("-p", "up", "topics", "--list").code == 0  # the one that is left
+    third = up("--only", "broker", name="b").ready()
+    done = run("down", "--all")
+    assert sorted(done.out.splitlines()) == [f"Stopped broker ({a}).", f"Stopped broker ({b})."]
+    out, _ = third.process.communicate(timeout=PATIENCE)
+    assert f"`MILLSTREAM_DATA_DIR={b} millstream -p up topics --list`" in out
+    assert f"`millstream logs -f --data-dir {b}`" in out
+    assert run("down", "--all").code == 0
+    assert run("down", "--all", "--data-dir", str(a)).code == 2
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (
+            ["--set", "broker.num.partition=3"],
+            "the broker has no setting 'num.partition'; did you mean 'num.",
+        ),
+        (
+            ["--set", "registry.kafkastore.topik=x"],
+            "has no setting 'kafkastore.topik'; did you mean 'kafkasto",
+        ),
+        (["--set", "rest.consumer.fetch.min.byte=1"], "did you mean 'consumer.fetch.min.bytes'?"),
+        (["--set", "console.listner=x"], "the console has no setting 'listner'; did you mean 'listeners'?"),
         (["--only", "brokr"], "there is no service 'brokr'; there are broker, registry"),
         (["--ephemeral", "--data-dir", "x"], "use one of them"),
         (["--port-base", "70000"], "ports are numbers from 1 to 65535"),
@@ -254,6 +315,21 @@ def test_a_folder_that_cannot_be_used(run: Run, tmp_path: Path) -> None:
     done = run("up", "--data-dir", str(tmp_path / "file" / "data"))
     assert done.code == 1
     assert "cannot use" in done.err
+
+
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [
+        ("broker", "listener.name.external.ssl.keystore.location"),
+        # Kafka's; the broker's log says that it has no effect.
+        ("broker", "process.roles"),
+        # librdkafka's.
+        ("rest", "consumer.socket.timeout.ms"),
+        ("registry", "kafkastore.sasl.jaas.config"),
+    ],
+)
+def test_settings_that_are_no_typos(service: str, name: str) -> None:
+    assert setting_problem(SERVICES[service], name) == ""
 
 
 def test_choosing_services() -> None:

@@ -35,12 +35,14 @@ def command(
         return shared_options.show_version()
     if lines < 0:
         raise UsageError(f"-n {lines}: a number of 0 or more")
-    from millstream.up.data_folders import NotRunning, find
+    from millstream.up.data_folders import SeveralRunning, find
 
     try:
         home = find(data_dir)
-    except NotRunning as error:
-        raise CommandFailed(str(error)) from None
+    except SeveralRunning as several:
+        raise CommandFailed(
+            f"`up` runs more than once; name one with --data-dir FOLDER:\n{several}"
+        ) from None
     there = {path.stem: path for path in sorted(home.logs.glob("*.log"))}
     if not there:
         raise CommandFailed(f"there are no logs in {home.logs}")

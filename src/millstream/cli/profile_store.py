@@ -112,12 +112,16 @@ def text_of(value: Any) -> str:
 
 def local_cluster() -> Properties:
     """What `millstream up` runs just now."""
-    from millstream.up.data_folders import NotRunning, running_instance
+    from millstream.up.data_folders import NotRunning, SeveralRunning, find
 
     try:
-        found = running_instance("")
+        found = find("").instance()
     except NotRunning as nothing:
         raise CommandFailed(f"{nothing}; `millstream up` starts it") from None
+    except SeveralRunning as several:
+        raise CommandFailed(
+            f"`up` runs more than once; name one by MILLSTREAM_DATA_DIR=FOLDER in the environment:\n{several}"
+        ) from None
     addresses = {service.name: service.address for service in found.services}
     if "broker" not in addresses:
         raise CommandFailed(f"`millstream up` in {found.data_dir} runs no broker")

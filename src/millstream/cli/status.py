@@ -27,35 +27,63 @@ def command(
 ) -> int:
     """Show what `millstream up` runs: addresses, processes, restarts.
 
-    Exit codes: 0 all services are ready, 1 some are not, 3 nothing runs.
+    Exit codes: 0 all services are ready, 1 some are not, 3 nothing runs. If `up` runs more than once, all of
+    them are shown; as JSON or YAML, in a list.
     """
     if version:
         return shared_options.show_version()
     style = check_style(output)
-    from millstream.up.data_folders import NotRunning, find
+    from millstream.up.data_folders import NotRunning, SeveralRunning, find
 
     try:
-        instance = find(data_dir).instance()
-    except NotRunning as nothing:
+        homes = [find(data_dir)]
+    except SeveralRunning as several:
+        homes = several.homes
+    instances = []
+    reason = ""
+    for home in homes:
+        try:
+            instances.append(home.instance())
+        except NotRunning as nothing:
+            reason = str(nothing)
+    if not instances:
         if style in ("json", "yaml"):
             emit(Report(data={"running": False}), style)
         else:
-            print(f"{nothing}; `millstream up` starts it")
+            print(f"{reason}; `millstream up` starts it")
         return NOT_RUNNING
-    emit(report(instance), "table" if style == "lines" else style)
-    return 0 if all(one.state == "ready" for one in instance.services) else 1
+    if style == "lines":
+        style = "table"
+    if len(instances) == 1:
+        emit(report(instances[0]), style)
+    elif style == "table":
+        for number, instance in enumerate(instances):
+            print(f"{chr(10) if number else ''}{instance.data_dir}, process {instance.pid}:")
+            emit(report(instance), style)
+    else:
+        emit(Report(data=[report(instance).data for instance in instances]), style)
+    services = [service for instance in instances for service in instance.services]
+    return 0 if all(service.state == "ready" for service in services) else 1
 
 
 def report(instance: "Instance") -> Report:
     rows: list[list[Any]] = []
     data: list[dict[str, Any]] = []
-    for one in instance.services:
-        memory = resident(one.pid)
-        age = duration(time.time() - one.since)
+    for service in instance.services:
+        memory = resident(service.pid)
+        age = duration(time.time() - service.since)
         rows.append(
-            [one.name, one.state, one.address, one.pid, age, one.restarts, memory and f"{memory:.0f} MB"]
+            [
+                service.name,
+                service.state,
+                service.address,
+                service.pid,
+                age,
+                service.restarts,
+                memory and f"{memory:.0f} MB",
+            ]
         )
-        data.append({**asdict(one), "memory_mb": memory and round(memory, 1)})
+        data.append({**asdict(service), "memory_mb": memory and round(memory, 1)})
     facts = {**asdict(instance), "running": True, "services": data}
     return Report((), facts, ["Service", "State", "Address", "Process", "For", "Restarts", "Memory"], rows)
 

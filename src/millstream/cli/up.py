@@ -91,7 +91,7 @@ def command(
     began = time.monotonic()
     try:
         chosen = choose(service_names(only), service_names(also))
-        settings = settings_by_service(setting or [], [service.name for service in chosen])
+        settings = settings_by_service(setting or [], chosen)
     except CannotStart as error:
         raise UsageError(str(error)) from None
     for service in chosen:
@@ -171,8 +171,11 @@ def service_names(lists: Sequence[str] | None) -> list[str]:
     return [name.strip() for text in lists or () for name in text.split(",") if name.strip()]
 
 
-def settings_by_service(items: Sequence[str], known: Sequence[str]) -> dict[str, dict[str, str]]:
+def settings_by_service(items: Sequence[str], chosen: "Sequence[Service]") -> dict[str, dict[str, str]]:
     """`broker.num.partitions=3` for each service."""
+    from millstream.up.service_settings import setting_problem
+
+    services = {service.name: service for service in chosen}
     found: dict[str, dict[str, str]] = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -181,10 +184,14 @@ def settings_by_service(items: Sequence[str], known: Sequence[str]) -> dict[str,
             raise UsageError(
                 f"--set {item}: write it as SERVICE.NAME=VALUE, for example broker.num.partitions=3"
             )
-        if service not in known:
+        if service not in services:
             raise UsageError(
-                f"--set {item}: '{service}' is not among the services to start: {', '.join(known)}"
+                f"--set {item}: '{service}' is not among the services to start: {', '.join(services)}"
             )
+        require_extra(service, services[service].module)
+        problem = setting_problem(services[service], setting)
+        if problem:
+            raise UsageError(f"--set {item}: {problem}")
         found.setdefault(service, {})[setting] = value.strip()
     return found
 
@@ -217,20 +224,33 @@ def show(instance: "Instance", seconds: float) -> None:
     kept = "kept nowhere (--ephemeral)" if instance.ephemeral else f"in {instance.data_dir}"
     print(f"Millstream {instance.version}, data {kept}\n")
     addresses(instance)
+    which, named = selection(instance)
     print(
-        f"\nReady in {seconds:.1f} s. Try `millstream -p up topics --list`; `millstream logs -f` shows the "
-        f"logs."
+        f"\nReady in {seconds:.1f} s. Try `{which}millstream -p up topics --list`; "
+        f"`millstream logs -f{named}` shows the logs."
     )
-    if not os.environ.get(IN_BACKGROUND):
+    if os.environ.get(IN_BACKGROUND):
+        print(f"{LAST_WORDS} as process {os.getpid()}; `millstream down{named}` stops all.")
+    else:
         print("Ctrl-C stops all.")
     sys.stdout.flush()
+
+
+def selection(instance: "Instance") -> tuple[str, str]:
+    """What to write before `millstream -p up`, and after other commands, so that they mean this one: nothing
+    if it is the only one."""
+    from millstream.up.data_folders import DATA_DIR_VARIABLE, DataFolder, is_only_one
+
+    if is_only_one(DataFolder(Path(instance.data_dir))):
+        return "", ""
+    return f"{DATA_DIR_VARIABLE}={instance.data_dir} ", f" --data-dir {instance.data_dir}"
 
 
 def show_running(there: "Instance", home: "DataFolder") -> None:
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(there.started))
     print(
         f"Millstream runs already in {home.path}: process {there.pid}, since {since}. It is left alone; "
-        "`millstream down` stops it.",
+        f"`millstream down{selection(there)[1]}` stops it.",
         file=sys.stderr,
     )
     addresses(there)
@@ -240,6 +260,8 @@ def show_running(there: "Instance", home: "DataFolder") -> None:
 
 # Its value is the file that the process in the background prints to.
 IN_BACKGROUND = "MILLSTREAM_UP_IN_BACKGROUND"
+# The line by which the process in front knows that it has seen everything.
+LAST_WORDS = "Runs in the background"
 
 
 def remove_own_log() -> None:
@@ -291,7 +313,7 @@ def start_in_background(
         )
         deadline = time.monotonic() + DETACHED_TIMEOUT
         while process.poll() is None and time.monotonic() < deadline:
-            if "\nReady in " in output_since(out.fileno(), begin):
+            if is_complete(output_since(out.fileno(), begin)):
                 break
             time.sleep(0.02)
         printed = output_since(out.fileno(), begin)
@@ -299,10 +321,13 @@ def start_in_background(
         print(printed, end="", file=sys.stderr)
         return process.returncode or 1
     print(printed, end="")
-    if "\nReady in " not in printed:
+    if not is_complete(printed):
         raise CommandFailed(f"not all services are ready after {DETACHED_TIMEOUT:g} s; see millstream status")
-    print(f"Runs in the background as process {process.pid}; `millstream down` stops all.")
     return 0
+
+
+def is_complete(printed: str) -> bool:
+    return LAST_WORDS in printed and printed.endswith("\n")
 
 
 def output_since(file: int, begin: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from millstream import __version__
+from millstream.settings.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from millstream.http.service_config import ServiceConfig
@@ -123,4 +124,5 @@ def _start_logging(config: "ServiceConfig") -> None:
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for name in config.unknown:
-        log.warning("the setting %s is not known and has no effect", name)
+        hint = did_you_mean(name, config.keys)
+        log.warning("the setting %s is not known and has no effect%s", name, hint)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from millstream.settings.config_def import BROKER, TOPIC, base_config_key, has_listener_prefix, kafka_only
 from millstream.settings.config_key import ConfigKey, Mode
 from millstream.settings.log_config import LogConfig
+from millstream.settings.suggestions import did_you_mean
 from millstream.settings.validate import check_topic_values, topic_value, validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, Value, to_text
 
@@ -192,7 +193,7 @@ class BrokerSettings:
         for name in sorted(self.static):
             setting = base_config_key(name)
             if setting is None:
-                why = kafka_only(name) or "no such setting"
+                why = kafka_only(name) or f"no such setting{did_you_mean(name, BROKER)}"
                 lines.append(f"setting {name} is ignored: {why}")
             elif setting.no_effect:
                 lines.append(f"setting {name} has no effect: {setting.no_effect}")

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+DATA_DIR_VARIABLE = "MILLSTREAM_DATA_DIR"
 LOCK_TIMEOUT = 1.0  # a look at the lock (`status`) holds it for a moment
 
 
@@ -27,6 +28,14 @@ class NotRunning(Exception):
 
 class AlreadyRunning(Exception):
     """The folder is in use by another `up`."""
+
+
+class SeveralRunning(Exception):
+    """More than one `up`, and nobody said which is meant; the message lists them."""
+
+    def __init__(self, homes: "list[DataFolder]") -> None:
+        self.homes = homes
+        super().__init__("\n".join(f"  {home.path}{_summary(home)}" for home in homes))
 
 
 @dataclass(slots=True)
@@ -53,7 +62,7 @@ class Instance:
 
 
 def default_data_dir() -> Path:
-    own = os.environ.get("MILLSTREAM_DATA_DIR")
+    own = os.environ.get(DATA_DIR_VARIABLE)
     if own:
         return Path(own).absolute()
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "millstream"
@@ -168,18 +177,28 @@ def running() -> list[DataFolder]:
 
 
 def find(data_dir: str) -> DataFolder:
-    """The folder that a command is about: the one it names, the default one, or the only one in use."""
+    """The folder that a command is about: the one it names, the one that MILLSTREAM_DATA_DIR names, or the
+    only one in use. With several in use no choice would be right for all, so there is none."""
     if data_dir:
         return DataFolder(Path(data_dir))
     default = DataFolder(default_data_dir())
-    if default.in_use():
+    if os.environ.get(DATA_DIR_VARIABLE) and default.in_use():
         return default
-    others = running()
-    if len(others) > 1:
-        names = "\n".join(f"  --data-dir {home.path}" for home in others)
-        raise NotRunning(f"nothing runs in {default.path}, but elsewhere; choose one:\n{names}")
-    return others[0] if others else default
+    in_use = running()
+    if len(in_use) > 1:
+        raise SeveralRunning(in_use)
+    return in_use[0] if in_use else default
 
 
-def running_instance(data_dir: str) -> Instance:
-    return find(data_dir).instance()
+def is_only_one(home: DataFolder) -> bool:
+    """Whether commands find it without being told which one is meant."""
+    return [other.path for other in running()] in ([], [home.path])
+
+
+def _summary(home: DataFolder) -> str:
+    try:
+        instance = home.instance()
+    except NotRunning:
+        return ""
+    addresses = ", ".join(f"{service.name} {service.address}" for service in instance.services)
+    return f" (process {instance.pid}: {addresses})"

@@ -21,6 +21,7 @@ class Service:
     ready         what it prints when it can be used
     forked        made by fork where that can be, after the supervisor has loaded SHARED
     module        must be importable, else an extra of the package is missing; empty: always there
+    config        MODULE:CLASS of its settings; the broker has the table of Kafka's
     """
 
     name: str
@@ -34,6 +35,7 @@ class Service:
     preload: Sequence[str] = ()
     forked: bool = False
     module: str = ""
+    config: str = ""
     ready: re.Pattern[bytes] = READY
     default: bool = True
     extra: Sequence[str] = field(default=())  # more words of its command
@@ -89,6 +91,7 @@ REGISTRY = Service(
     preload=("millstream.registry.api.app",),
     forked=True,
     module="fastapi",
+    config="millstream.registry.registry_config:RegistryConfig",
 )
 
 REST = Service(
@@ -107,6 +110,7 @@ REST = Service(
     preload=("millstream.rest.api.app",),
     forked=True,
     module="fastapi",
+    config="millstream.rest.rest_config:RestConfig",
 )
 
 CONSOLE = Service(
@@ -125,6 +129,7 @@ CONSOLE = Service(
     preload=("millstream.console.app",),
     forked=True,
     module="fastapi",
+    config="millstream.console.console_config:ConsoleConfig",
 )
 
 SERVICES: dict[str, Service] = {service.name: service for service in (BROKER, REGISTRY, REST, CONSOLE)}
