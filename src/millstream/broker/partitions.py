@@ -21,6 +21,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.apis.fetch import ParkedFetch
+    from millstream.broker.apis.fetch_in_slices import SlicedFetch
     from millstream.broker.coordinators.runtime import CoordinatorRuntime
     from millstream.cluster.image import Delta, Image
     from millstream.cluster.metadata_records import Partition as PartitionRecord
@@ -69,7 +70,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.enough_in_sync = True
-        self.fetch_waiters: set[ParkedFetch] = set()
+        self.fetch_waiters: set[ParkedFetch | SlicedFetch] = set()
         self.ack_waiters: deque[AckWaiter] = deque()
         self.messages_in = self.bytes_in = self.bytes_out = 0
         self._flush: asyncio.Task[None] | None = None

@@ -117,6 +117,7 @@ class Broker:
         except (LogDirError, FormatError, StoreError, OSError) as error:
             raise CannotStart(str(error)) from error
         self.controller = Controller(store, self.node_id, self._decision_context())
+        self.controller.run_in_thread = self.dispatcher.in_thread
         self.partitions = Partitions(self.node_id, self.log_dirs, self._config_of)
         self.produce = ProduceHandler(self.partitions, loop)
         self.fetch = FetchHandler(

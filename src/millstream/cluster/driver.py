@@ -62,6 +62,7 @@ RETRY_SECONDS = 1.0
 class _Waiting(NamedTuple):
     command: Command[Any]
     future: asyncio.Future[Any]
+    is_large: bool
 
 
 class _Flight(NamedTuple):
@@ -85,6 +86,8 @@ class Controller:
     ) -> None:
         self.image = Image()
         self.context = context  # may be replaced by another at any time
+        # How large commands leave the loop; may be replaced, too.
+        self.run_in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
         self.broker_id = broker_id
         self.broker_epoch = -1
         self.leading = False
@@ -124,11 +127,12 @@ class Controller:
         self._started = True
         return self.broker_epoch
 
-    def submit(self, command: Command[Reply]) -> "asyncio.Future[Reply]":
-        """Asks the controller. The future fails with `KafkaError` if the command as a whole is refused."""
+    def submit(self, command: Command[Reply], is_large: bool = False) -> "asyncio.Future[Reply]":
+        """Asks the controller. The future fails with `KafkaError` if the command as a whole is refused. A
+        large command is decided in a thread."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if self.leading:
-            self._pending.append(_Waiting(command, future))
+            self._pending.append(_Waiting(command, future, is_large))
             self._work.set()
         else:
             future.set_exception(_not_controller())
@@ -322,7 +326,7 @@ class Controller:
         draft = self.image
         at = self.image.version + 1
         while self._pending and len(records) < MAX_ENTRY_RECORDS:
-            if self._one_by_one and batch:
+            if batch and (self._one_by_one or self._pending[0].is_large):
                 break
             self._one_by_one = max(self._one_by_one - 1, 0)
             waiting = self._pending.popleft()
@@ -331,7 +335,10 @@ class Controller:
             if records and draft is self.image:
                 draft = self.image.copy()
                 draft.apply(records, at)
-            made, reply = self._decide(draft, waiting.command)
+            if waiting.is_large:
+                made, reply = await self._decide_in_thread(draft, waiting)
+            else:
+                made, reply = self._decide(draft, waiting.command)
             if made and draft is not self.image:
                 draft.apply(made, at)
             batch.append(waiting)
@@ -361,6 +368,17 @@ class Controller:
         except Exception:
             log.exception("the controller failed on %s", type(command).__name__)
             return (), KafkaError(ErrorCode.unknown_server_error, "The controller failed on this request.")
+
+    async def _decide_in_thread(self, image: Image, waiting: _Waiting) -> tuple[Sequence[Record], object]:
+        """For a command with very many elements, which would keep the loop too long."""
+        try:
+            decided: tuple[Sequence[Record], object] = await self.run_in_thread(
+                self._decide, image.copy(), waiting.command
+            )
+            return decided
+        except BaseException:
+            _answer([waiting], [_not_controller()])
+            raise
 
     def _resign(self, why: str) -> None:
         self.leading = False

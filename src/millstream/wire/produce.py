@@ -21,6 +21,7 @@ from millstream.wire.varint import Malformed, read_uvarint, uvarint
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_ID = 13
+MAX_ELEMENTS = 100_000  # topics and partitions of a request, unless the caller says otherwise
 BEHIND_RECORDS = 3  # bytes of a flexible request with one partition: the empty tag sections that end it
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -47,13 +48,21 @@ class PartitionResult(NamedTuple):
     records: tuple[tuple[int, str], ...] = ()  # those of the batch for which it was refused, and why
 
 
-def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
-    """Decode the body of a Produce request that begins at `at` and ends with the frame."""
+class TooManyElements(Malformed):
+    """More topics and partitions than allowed."""
+
+
+def read_produce(
+    frame: memoryview, at: int, version: int, max_elements: int = MAX_ELEMENTS
+) -> ProduceRequest:
+    """Decode the body of a Produce request that begins at `at` and ends with the frame. `TooManyElements` if
+    it names more than `max_elements` topics and partitions."""
     if version < FIRST_FLEXIBLE:
-        return _read_old(frame, at)
+        return _read_old(frame, at, max_elements)
     transactional_id, at = read_compact_string(frame, at)
     acks, timeout = _ACKS_TIMEOUT.unpack_from(frame, at)
     topic_count, at = read_count(frame, at + 6, True)
+    left = max_elements - topic_count
     topics = []
     size = len(frame)
     for _ in range(topic_count):
@@ -63,6 +72,9 @@ def read_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
             length, at = read_uvarint(frame, at)
             topic, at = read_bytes(frame, at, length - 1)
         partition_count, at = read_count(frame, at, True)
+        left -= partition_count
+        if left < 0:
+            raise TooManyElements(f"more than {max_elements} topics and partitions in one request")
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             index = INT32.unpack_from(frame, at)[0]
@@ -144,10 +156,11 @@ class RequestTemplate:
         )
 
 
-def _read_old(frame: memoryview, at: int) -> ProduceRequest:
+def _read_old(frame: memoryview, at: int, max_elements: int) -> ProduceRequest:
     transactional_id, at = read_string(frame, at)
     acks, timeout = _ACKS_TIMEOUT.unpack_from(frame, at)
     topic_count, at = read_count(frame, at + 6, False)
+    left = max_elements - topic_count
     topics = []
     size = len(frame)
     for _ in range(topic_count):
@@ -155,6 +168,9 @@ def _read_old(frame: memoryview, at: int) -> ProduceRequest:
         if topic is None:
             raise Malformed("topic without a name")
         partition_count, at = read_count(frame, at, False)
+        left -= partition_count
+        if left < 0:
+            raise TooManyElements(f"more than {max_elements} topics and partitions in one request")
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             index, length = _INDEX_SIZE.unpack_from(frame, at)

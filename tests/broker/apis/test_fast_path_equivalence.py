@@ -28,10 +28,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.broker.apis import fetch, fetch_fast_path, produce, produce_fast_path
+from millstream.broker.apis import fetch_fast_path, produce, produce_fast_path
 from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.apis.produce import ProduceHandler
+from millstream.broker.network import file_range
 from millstream.broker.network.dispatch import Api, Dispatcher
 from millstream.broker.network.file_range import FileRange
 from millstream.broker.partitions import Partition
@@ -181,7 +182,7 @@ class Twin:
         """Let fsyncs and reads of cold ranges end."""
         while tasks := {
             *(partition._flush for partition in self.partitions if partition._flush is not None),
-            *self.fetch._tasks,
+            *self.fetch.tasks,
         }:
             await asyncio.gather(*tasks)
 
@@ -597,7 +598,7 @@ def twins(*, batches: int = 0, fast_append: bool = True) -> Iterator[tuple[Twin,
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for module in (produce, produce_fast_path):
             stack.enter_context(patch.object(module, "_time_ns", clock.time_ns))
-        for module in (fetch, fetch_fast_path):
+        for module in (file_range, fetch_fast_path):
             stack.enter_context(patch.object(module, "not_in_memory", clock.not_in_memory))
         fast = Twin(folder / "fast", clock, fast=True, fast_append=True)
         full = Twin(folder / "full", clock, fast=False, fast_append=fast_append)

@@ -42,16 +42,18 @@ class ClusterApi:
 
     def describe_quorum(self, call: Call) -> Slices[Any]:
         topics = call.request.topics
-        asked = [
-            (topic.topic_name, [partition.partition_index for partition in topic.partitions])
-            for topic in topics
-        ]
-        known = asked == [(METADATA_TOPIC, [0])]
+        known = (
+            len(topics) == 1
+            and topics[0].topic_name == METADATA_TOPIC
+            and [partition.partition_index for partition in topics[0].partitions[:2]] == [0]
+        )
         image = self.broker.image
         described = []
-        for name, indexes in asked:
-            partitions = yield from collect(self._partition(call, index, known) for index in indexes)
-            described.append(call.make("TopicData", topic_name=name, partitions=partitions))
+        for topic in topics:
+            partitions = yield from collect(
+                self._partition(call, partition.partition_index, known) for partition in topic.partitions
+            )
+            described.append(call.make("TopicData", topic_name=topic.topic_name, partitions=partitions))
             yield
         return call.answer(
             error_code=ErrorCode.none,
@@ -106,30 +108,31 @@ class ClusterApi:
         """All or none, in every version; up to version 1 the response still lists each feature."""
         request = call.request
         error, message = ErrorCode.none, None
+        updates = await call.in_slices(
+            collect(
+                FeatureUpdate(update.feature, update.max_version_level, _upgrade_type(call.version, update))
+                for update in request.feature_updates
+            )
+        )
+        validate_only = call.version >= FIRST_WITH_UPGRADE_TYPE and request.validate_only
         try:
             await self.broker.controller.submit(
-                UpdateFeatures(
-                    [
-                        FeatureUpdate(
-                            update.feature, update.max_version_level, _upgrade_type(call.version, update)
-                        )
-                        for update in request.feature_updates
-                    ],
-                    validate_only=call.version >= FIRST_WITH_UPGRADE_TYPE and request.validate_only,
-                )
+                UpdateFeatures(updates, validate_only), is_large=call.is_large
             )
         except KafkaError as refused:
             error, message = refused.code, refused.message
         results = ()
         if error is ErrorCode.none and call.codec.has("UpdatableFeatureResult"):
-            results = tuple(
-                call.make(
-                    "UpdatableFeatureResult",
-                    feature=update.feature,
-                    error_code=ErrorCode.none,
-                    error_message=None,
+            results = await call.in_slices(
+                collect(
+                    call.make(
+                        "UpdatableFeatureResult",
+                        feature=update.feature,
+                        error_code=ErrorCode.none,
+                        error_message=None,
+                    )
+                    for update in request.feature_updates
                 )
-                for update in request.feature_updates
             )
         return call.answer(error_code=error, error_message=message, results=results)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker import log_levels
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
+from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.cluster.commands import (
     OK,
     AlterConfigs,
@@ -66,27 +66,27 @@ class ConfigsApi:
 
     def describe_configs(self, call: Call) -> Slices[Any]:
         """A resource that is asked for the same settings again is answered once."""
-        asked: dict[tuple[int, str, tuple[str, ...] | None], Any] = {}
+        wanted: dict[tuple[int, str, frozenset[str]], None] = {}
         for resource in call.request.resources:
-            keys = None if resource.configuration_keys is None else tuple(resource.configuration_keys)
-            asked.setdefault((resource.resource_type, resource.resource_name, keys), resource)
+            keys = yield from distinct(resource.configuration_keys or ())
+            wanted[resource.resource_type, resource.resource_name, frozenset(keys)] = None
             yield
-        results = yield from collect(self._described(call, resource) for resource in asked.values())
+        results = yield from collect(self._described(call, *resource) for resource in wanted)
         return call.answer(results=results)
 
-    def _described(self, call: Call, resource: Any) -> Any:
+    def _described(self, call: Call, resource_type: int, name: str, keys: frozenset[str]) -> Any:
+        """Without keys, all settings."""
         error, message, entries = ErrorCode.none, "", []
         try:
-            entries = self._entries(resource.resource_type, resource.resource_name)
+            entries = self._entries(resource_type, name)
         except KafkaError as problem:
             error, message = problem.code, problem.message
-        keys = frozenset(resource.configuration_keys or ())
         return call.make(
             "DescribeConfigsResult",
             error_code=error,
             error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+            resource_type=resource_type,
+            resource_name=name,
             configs=tuple(self._entry(call, entry) for entry in entries if not keys or entry.name in keys),
         )
 
@@ -157,64 +157,74 @@ class ConfigsApi:
     # ------------------------------------------------------------------ alter
 
     async def alter_configs(self, call: Call) -> Any:
-        request = call.request
-        asked, answers = self._sort(request, incremental=False)
-        command = SetConfigs(
-            [
-                (key, {config.name: config.value for config in request.resources[index].configs})
-                for index, key in asked.items()
-            ],
-            request.validate_only,
-        )
-        return await self._altered(call, command, asked, answers)
+        wanted, answers = await call.in_slices(self._sort(call.request, incremental=False))
+        resources = await call.in_slices(self._values(call.request.resources, wanted))
+        return await self._altered(call, SetConfigs(resources, call.request.validate_only), wanted, answers)
 
     async def incremental_alter_configs(self, call: Call) -> Any:
-        request = call.request
-        asked, answers = self._sort(request, incremental=True)
-        command = AlterConfigs(
-            [
-                (
-                    key,
-                    [
-                        ConfigChange(config.name, ConfigOp(config.config_operation), config.value)
-                        for config in request.resources[index].configs
-                    ],
-                )
-                for index, key in asked.items()
-            ],
-            request.validate_only,
-        )
-        return await self._altered(call, command, asked, answers)
+        wanted, answers = await call.in_slices(self._sort(call.request, incremental=True))
+        resources = await call.in_slices(self._changes(call.request.resources, wanted))
+        return await self._altered(call, AlterConfigs(resources, call.request.validate_only), wanted, answers)
 
-    def _sort(self, request: Any, *, incremental: bool) -> tuple[dict[int, Resource], dict[int, Result]]:
+    def _values(
+        self, resources: Any, wanted: dict[int, Resource]
+    ) -> Slices[list[tuple[Resource, dict[str, str | None]]]]:
+        found = []
+        for index, key in wanted.items():
+            values = yield from collect((config.name, config.value) for config in resources[index].configs)
+            found.append((key, dict(values)))
+            yield
+        return found
+
+    def _changes(
+        self, resources: Any, wanted: dict[int, Resource]
+    ) -> Slices[list[tuple[Resource, tuple[ConfigChange, ...]]]]:
+        found = []
+        for index, key in wanted.items():
+            changes = yield from collect(
+                ConfigChange(config.name, ConfigOp(config.config_operation), config.value)
+                for config in resources[index].configs
+            )
+            found.append((key, changes))
+            yield
+        return found
+
+    def _sort(
+        self, request: Any, *, incremental: bool
+    ) -> Slices[tuple[dict[int, Resource], dict[int, Result]]]:
         """Which resources go to the controller and which are answered here, by their index in the request."""
-        asked: dict[int, Resource] = {}
+        wanted: dict[int, Resource] = {}
         answers: dict[int, Result] = {}
-        times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+        times: Counter[tuple[int, str]] = Counter()
+        for resource in request.resources:
+            times[resource.resource_type, resource.resource_name] += 1
+            yield
         for index, resource in enumerate(request.resources):
+            yield
             resource_type, name = resource.resource_type, resource.resource_name
             try:
                 if times[resource_type, name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                _check_changes(resource.configs, incremental)
+                yield from _check_changes(resource.configs, incremental)
                 if resource_type == BROKER_LOGGER and incremental:
-                    self._change_levels(name, resource.configs, request.validate_only)
+                    yield from self._change_levels(name, resource.configs, request.validate_only)
                     answers[index] = OK
                     continue
                 if resource_type not in SCOPES:
                     raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {resource_type}")
                 if resource_type == BROKER and name:
                     self._check_own_id(name)
-                asked[index] = Resource(SCOPES[resource_type], name)
+                wanted[index] = Resource(SCOPES[resource_type], name)
             except KafkaError as problem:
                 answers[index] = Result(problem.code, problem.message)
-        return asked, answers
+        return wanted, answers
 
-    def _change_levels(self, name: str, configs: Any, validate_only: bool) -> None:
+    def _change_levels(self, name: str, configs: Any, validate_only: bool) -> Slices[None]:
         """Levels of loggers: all of them or none."""
         self._check_own_id(name)
         known = log_levels.levels()
         for config in configs:
+            yield
             operation = ConfigOp(config.config_operation)
             if operation not in (ConfigOp.SET, ConfigOp.DELETE):
                 raise KafkaError(
@@ -242,69 +252,76 @@ class ConfigsApi:
         self,
         call: Call,
         command: SetConfigs | AlterConfigs,
-        asked: dict[int, Resource],
+        wanted: dict[int, Resource],
         answers: dict[int, Result],
     ) -> Any:
+        results: dict[Resource, Result] = {}
+        refused: Result | None = None
         try:
-            results = await self.broker.controller.submit(command) if asked else {}
+            if wanted:
+                results = await self.broker.controller.submit(command, is_large=call.is_large)
         except KafkaError as error:
-            results = {key: Result(error.code, error.message) for key in asked.values()}
-        answers |= {index: results[key] for index, key in asked.items()}
-        return call.answer(
-            responses=tuple(
-                call.make(
-                    "AlterConfigsResourceResponse",
-                    error_code=answers[index].error,
-                    error_message=answers[index].message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
+            refused = Result(error.code, error.message)
+        responses = await call.in_slices(
+            collect(
+                self._response(call, resource, answers.get(index) or refused or results[wanted[index]])
                 for index, resource in enumerate(call.request.resources)
             )
+        )
+        return call.answer(responses=responses)
+
+    def _response(self, call: Call, resource: Any, result: Result) -> Any:
+        return call.make(
+            "AlterConfigsResourceResponse",
+            error_code=result.error,
+            error_message=result.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
 
     # ------------------------------------------------------------------ list
 
-    def list_config_resources(self, call: Call) -> Any:
+    def list_config_resources(self, call: Call) -> Slices[Any]:
         """Version 0 lists client metrics only, of which there are none."""
-        asked = set(call.request.resource_types) if call.version >= 1 else set()
-        if asked - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}:
+        types = set((yield from collect(call.request.resource_types))) if call.version >= 1 else set()
+        if types - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}:
             return call.answer(error_code=ErrorCode.unsupported_version, config_resources=())
-        everything = call.version >= 1 and not asked
-        found = []
-        if everything or TOPIC in asked:
+        everything = call.version >= 1 and not types
+        found: list[tuple[int, str]] = []
+        if everything or TOPIC in types:
             found += [(TOPIC, name) for name in self.broker.image.topics_by_name]
         for resource_type in (BROKER, BROKER_LOGGER):
-            if everything or resource_type in asked:
+            if everything or resource_type in types:
                 found += [(resource_type, str(broker_id)) for broker_id in self.broker.image.brokers]
-        if everything or GROUP in asked:
+        if everything or GROUP in types:
             configs = self.broker.image.configs
             found += [
                 (GROUP, name) for (scope, name), values in configs.items() if scope == "group" and values
             ]
-        return call.answer(
-            error_code=ErrorCode.none,
-            config_resources=tuple(
-                call.make("ConfigResource", resource_type=resource_type, resource_name=name)
-                for resource_type, name in found
-            ),
+        resources = yield from collect(
+            call.make("ConfigResource", resource_type=resource_type, resource_name=name)
+            for resource_type, name in found
         )
+        return call.answer(error_code=ErrorCode.none, config_resources=resources)
 
 
-def _check_changes(configs: Any, incremental: bool) -> None:
+def _check_changes(configs: Any, incremental: bool) -> Slices[None]:
     """Refuse changes that are wrong for any resource."""
-    names = [config.name for config in configs]
-    if len(set(names)) < len(names):
+    names: set[str] = set()
+    without_value = []
+    unknown: int | None = None
+    for config in configs:
+        yield
+        operation = config.config_operation if incremental else ConfigOp.SET
+        names.add(config.name)
+        if operation not in ConfigOp._value2member_map_ and unknown is None:
+            unknown = operation
+        if config.value is None and operation != ConfigOp.DELETE:
+            without_value.append(config.name)
+    if len(names) < len(configs):
         raise KafkaError(ErrorCode.invalid_request, "Error due to duplicate config keys")
-    operations = [config.config_operation if incremental else ConfigOp.SET for config in configs]
-    for operation in operations:
-        if operation not in ConfigOp._value2member_map_:
-            raise KafkaError(ErrorCode.invalid_request, f"Unknown operations type {operation}")
-    without_value = [
-        config.name
-        for config, operation in zip(configs, operations, strict=True)
-        if config.value is None and operation != ConfigOp.DELETE
-    ]
+    if unknown is not None:
+        raise KafkaError(ErrorCode.invalid_request, f"Unknown operations type {unknown}")
     if without_value:
         raise KafkaError(
             ErrorCode.invalid_request, "Null value not supported for : " + ", ".join(without_value)

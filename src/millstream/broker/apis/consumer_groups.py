@@ -36,7 +36,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
 )
 from millstream.broker.coordinators.runtime import coordinator_error
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
+from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 
@@ -178,7 +178,7 @@ class ConsumerGroupsApi:
     def describe(self, call: Call) -> Slices[Any]:
         """A group that is named twice is answered once."""
         groups = []
-        for group_id in dict.fromkeys(call.request.group_ids):
+        for group_id in (yield from distinct(call.request.group_ids)):
             groups.append((yield from self._described(call, group_id)))
             yield
         return call.answer(groups=tuple(groups))

@@ -20,7 +20,7 @@ A fetch collects a `FileRange` of a segment per partition (no record is read) an
 there, when something is wrong, or when `max_wait` is over. Until then it is parked on its partitions, and an
 append wakes it. Records go from the file to the socket by sendfile; a range that is not in the page cache is
 first read by a helper thread, so that a consumer of old data does not stop the loop. A request that repeats
-an earlier one is served by `fetch_fast_path`.
+an earlier one is served by `fetch_fast_path`, one of very many partitions by `fetch_in_slices`.
 
 Left out: fetching by followers and from them (KIP-392), tiered storage, quotas.
 """
@@ -29,19 +29,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from millstream.broker.apis.fetch_fast_path import FetchFastPath
+from millstream.broker.apis.fetch_in_slices import SlicedFetch
 from millstream.broker.apis.fetch_sessions import Cached, FetchSessions, Key, Session
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
-from millstream.broker.network.file_range import COPY_BELOW, FileRange, not_in_memory, read_through
+from millstream.broker.network.file_range import COPY_BELOW, FileRange, Outgoing, Part, read_through, release
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
     FIRST_FLEXIBLE,
     FIRST_WITH_TOPIC_ID,
-    MAX_ELEMENTS,
     READ_COMMITTED,
     FetchPartition,
     FetchRequest,
@@ -52,13 +51,19 @@ from millstream.wire.fetch import (
 from millstream.wire.messages import body_start
 
 if TYPE_CHECKING:
-    from millstream.broker.network.connection import Connection, Part
+    from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
 
 logger = logging.getLogger("millstream.fetch")
 
-LARGE_FRAME = 1 << 20  # bytes; smaller ones cannot name MAX_ELEMENTS partitions
+Wanted = tuple[bytes, FetchPartition, Cached | None]
+Result = tuple[bytes, FetchResult, Cached | None]
+Topics = list[tuple[bytes, list[FetchResult]]]
+
+# A longer frame, in bytes, and a session of more partitions than this are served in slices.
+LARGE_FRAME = 16 * 1024
+MANY_PARTITIONS = 512
 
 
 class FetchHandler:
@@ -73,10 +78,10 @@ class FetchHandler:
         self.sessions = sessions
         self.max_bytes = max_bytes
         self.max_parked = max_parked
-        self.parked: set[ParkedFetch] = set()
+        self.parked: set[ParkedFetch | SlicedFetch] = set()
         self.failed = 0
         self.cold_reads = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def handle(
         self,
@@ -87,10 +92,10 @@ class FetchHandler:
         correlation_id: int,
     ) -> None:
         start = body_start(frame, client_id_size, version >= FIRST_FLEXIBLE)
-        if len(frame) < LARGE_FRAME:
-            request = read_fetch(frame, start, version)
-        else:
-            request = read_fetch(frame, start, version, max(MAX_ELEMENTS, 4 * len(self.partitions)))
+        if len(frame) > LARGE_FRAME:
+            SlicedFetch(self, connection).read_and_serve(frame, start, version, correlation_id)
+            return
+        request = read_fetch(frame, start, version)
         fetch = Fetch(self, connection, request, version, correlation_id)
         try:
             session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())
@@ -99,6 +104,9 @@ class FetchHandler:
             connection.send(b"".join(refused))  # type: ignore[arg-type]
             return
         fetch.session = session
+        if session is not None and len(session.partitions) > MANY_PARTITIONS:
+            SlicedFetch(self, connection).serve(fetch)
+            return
         if fetch.try_answer(patient=request.max_wait_ms > 0):
             self._learn(fetch, frame)
             return
@@ -109,6 +117,11 @@ class FetchHandler:
             fetch.try_answer(patient=False)
             return
         ParkedFetch(self, fetch)
+
+    def new_fetch(
+        self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
+    ) -> Fetch:
+        return Fetch(self, connection, request, version, correlation_id)
 
     def _learn(self, fetch: Fetch, frame: memoryview) -> None:
         """The next request of this connection will probably repeat this one."""
@@ -141,22 +154,25 @@ class FetchHandler:
                     connection.resume()
 
         task = connection.loop.create_task(read_then_send())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
 
 class Fetch:
     """One fetch request on its way to an answer."""
 
     __slots__ = (
+        "_left",
         "behind",
         "by_id",
         "connection",
         "correlation_id",
+        "failed",
         "found",
         "full",
         "handler",
         "request",
+        "results",
         "session",
         "version",
     )
@@ -177,10 +193,12 @@ class Fetch:
         self.by_id = version >= FIRST_WITH_TOPIC_ID
         self.session: Session | None = None
         self.full = True
+        self.results: list[Result] = []
         self.found = 0  # bytes of records
+        self.failed = False  # something is wrong with a partition
         self.behind = False  # a partition is read in an older segment, with more to read after it
 
-    def wanted(self) -> Iterator[tuple[bytes, FetchPartition, Cached | None]]:
+    def wanted(self) -> Iterator[Wanted]:
         """The partitions to read, in the order in which they may fill the answer."""
         if self.session is not None:
             for (topic, _), cached in self.session.partitions.items():
@@ -190,41 +208,54 @@ class Fetch:
                 for want in partitions:
                     yield topic, want, None
 
-    def hosted(self) -> Iterator[Partition]:
+    def hosted(self, wanted: Iterable[Wanted] | None = None) -> Iterator[Partition]:
+        """The partitions that are here, of all that are wanted or of these."""
         table = self.handler.partitions.by_id if self.by_id else self.handler.partitions.by_name
-        for topic, want, _ in self.wanted():
+        for topic, want, _ in self.wanted() if wanted is None else wanted:
             partition = table.get(topic, {}).get(want.partition)
             if partition is not None:
                 yield partition
 
     def try_answer(self, patient: bool) -> bool:
-        """Answer if there is enough; a patient fetch waits for `min_bytes`, or for as much as it may get.
+        """Answer if there is enough; a patient fetch waits for `min_bytes`, or for as much as it may get."""
+        self.begin()
+        self.read_some(self.wanted())
+        if patient and not self.is_enough():
+            for _, result, _ in self.results:
+                if result.size:
+                    result.source.release()  # type: ignore[attr-defined]
+            return False
+        self._answer()
+        return True
 
-        A read ends with its segment: in an older one, waiting brings no more.
-        """
-        request, handler = self.request, self.handler
-        left = min(request.max_bytes, handler.max_bytes)
-        enough = min(request.min_bytes, left)
-        found = 0
-        failed = self.behind = False
-        results: list[tuple[bytes, FetchResult, Cached | None]] = []
-        any_wanted = False
-        for topic, want, cached in self.wanted():
-            any_wanted = True
+    def begin(self) -> None:
+        """Nothing has been read yet, or not for this attempt."""
+        self._left = min(self.request.max_bytes, self.handler.max_bytes)
+        self.found = 0
+        self.failed = self.behind = False
+        self.results = []
+
+    def read_some(self, wanted: Iterable[Wanted]) -> None:
+        left, found = self._left, self.found
+        results = self.results
+        for topic, want, cached in wanted:
             result = self._read(topic, want, left, found == 0)
             results.append((topic, result, cached))
             left -= result.size
             found += result.size
             if result.error or result.diverging is not None:
-                failed = True
-        if patient and any_wanted and found < enough and not failed and not self.behind:
-            for _, result, _ in results:
-                if result.size:
-                    result.source.release()  # type: ignore[attr-defined]
-            return False
-        self.found = found
-        self._answer(results)
-        return True
+                self.failed = True
+        self._left, self.found = left, found
+
+    def is_enough(self) -> bool:
+        """A read ends with its segment: in an older one, waiting brings no more."""
+        request = self.request
+        return (
+            self.found >= min(request.min_bytes, request.max_bytes, self.handler.max_bytes)
+            or self.failed
+            or self.behind
+            or not self.results
+        )
 
     def _read(self, topic: bytes, want: FetchPartition, left: int, first: bool) -> FetchResult:
         handler = self.handler
@@ -295,11 +326,32 @@ class Fetch:
         self.handler.failed += 1
         return FetchResult(want.partition, error)
 
-    def _answer(self, results: list[tuple[bytes, FetchResult, Cached | None]]) -> None:
-        session = self.session
-        topics: list[tuple[bytes, list[FetchResult]]] = []
-        group: list[FetchResult] = []
-        last: bytes | None = None
+    def _answer(self) -> None:
+        topics: Topics = []
+        self.group_some(self.results, topics)
+        parts = pack_fetch_response(self.correlation_id, self.version, 0, self.session_id, topics)
+        if len(parts) == 1:
+            self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
+            return
+        outgoing = Outgoing()
+        for part in parts:
+            outgoing.add(part)
+        self.send(outgoing)
+
+    def send(self, outgoing: Outgoing) -> None:
+        parts, cold = outgoing.finish()
+        if len(parts) == 1 and not cold:
+            self.connection.send(bytes(parts[0]))  # type: ignore[arg-type]
+        else:
+            self.handler.send(self.connection, parts, cold)
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id if self.session is not None else 0
+
+    def group_some(self, results: Iterable[Result], topics: Topics) -> None:
+        """Add results to the response, by topic. An incremental one leaves out what has not changed."""
+        last, group = topics[-1] if topics else (None, [])
         served: list[Key] = []
         for topic, result, cached in results:
             if cached is not None:
@@ -311,11 +363,8 @@ class Fetch:
                 last, group = topic, []
                 topics.append((topic, group))
             group.append(result)
-        if session is not None and served:
-            session.to_back(served)
-        session_id = session.id if session is not None else 0
-        parts = pack_fetch_response(self.correlation_id, self.version, 0, session_id, topics)
-        self._send(parts)
+        if self.session is not None and served:
+            self.session.to_back(served)
 
     def _news(self, result: FetchResult, cached: Cached) -> bool:
         """Whether an incremental response must mention this partition; remembers what it says."""
@@ -333,36 +382,6 @@ class Fetch:
         cached.last_stable = result.last_stable
         cached.log_start = result.log_start
         return changed
-
-    def _send(self, parts: list[object]) -> None:
-        """Join what is small into one piece and leave what is large or cold to sendfile."""
-        if len(parts) == 1:
-            self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
-            return
-        out: list[Part] = []
-        small = bytearray()
-        cold: list[FileRange] = []
-        for part in parts:
-            if type(part) is not FileRange:
-                small += part  # type: ignore[arg-type]
-                continue
-            is_cold = not_in_memory(part)
-            if part.size < COPY_BELOW and not is_cold:
-                small += os.pread(part.segment.fd, part.size, part.position)
-                part.release()
-                continue
-            if small:
-                out.append(small)
-                small = bytearray()
-            out.append(part)
-            if is_cold:
-                cold.append(part)
-        if small:
-            out.append(small)
-        if len(out) == 1 and not cold:
-            self.connection.send(bytes(out[0]))  # type: ignore[arg-type]
-        else:
-            self.handler.send(self.connection, out, cold)
 
 
 class ParkedFetch:
@@ -406,9 +425,3 @@ class ParkedFetch:
         self._handler.parked.discard(self)
         for partition in self._partitions:
             partition.fetch_waiters.discard(self)
-
-
-def release(parts: Iterable[Part]) -> None:
-    for part in parts:
-        if type(part) is FileRange:
-            part.release()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import FetchPartition, FetchRequest
@@ -42,16 +43,20 @@ class Session:
         self.last_used = now
         self.partitions: dict[Key, Cached] = {}
 
-    def update(self, request: FetchRequest) -> None:
+    def update(
+        self,
+        topics: Iterable[tuple[bytes, Iterable[FetchPartition]]],
+        forgotten: Iterable[tuple[bytes, Iterable[int]]],
+    ) -> None:
         partitions = self.partitions
-        for topic, wanted in request.topics:
+        for topic, wanted in topics:
             for want in wanted:
                 cached = partitions.get((topic, want.partition))
                 if cached is None:
                     partitions[(topic, want.partition)] = Cached(want)
                 else:
                     cached.want = want
-        for topic, indexes in request.forgotten:
+        for topic, indexes in forgotten:
             for index in indexes:
                 partitions.pop((topic, index), None)
 
@@ -91,7 +96,7 @@ class FetchSessions:
                 return None, True
             session = self._create(by_id, now)
             if session is not None:
-                session.update(request)
+                session.update(request.topics, request.forgotten)
             return session, True
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -100,14 +105,20 @@ class FetchSessions:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
-        session.update(request)
-        if not session.partitions:  # the session ends, and the response says so
-            del self._sessions[session.id]
+        session.update(request.topics, request.forgotten)
+        if self.end_if_empty(session):
             return None, True
         session.next_epoch()
         session.last_used = now
         self._sessions.move_to_end(session.id)
         return session, False
+
+    def end_if_empty(self, session: Session) -> bool:
+        """A session without partitions ends; the response says so."""
+        if session.partitions:
+            return False
+        self._sessions.pop(session.id, None)
+        return True
 
     def _create(self, by_id: bool, now: float) -> Session | None:
         if len(self._sessions) >= self.slots:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
+from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -63,9 +63,10 @@ class FindCoordinatorApi:
             problem = KafkaError(ErrorCode.invalid_request, "This coordinator type is not served here.")
         request = call.request
         if call.version >= FIRST_BATCHED:
+            keys = yield from distinct(request.coordinator_keys)
             coordinators = yield from collect(
                 call.make("Coordinator", key=key, **self._coordinator(call, runtime, key, problem))
-                for key in dict.fromkeys(request.coordinator_keys)
+                for key in keys
             )
             return call.answer(coordinators=coordinators)
         return call.answer(**self._coordinator(call, runtime, request.key, problem))

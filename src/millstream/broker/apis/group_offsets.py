@@ -21,14 +21,15 @@ as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.coordinators.groups import offset_records, responses
-from millstream.broker.coordinators.groups.group import Committer, Row
-from millstream.broker.coordinators.groups.group_shard import Commit
+from millstream.broker.coordinators.groups.group import Committer
+from millstream.broker.coordinators.groups.group_shard import Commits
 from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.groups.responses import (
     FetchedGroup,
@@ -38,8 +39,8 @@ from millstream.broker.coordinators.groups.responses import (
 )
 from millstream.broker.coordinators.runtime import coordinator_error, wall_ms
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import INT32
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -67,102 +68,85 @@ class GroupOffsetsApi:
 
     # ------------------------------------------------------------------ OffsetCommit
 
-    def offset_commit(self, call: Call) -> Any:
-        """Answers at once unless the log has to be flushed or replicated first.
+    def offset_commit(self, call: Call) -> Slices[Any]:
+        """Answers at once unless the log has to be flushed or replicated first, or the request is long.
 
-        Whether a partition exists is asked before the group is; where none does, the group is not asked at
-        all.
+        Whether a partition exists is looked up before the group; where none does, the group does not matter.
+        If a partition is named twice, the last offset counts.
         """
-        request = call.request
-        group_id = request.group_id
+        request, version = call.request, call.version
         now_ms = wall_ms()
         expire_ms = offset_records.NO_TIME
-        if call.version <= 4 and request.retention_time != DEFAULT_RETENTION:
+        if version <= 4 and request.retention_time != DEFAULT_RETENTION:
             expire_ms = now_ms + request.retention_time // timedelta(milliseconds=1)
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
-        with_epoch = call.version >= 6
-        commits: list[Commit] = []
-        rows: list[Row] = []
+        with_epoch = version >= 6
+        commits: Commits = {}
+        topic_ids: dict[str, UUID | None] = {}
         answers: list[TopicErrors] = []
         any_known = False
         for topic in request.topics:
-            name, topic_id, count, error = self._topic(call.version, topic)
-            errors: list[int] = [error] * len(topic.partitions)
-            answers.append(
-                TopicErrors(
-                    topic_id if call.version >= TOPIC_IDS else topic.name,
-                    [each.partition_index for each in topic.partitions],
-                    errors,
-                )
-            )
-            if error is not ErrorCode.none:
-                continue
-            prefix = offset_records.offset_key_prefix(group_id, name)
-            for at, each in enumerate(topic.partitions):
+            name, topic_id, count, error = self._topic(version, topic)
+            indexes: list[int] = []
+            errors: list[int] = []
+            answers.append(TopicErrors(topic_id if version >= TOPIC_IDS else topic.name, indexes, errors))
+            topic_ids[name] = topic_id
+            yield
+            for each in topic.partitions:
                 metadata = each.committed_metadata or ""
                 index = each.partition_index
-                if not 0 <= index < count:
-                    errors[at] = ErrorCode.unknown_topic_or_partition
-                    continue
-                any_known = True
-                if len(metadata) > limit:
-                    errors[at] = ErrorCode.offset_metadata_too_large
-                    continue
-                epoch = each.committed_leader_epoch if with_epoch else offset_records.NO_EPOCH
-                value = offset_records.offset_value(
-                    each.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id
-                )
-                commits.append((name, index, value))
-                rows.append((prefix + INT32.pack(index), value))
+                indexes.append(index)
+                if error is not ErrorCode.none:
+                    errors.append(error)
+                elif not 0 <= index < count:
+                    errors.append(ErrorCode.unknown_topic_or_partition)
+                elif len(metadata) > limit:
+                    any_known = True
+                    errors.append(ErrorCode.offset_metadata_too_large)
+                else:
+                    any_known = True
+                    errors.append(ErrorCode.none)
+                    epoch = each.committed_leader_epoch if with_epoch else offset_records.NO_EPOCH
+                    commits[name, index] = offset_records.offset_value(
+                        each.committed_offset, epoch, metadata, now_ms, expire_ms, topic_id
+                    )
+                yield
         if any_known:
             committer = Committer(
                 request.member_id,
-                request.group_instance_id if call.version >= 7 else None,
+                request.group_instance_id if version >= 7 else None,
                 request.generation_id_or_member_epoch,
-                call.version,
+                version,
             )
-            partitions = self._partitions(call.version, request.topics)
             try:
-                waiting = self.groups.commit_offsets(group_id, committer, partitions, rows, commits)
+                waiting = self.groups.commit_offsets(request.group_id, committer, topic_ids, commits)
             except KafkaError as problem:
                 return self._commit_refused(call, answers, coordinator_error(problem))
             if waiting is not None:
                 return self._committed_later(call, waiting, answers)
-        return responses.offset_commit(call.version, call.correlation_id, answers)
+        return self._committed(call, answers)
 
-    def _partitions(self, version: int, topics: Any) -> Iterator[tuple[UUID | None, int]]:
-        """What a request would commit: the partitions that there are, unless their metadata is too large."""
-        limit = self.broker.settings.integer("offset.metadata.max.bytes")
-        for topic in topics:
-            _, topic_id, count, _ = self._topic(version, topic)
-            for each in topic.partitions:
-                if 0 <= each.partition_index < count and len(each.committed_metadata or "") <= limit:
-                    yield topic_id, each.partition_index
-
-    def _topic(self, version: int, asked: Any) -> tuple[str, UUID | None, int, ErrorCode]:
+    def _topic(self, version: int, topic: Any) -> tuple[str, UUID | None, int, ErrorCode]:
         """Name, id and number of partitions of a topic that a request names one way or the other."""
         image = self.broker.image
         if version >= TOPIC_IDS:
-            known = image.topics_by_id.get(asked.topic_id)
+            known = image.topics_by_id.get(topic.topic_id)
             if known is None:
-                return "", asked.topic_id, 0, ErrorCode.unknown_topic_id
+                return "", topic.topic_id, 0, ErrorCode.unknown_topic_id
         else:
-            known = image.topic(asked.name)
+            known = image.topic(topic.name)
             if known is None:
-                return asked.name, None, 0, ErrorCode.unknown_topic_or_partition
+                return topic.name, None, 0, ErrorCode.unknown_topic_or_partition
         return known.name, known.topic_id, len(image.partitions[known.topic_id]), ErrorCode.none
 
-    def _partition_count(self, topic: str) -> int:
-        known = self.broker.image.topic(topic)
-        return 0 if known is None else len(self.broker.image.partitions[known.topic_id])
+    def _committed(self, call: Call, answers: list[TopicErrors]) -> Any:
+        pack = partial(responses.offset_commit, call.version, call.correlation_id, answers)
+        return pack if call.is_large else pack()
 
-    def _commit_refused(self, call: Call, answers: list[TopicErrors], error: ErrorCode) -> bytes:
+    def _commit_refused(self, call: Call, answers: list[TopicErrors], error: ErrorCode) -> Any:
         """Every partition that exists gets this error."""
-        answers = [
-            answer._replace(errors=[each if each in UNKNOWN else error for each in answer.errors])
-            for answer in answers
-        ]
-        return responses.offset_commit(call.version, call.correlation_id, answers)
+        pack = partial(_pack_refused_commit, call.version, call.correlation_id, answers, error)
+        return pack if call.is_large else pack()
 
     async def _committed_later(
         self, call: Call, waiting: asyncio.Future[None], answers: list[TopicErrors]
@@ -171,85 +155,70 @@ class GroupOffsetsApi:
             await waiting
         except KafkaError as problem:
             return self._commit_refused(call, answers, coordinator_error(problem))
-        return responses.offset_commit(call.version, call.correlation_id, answers)
+        return self._committed(call, answers)
 
     # ------------------------------------------------------------------ OffsetFetch
 
-    def offset_fetch(self, call: Call) -> bytes:
+    def offset_fetch(self, call: Call) -> Slices[Any]:
         request, version = call.request, call.version
         stable = version >= 7 and request.require_stable
-        if version >= responses.GROUPS:
-            groups = [self._fetch_group(version, asked, asked.topics, stable) for asked in request.groups]
-        else:
-            groups = [self._fetch_group(version, request, request.topics, stable)]
-        return responses.offset_fetch(version, call.correlation_id, groups)
+        groups = []
+        for group in request.groups if version >= responses.GROUPS else (request,):
+            groups.append((yield from self._fetch_group(version, group, stable)))
+            yield
+        pack = partial(responses.offset_fetch, version, call.correlation_id, groups)
+        return pack if call.is_large else pack()
 
-    def _fetch_group(self, version: int, asked: Any, topics: Any, stable: bool) -> FetchedGroup:
-        """`asked` names the group; no topics means all of them."""
-        group_id = asked.group_id
+    def _fetch_group(self, version: int, group: Any, stable: bool) -> Slices[FetchedGroup]:
+        """`group` is the structure that names the group; no topics means all of them."""
+        group_id = group.group_id
         try:
             offsets = self.groups.offsets(group_id)
             if version >= 9:
-                self.groups.check_fetch(group_id, asked.member_id, asked.member_epoch)
+                self.groups.check_fetch(group_id, group.member_id, group.member_epoch)
         except KafkaError as error:
-            return self._fetch_refused(version, group_id, topics, error.code)
-        if topics is None:
-            return FetchedGroup(group_id, self._fetch_all(version, offsets, group_id, stable))
+            return (yield from self._fetch_refused(version, group_id, group.topics, error.code))
+        if group.topics is None:
+            return FetchedGroup(group_id, (yield from self._fetch_all(version, offsets, group_id, stable)))
         answers, missing = [], []  # Kafka names what it does not know last
-        for topic in topics:
-            partitions: Iterable[int] = topic.partition_indexes
+        for topic in group.topics:
+            found: list[FetchedOffset] = []
+            yield
             if version >= TOPIC_IDS:
                 known = self.broker.image.topics_by_id.get(topic.topic_id)
                 if known is None:
-                    unknown = [FetchedOffset(index, error=ErrorCode.unknown_topic_id) for index in partitions]
-                    missing.append(FetchedTopic(topic.topic_id, unknown))
+                    missing.append(FetchedTopic(topic.topic_id, found))
+                    for index in topic.partition_indexes:
+                        found.append(FetchedOffset(index, error=ErrorCode.unknown_topic_id))
+                        yield
                     continue
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
-            answers.append(
-                FetchedTopic(
-                    label,
-                    [
-                        self._fetched(
-                            offsets,
-                            group_id,
-                            name,
-                            index,
-                            offsets.get(group_id, name, index),
-                            stable,
-                            topic_id,
-                        )
-                        for index in partitions
-                    ],
-                )
-            )
+            answers.append(FetchedTopic(label, found))
+            for index in topic.partition_indexes:
+                value = offsets.get(group_id, name, index)
+                found.append(self._fetched(offsets, group_id, name, index, value, stable, topic_id))
+                yield
         return FetchedGroup(group_id, answers + missing)
 
     def _fetch_all(
         self, version: int, offsets: OffsetTable, group_id: str, stable: bool
-    ) -> list[FetchedTopic]:
-        answers = []
-        by_topic: dict[str, list[tuple[int, bytes]]] = {}
-        for name, index, value in offsets.items(group_id):
-            by_topic.setdefault(name, []).append((index, value))
-        for name, values in by_topic.items():
-            label: str | UUID = name
-            if version >= TOPIC_IDS:
-                known = self.broker.image.topic(name)
-                if known is None:
-                    continue  # it is gone, and its offsets will follow
-                label = known.topic_id
-            answers.append(
-                FetchedTopic(
-                    label,
-                    [
-                        self._fetched(offsets, group_id, name, index, value, stable, None)
-                        for index, value in values
-                    ],
-                )
-            )
-        return answers
+    ) -> Slices[list[FetchedTopic]]:
+        answers: dict[str, FetchedTopic] = {}
+        for name, index, value in list(offsets.items(group_id)):
+            topic = answers.get(name)
+            if topic is None:
+                label: str | UUID = name
+                if version >= TOPIC_IDS:
+                    known = self.broker.image.topic(name)
+                    if known is None:
+                        continue  # it is gone, and its offsets will follow
+                    label = known.topic_id
+                topic = answers[name] = FetchedTopic(label, [])
+            topic.offsets.append(self._fetched(offsets, group_id, name, index, value, stable, None))
+            yield
+        return list(answers.values())
 
     def _fetched(
         self,
@@ -270,45 +239,52 @@ class GroupOffsetsApi:
             return FetchedOffset(index)  # of an earlier topic of this name
         return FetchedOffset(index, found.offset, found.leader_epoch, found.metadata)
 
-    def _fetch_refused(self, version: int, group_id: str, topics: Any, error: ErrorCode) -> FetchedGroup:
-        """Version 1 has no place for an error of the whole group."""
+    def _fetch_refused(
+        self, version: int, group_id: str, topics: Any, error: ErrorCode
+    ) -> Slices[FetchedGroup]:
+        """Version 1 has no field for an error of the whole group."""
         if version >= 2:
             return FetchedGroup(group_id, [], error)
-        return FetchedGroup(
-            group_id,
-            [
-                FetchedTopic(
-                    topic.name, [FetchedOffset(index, error=error) for index in topic.partition_indexes]
-                )
-                for topic in topics or ()
-            ],
-        )
+        answers = []
+        for topic in topics or ():
+            found = yield from collect(FetchedOffset(index, error=error) for index in topic.partition_indexes)
+            answers.append(FetchedTopic(topic.name, list(found)))
+            yield
+        return FetchedGroup(group_id, answers)
 
     # ------------------------------------------------------------------ OffsetDelete
 
     async def offset_delete(self, call: Call) -> Any:
-        request = call.request
         errors: dict[TopicPartition, ErrorCode] = {}
-        existing = []
-        for topic in request.topics:
-            count = self._partition_count(topic.name)
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                if 0 <= partition.partition < count:
-                    existing.append(partition)
-                else:
-                    errors[partition] = ErrorCode.unknown_topic_or_partition
+        existing = await call.in_slices(self._existing(call.request.topics, errors))
         try:
-            found, waiting = self.groups.delete_offsets(request.group_id, existing)
+            found, waiting = self.groups.delete_offsets(call.request.group_id, existing)
             if waiting is not None:
                 await waiting
         except KafkaError as problem:
             return call.answer(error_code=coordinator_error(problem), topics=())
         errors.update(zip(existing, found, strict=True))
-        return call.answer(
-            error_code=ErrorCode.none,
-            topics=_topics_with_errors(call, "OffsetDeleteResponse", errors),
-        )
+        topics = await call.in_slices(_topics_with_errors(call, "OffsetDeleteResponse", errors))
+        return call.answer(error_code=ErrorCode.none, topics=topics)
+
+    def _existing(self, topics: Any, errors: dict[TopicPartition, ErrorCode]) -> Slices[list[TopicPartition]]:
+        """The partitions that there are, each once; the others get an error."""
+        existing: dict[TopicPartition, None] = {}
+        for topic in topics:
+            count = self._partition_count(topic.name)
+            yield
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                if 0 <= partition.partition < count:
+                    existing[partition] = None
+                else:
+                    errors[partition] = ErrorCode.unknown_topic_or_partition
+                yield
+        return list(existing)
+
+    def _partition_count(self, topic: str) -> int:
+        known = self.broker.image.topic(topic)
+        return 0 if known is None else len(self.broker.image.partitions[known.topic_id])
 
     # ------------------------------------------------------------------ TxnOffsetCommit
 
@@ -317,7 +293,7 @@ class GroupOffsetsApi:
         request = call.request
         errors: dict[TopicPartition, ErrorCode] = {}
         other_errors = ErrorCode.none
-        rows, commits, any_known = self._txn_commits(request, call.version, errors)
+        commits, any_known = await call.in_slices(self._txn_commits(request, call.version, errors))
         names_member = call.version >= 3
         try:
             if any_known:
@@ -332,8 +308,7 @@ class GroupOffsetsApi:
                         call.version,
                         transactional=True,
                     ),
-                    self._partitions(0, request.topics),
-                    rows,
+                    {topic: self._topic_id(topic) for topic, _ in commits},
                     commits,
                 )
         except KafkaError as problem:
@@ -342,34 +317,52 @@ class GroupOffsetsApi:
             if loading and call.version < FIRST_WITH_LOAD_IN_PROGRESS:
                 other_errors = ErrorCode.coordinator_not_available
             errors = {partition: error for partition, error in errors.items() if error in UNKNOWN}
-        return call.answer(topics=_topics_with_errors(call, "TxnOffsetCommitResponse", errors, other_errors))
+        topics = await call.in_slices(
+            _topics_with_errors(call, "TxnOffsetCommitResponse", errors, other_errors)
+        )
+        return call.answer(topics=topics)
+
+    def _topic_id(self, topic: str) -> UUID | None:
+        known = self.broker.image.topic(topic)
+        return None if known is None else known.topic_id
 
     def _txn_commits(
         self, request: Any, version: int, errors: dict[TopicPartition, ErrorCode]
-    ) -> tuple[list[Row], list[Commit], bool]:
+    ) -> Slices[tuple[Commits, bool]]:
         """What is to be written, and whether any of the partitions exists."""
         now_ms = wall_ms()
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
-        rows: list[Row] = []
-        commits: list[Commit] = []
+        commits: Commits = {}
         any_known = False
         for topic in request.topics:
             count = self._partition_count(topic.name)
+            yield
             for each in topic.partitions:
                 metadata = each.committed_metadata or ""
                 partition = TopicPartition(topic.name, each.partition_index)
                 if not 0 <= each.partition_index < count:
                     errors[partition] = ErrorCode.unknown_topic_or_partition
-                    continue
-                any_known = True
-                if len(metadata) > limit:
+                elif len(metadata) > limit:
+                    any_known = True
                     errors[partition] = ErrorCode.offset_metadata_too_large
                 else:
+                    any_known = True
                     epoch = each.committed_leader_epoch if version >= 2 else offset_records.NO_EPOCH
-                    value = offset_records.offset_value(each.committed_offset, epoch, metadata, now_ms)
-                    rows.append((offset_records.offset_key(request.group_id, *partition), value))
-                    commits.append((*partition, value))
-        return rows, commits, any_known
+                    commits[partition] = offset_records.offset_value(
+                        each.committed_offset, epoch, metadata, now_ms
+                    )
+                yield
+        return commits, any_known
+
+
+def _pack_refused_commit(
+    version: int, correlation_id: int, answers: list[TopicErrors], error: ErrorCode
+) -> bytes:
+    refused = [
+        answer._replace(errors=[each if each in UNKNOWN else error for each in answer.errors])
+        for answer in answers
+    ]
+    return responses.offset_commit(version, correlation_id, refused)
 
 
 def _topics_with_errors(
@@ -377,20 +370,18 @@ def _topics_with_errors(
     structure: str,
     errors: Mapping[TopicPartition, ErrorCode],
     otherwise: ErrorCode = ErrorCode.none,
-) -> tuple[Any, ...]:
+) -> Slices[tuple[Any, ...]]:
     """The topics and partitions of the request, each partition with its error."""
-    return tuple(
-        call.make(
-            f"{structure}Topic",
-            name=topic.name,
-            partitions=tuple(
-                call.make(
-                    f"{structure}Partition",
-                    partition_index=each.partition_index,
-                    error_code=errors.get(TopicPartition(topic.name, each.partition_index), otherwise),
-                )
-                for each in topic.partitions
-            ),
+    topics = []
+    for topic in call.request.topics:
+        partitions = yield from collect(
+            call.make(
+                f"{structure}Partition",
+                partition_index=each.partition_index,
+                error_code=errors.get(TopicPartition(topic.name, each.partition_index), otherwise),
+            )
+            for each in topic.partitions
         )
-        for topic in call.request.topics
-    )
+        topics.append(call.make(f"{structure}Topic", name=topic.name, partitions=partitions))
+        yield
+    return tuple(topics)

@@ -28,7 +28,10 @@ everybody may do everything.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.coordinators.groups import responses
@@ -42,7 +45,7 @@ from millstream.broker.coordinators.groups.classic_types import (
 )
 from millstream.broker.coordinators.runtime import coordinator_error, respond
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
+from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, collect, distinct
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 # Operations on a group as a bit field: read 3, delete 6, describe 8, describe configs 10, alter configs 11.
 ALL_GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
+MAX_PROTOCOLS = 1000  # of a member of a classic group; these are the names of its assignors
 
 
 def milliseconds(value: timedelta) -> int:
@@ -83,6 +87,8 @@ class GroupsApi:
     def join_group(self, call: Call) -> Any:
         request = call.request
         session = milliseconds(request.session_timeout)
+        if len(request.protocols) > MAX_PROTOCOLS:
+            return self._joined(call, Joined(ErrorCode.inconsistent_group_protocol, request.member_id))
         joined = self.groups.join(
             request.group_id,
             JoinRequest(
@@ -98,12 +104,27 @@ class GroupsApi:
                 may_skip_assignment=call.version >= 9,
             ),
         )
-        return respond(joined, lambda joined: self._joined(call, joined))
+        if isinstance(joined, Joined):
+            return self._joined(call, joined)
+        return self._joined_later(call, joined)
 
-    def _joined(self, call: Call, joined: Joined) -> Any:
+    async def _joined_later(self, call: Call, waiting: asyncio.Future[Joined]) -> Any:
+        return await call.in_slices(self._joined(call, await waiting))
+
+    def _joined(self, call: Call, joined: Joined) -> Slices[Any]:
+        """The leader is given the metadata of all members."""
         protocol = joined.protocol
         if protocol is None and call.version < 7:
             protocol = ""  # not nullable yet
+        members = yield from collect(
+            call.make(
+                "JoinGroupResponseMember",
+                member_id=member_id,
+                group_instance_id=instance_id,
+                metadata=metadata,
+            )
+            for member_id, instance_id, metadata in joined.members
+        )
         return call.answer(
             error_code=joined.error,
             generation_id=joined.generation,
@@ -112,22 +133,18 @@ class GroupsApi:
             leader=joined.leader,
             skip_assignment=joined.skip_assignment,
             member_id=joined.member_id,
-            members=tuple(
-                call.make(
-                    "JoinGroupResponseMember",
-                    member_id=member_id,
-                    group_instance_id=instance_id,
-                    metadata=metadata,
-                )
-                for member_id, instance_id, metadata in joined.members
-            ),
+            members=members,
         )
 
     # ------------------------------------------------------------------ SyncGroup
 
-    def sync_group(self, call: Call) -> Any:
+    def sync_group(self, call: Call) -> Slices[Any]:
         request = call.request
         names_protocol = call.version >= 5
+        assignments: dict[str, bytes] = {}
+        for each in request.assignments:
+            assignments[each.member_id] = each.assignment
+            yield
         try:
             if names_protocol and None in (request.protocol_type, request.protocol_name):
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)
@@ -139,7 +156,7 @@ class GroupsApi:
                     request.generation_id,
                     request.protocol_type if names_protocol else None,
                     request.protocol_name if names_protocol else None,
-                    ((each.member_id, each.assignment) for each in request.assignments),
+                    assignments,
                 ),
             )
         except KafkaError as error:
@@ -164,40 +181,59 @@ class GroupsApi:
 
     # ------------------------------------------------------------------ LeaveGroup
 
-    def leave_group(self, call: Call) -> Any:
+    def leave_group(self, call: Call) -> Slices[Any]:
+        """Many members leave in several steps, as if each step were a request of its own."""
         request = call.request
-        if call.version >= 3:
-            leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
-        else:
+        if call.version < 3:
             leaving = [Leaving(request.member_id, None)]
+        else:
+            leaving = []
+            for each in request.members:
+                leaving.append(Leaving(each.member_id, each.group_instance_id))
+                yield
+        steps: list[list[ErrorCode] | asyncio.Future[list[ErrorCode]]] = []
         try:
-            errors = self.groups.leave(request.group_id, leaving)
+            for start in range(0, max(len(leaving), 1), ELEMENTS_PER_SLICE):
+                step = leaving[start : start + ELEMENTS_PER_SLICE]
+                steps.append(self.groups.leave(request.group_id, step))
+                yield from collect(step)
         except KafkaError as error:
             return call.answer(error_code=coordinator_error(error), members=())
-        return respond(errors, lambda errors: self._left(call, leaving, errors))
+        if any(isinstance(step, asyncio.Future) for step in steps):
+            return self._left_later(call, leaving, steps)
+        return (yield from self._left(call, leaving, chain.from_iterable(steps)))  # type: ignore[arg-type]
 
-    def _left(self, call: Call, leaving: list[Leaving], errors: list[ErrorCode]) -> Any:
+    async def _left_later(
+        self,
+        call: Call,
+        leaving: list[Leaving],
+        steps: list[list[ErrorCode] | asyncio.Future[list[ErrorCode]]],
+    ) -> Any:
+        errors: list[ErrorCode] = []
+        for step in steps:
+            errors += step if isinstance(step, list) else await step
+        return await call.in_slices(self._left(call, leaving, errors))
+
+    def _left(self, call: Call, leaving: list[Leaving], errors: Iterable[ErrorCode]) -> Slices[Any]:
         if call.version < 3:
-            return call.answer(error_code=errors[0])
-        return call.answer(
-            error_code=ErrorCode.none,
-            members=tuple(
-                call.make(
-                    "MemberResponse",
-                    member_id=each.member_id,
-                    group_instance_id=each.instance_id,
-                    error_code=error,
-                )
-                for each, error in zip(leaving, errors, strict=True)
-            ),
+            return call.answer(error_code=next(iter(errors)))
+        members = yield from collect(
+            call.make(
+                "MemberResponse",
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                error_code=error,
+            )
+            for each, error in zip(leaving, errors, strict=True)
         )
+        return call.answer(error_code=ErrorCode.none, members=members)
 
     # ------------------------------------------------------------------ DescribeGroups
 
     def describe_groups(self, call: Call) -> Slices[Any]:
         """A group that is named twice is answered once."""
         groups = []
-        for group_id in dict.fromkeys(call.request.groups):
+        for group_id in (yield from distinct(call.request.groups)):
             groups.append((yield from self._described(call, group_id)))
             yield
         return call.answer(groups=tuple(groups))
@@ -268,49 +304,71 @@ class GroupsApi:
 
     # ------------------------------------------------------------------ ListGroups
 
-    def list_groups(self, call: Call) -> Any:
+    def list_groups(self, call: Call) -> Slices[Any]:
         request = call.request
-        states = {text.lower().strip() for text in request.states_filter} if call.version >= 4 else set()
-        types = {text.lower() for text in request.types_filter} if call.version >= 5 else set()
+        states: set[str] = set()
+        types: set[str] = set()
+        for text in request.states_filter if call.version >= 4 else ():
+            states.add(text.lower().strip())
+            yield
+        for text in request.types_filter if call.version >= 5 else ():
+            types.add(text.lower())
+            yield
+        listed = []
         try:
-            listed = [
-                group
-                for group in self.groups.list_groups()
-                if (not states or group.state.lower() in states)
-                and (not types or group.group_type.value in types)
-            ]
+            for group in self.groups.list_groups():
+                if (not states or group.state.lower() in states) and (
+                    not types or group.group_type.value in types
+                ):
+                    listed.append(
+                        call.make(
+                            "ListedGroup",
+                            group_id=group.group_id,
+                            protocol_type=group.protocol_type,
+                            group_state=group.state,
+                            group_type=group.group_type.value,
+                        )
+                    )
+                yield
         except KafkaError as error:
             return call.answer(error_code=error.code, groups=())
-        return call.answer(
-            error_code=ErrorCode.none,
-            groups=tuple(
-                call.make(
-                    "ListedGroup",
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=group.state,
-                    group_type=group.group_type.value,
-                )
-                for group in listed
-            ),
-        )
+        return call.answer(error_code=ErrorCode.none, groups=tuple(listed))
 
     # ------------------------------------------------------------------ DeleteGroups
 
-    async def delete_groups(self, call: Call) -> Any:
-        results = {}
+    def delete_groups(self, call: Call) -> Slices[Any]:
+        """A group that is named twice is deleted and answered once."""
+        results: dict[str, ErrorCode] = {}
+        waiting: dict[str, asyncio.Future[None]] = {}
         for group_id in call.request.groups_names:
-            error = ErrorCode.none
+            yield
+            if group_id in results:
+                continue
+            results[group_id] = ErrorCode.none
             try:
-                waiting = self.groups.delete_group(group_id)
-                if waiting is not None:
-                    await waiting
+                future = self.groups.delete_group(group_id)
             except KafkaError as problem:
-                error = coordinator_error(problem)
-            results[group_id] = error
-        return call.answer(
-            results=tuple(
-                call.make("DeletableGroupResult", group_id=group_id, error_code=error)
-                for group_id, error in results.items()
-            )
+                results[group_id] = coordinator_error(problem)
+                continue
+            if future is not None:
+                waiting[group_id] = future
+        if waiting:
+            return self._deleted_later(call, results, waiting)
+        return (yield from self._deleted(call, results))
+
+    async def _deleted_later(
+        self, call: Call, results: dict[str, ErrorCode], waiting: dict[str, asyncio.Future[None]]
+    ) -> Any:
+        for group_id, future in waiting.items():
+            try:
+                await future
+            except KafkaError as problem:
+                results[group_id] = coordinator_error(problem)
+        return await call.in_slices(self._deleted(call, results))
+
+    def _deleted(self, call: Call, results: dict[str, ErrorCode]) -> Slices[Any]:
+        deleted = yield from collect(
+            call.make("DeletableGroupResult", group_id=group_id, error_code=error)
+            for group_id, error in results.items()
         )
+        return call.answer(results=deleted)

@@ -89,10 +89,14 @@ class LogDirsApi:
     # ------------------------------------------------------------------ DescribeLogDirs
 
     def describe_log_dirs(self, call: Call) -> Slices[Any]:
-        asked = call.request.topics
-        wanted = (
-            None if asked is None else {(topic.topic, index) for topic in asked for index in topic.partitions}
-        )
+        wanted: set[tuple[str, int]] | None = None
+        if call.request.topics is not None:
+            wanted = set()
+            for topic in call.request.topics:
+                yield
+                for index in topic.partitions:
+                    wanted.add((topic.topic, index))
+                    yield
         by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.log_dirs.paths}
         for partition in list(self.broker.partitions):
             yield
@@ -140,6 +144,7 @@ class LogDirsApi:
     def alter_replica_log_dirs(self, call: Call) -> Slices[Any]:
         results: dict[str, list[Any]] = {}
         for folder in call.request.dirs:
+            yield
             for topic in folder.topics:
                 yield
                 checked = yield from collect(

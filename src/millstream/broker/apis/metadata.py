@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from millstream.broker.network.dispatch import Api, Call
-from millstream.broker.network.slices import Slices, collect
+from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.metadata_records import NO_LEADER, Topic
@@ -51,6 +51,7 @@ logger = logging.getLogger("millstream.metadata")
 ALL_TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -(1 << 31)
+Named = dict[str | UUID | None, Any]  # the topics of a request, by id or else by name
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
@@ -77,38 +78,50 @@ class MetadataApi:
 
     # ------------------------------------------------------------------ Metadata
 
-    def metadata(self, call: Call) -> Any:
-        """Answers at once unless a topic has to be created first."""
-        if call.version in (10, 11) and any(
-            topic.topic_id is not None or topic.name is None for topic in call.request.topics or ()
-        ):
-            return self._refuse_ids(call)
-        missing = self._to_create(call)
-        return self._create_and_answer(call, missing) if missing else self._answer(call, {})
+    def metadata(self, call: Call) -> Slices[Any]:
+        """Answers at once unless a topic has to be created first. A topic that is named twice is answered
+        once."""
+        named: Named = {}
+        by_id = False
+        for topic in call.request.topics or ():
+            topic_id = getattr(topic, "topic_id", None)
+            by_id = by_id or topic_id is not None or topic.name is None
+            named[topic_id or topic.name] = topic
+            yield
+        if by_id and call.version in (10, 11):
+            return (yield from self._refuse_ids(call))
+        missing = (yield from self._missing(named)) if self._may_create(call) else []
+        if missing:
+            return self._create_and_answer(call, named, missing)
+        return (yield from self._answer(call, named, {}))
 
-    def _refuse_ids(self, call: Call) -> bytes:
+    def _refuse_ids(self, call: Call) -> Slices[bytes]:
         """Versions 10 and 11 have a field for the topic id but do not serve it: all topics are refused."""
-        refused = [
+        refused = yield from collect(
             (
                 pack_topic(call.version, ErrorCode.invalid_request, topic.name, topic.topic_id, False, ()),
                 NOT_ASKED,
             )
             for topic in call.request.topics
-        ]
+        )
         return pack_metadata_response(
             call.correlation_id, call.version, (), None, NO_LEADER, refused, NOT_ASKED
         )
 
-    def _to_create(self, call: Call) -> list[str]:
-        request = call.request
-        allowed = call.version < 4 or request.allow_auto_topic_creation
-        if not request.topics or not allowed or not self.broker.settings.boolean("auto.create.topics.enable"):
-            return []
-        image = self.broker.image
-        named = (topic.name for topic in request.topics if getattr(topic, "topic_id", None) is None)
-        return [name for name in dict.fromkeys(named) if name is not None and image.topic(name) is None]
+    def _may_create(self, call: Call) -> bool:
+        allowed = call.version < 4 or call.request.allow_auto_topic_creation
+        return allowed and self.broker.settings.boolean("auto.create.topics.enable")
 
-    async def _create_and_answer(self, call: Call, names: list[str]) -> bytes:
+    def _missing(self, named: Named) -> Slices[list[str]]:
+        """The names of which there is no topic."""
+        missing = []
+        for name in named:
+            if isinstance(name, str) and self.broker.image.topic(name) is None:
+                missing.append(name)
+            yield
+        return missing
+
+    async def _create_and_answer(self, call: Call, named: Named, names: list[str]) -> bytes:
         """Internal topics are created by their coordinators, with the partitions and settings they need."""
         internal = self.broker.partitions.coordinated
         for name in names:
@@ -121,13 +134,13 @@ class MetadataApi:
         refused: dict[str, ErrorCode] = {}
         if ordinary:
             try:
-                results = await self.broker.controller.submit(CreateTopics(ordinary))
+                results = await self.broker.controller.submit(CreateTopics(ordinary), is_large=call.is_large)
                 refused = {result.name: result.error for result in results if result.error}
             except KafkaError as error:
                 refused = {topic.name: error.code for topic in ordinary}
-        return await call.in_slices(self._answer(call, refused))
+        return await call.in_slices(self._answer(call, named, refused))
 
-    def _answer(self, call: Call, refused: Mapping[str, ErrorCode]) -> Slices[bytes]:
+    def _answer(self, call: Call, named: Named, refused: Mapping[str, ErrorCode]) -> Slices[bytes]:
         broker, request = self.broker, call.request
         operations = (
             ALL_TOPIC_OPERATIONS
@@ -143,9 +156,8 @@ class MetadataApi:
                 if topic.topic_id in broker.image.partitions
             )
         else:
-            once = {getattr(asked, "topic_id", None) or asked.name: asked for asked in topics}
             found = yield from collect(
-                self._asked(call.version, asked, operations, refused) for asked in once.values()
+                self._named(call.version, topic, operations, refused) for topic in named.values()
             )
         cluster = getattr(request, "include_cluster_authorized_operations", False)
         return pack_metadata_response(
@@ -165,12 +177,13 @@ class MetadataApi:
             if endpoint is not None:
                 yield node.broker_id, endpoint.host, endpoint.port, node.rack
 
-    def _asked(
-        self, version: int, asked: Any, operations: int, refused: Mapping[str, ErrorCode]
+    def _named(
+        self, version: int, wanted: Any, operations: int, refused: Mapping[str, ErrorCode]
     ) -> tuple[bytes, int]:
+        """A topic that the request names, with what the client may do with it."""
         image = self.broker.image
-        name = asked.name
-        topic_id = getattr(asked, "topic_id", None)
+        name = wanted.name
+        topic_id = getattr(wanted, "topic_id", None)
         if topic_id is not None or name is None:  # the id wins over any name
             topic = image.topics_by_id.get(topic_id or NO_TOPIC_ID)
             error = ErrorCode.unknown_topic_id
@@ -240,8 +253,8 @@ class MetadataApi:
                 self.broker.settings.integer("max.request.partition.size.limit"),
             ),
         )
-        named = {topic.name for topic in request.topics}
-        names = sorted(named or set(image.topics_by_name))
+        named = yield from distinct(topic.name for topic in request.topics)
+        names = sorted(named or image.topics_by_name)
         cursor = request.cursor
         if cursor is not None:
             if cursor.partition_index < 0 or (named and cursor.topic_name not in named):

@@ -90,29 +90,30 @@ class PartitionOffsetsApi:
         topics: dict[str, dict[int, Any]] = {}
         times: Counter[tuple[str, int]] = Counter()
         for topic in request.topics:
-            for asked in topic.partitions:
-                times[topic.name, asked.partition_index] += 1
+            yield
+            for each in topic.partitions:
+                times[topic.name, each.partition_index] += 1
                 yield
         for topic in request.topics:
             partitions = topics.setdefault(topic.name, {})
             yield
-            for asked in topic.partitions:
+            for each in topic.partitions:
                 yield
-                epoch = asked.current_leader_epoch if call.version >= 4 else -1
+                epoch = each.current_leader_epoch if call.version >= 4 else -1
                 error = ErrorCode.none
                 try:
-                    if times[topic.name, asked.partition_index] > 1:
+                    if times[topic.name, each.partition_index] > 1:
                         raise KafkaError(ErrorCode.invalid_request)
-                    if asked.timestamp < 0 and call.version < FIRST_VERSION.get(asked.timestamp, NO_VERSION):
+                    if each.timestamp < 0 and call.version < FIRST_VERSION.get(each.timestamp, NO_VERSION):
                         raise KafkaError(ErrorCode.unsupported_version)
-                    partition = self._leader(topic.name, asked.partition_index, epoch)
-                    found = self._find(partition, asked.timestamp, committed_only)
+                    partition = self._leader(topic.name, each.partition_index, epoch)
+                    found = self._find(partition, each.timestamp, committed_only)
                 except KafkaError as problem:
                     error, found = problem.code, NOTHING
                 timestamp, offset, leader_epoch = found
-                partitions[asked.partition_index] = call.make(
+                partitions[each.partition_index] = call.make(
                     "ListOffsetsPartitionResponse",
-                    partition_index=asked.partition_index,
+                    partition_index=each.partition_index,
                     error_code=error,
                     timestamp=timestamp,
                     offset=offset,
@@ -145,37 +146,42 @@ class PartitionOffsetsApi:
     async def delete_records(self, call: Call) -> Any:
         """Answers when the new log starts are on disk. If a partition is named twice, the last offset
         counts."""
-        wanted: dict[str, dict[int, int]] = {}
-        for topic in call.request.topics:
-            wanted.setdefault(topic.name, {}).update(
-                {asked.partition_index: asked.offset for asked in topic.partitions}
-            )
-        deleted = {
-            name: {index: self._deleted(name, index, offset) for index, offset in partitions.items()}
-            for name, partitions in wanted.items()
-        }
+        deleted = await call.in_slices(self._all_deleted(call.request.topics))
         try:
             await self.broker.housekeeping.write_start_offsets()
         except OSError as error:
             self._starts_not_saved(deleted, error)
-        return call.answer(
-            topics=tuple(
-                call.make(
-                    "DeleteRecordsTopicResult",
-                    name=name,
-                    partitions=tuple(
-                        call.make(
-                            "DeleteRecordsPartitionResult",
-                            partition_index=index,
-                            low_watermark=low,
-                            error_code=error,
-                        )
-                        for index, (low, error) in partitions.items()
-                    ),
-                )
-                for name, partitions in deleted.items()
+        return call.answer(topics=await call.in_slices(self._deleted_topics(call, deleted)))
+
+    def _all_deleted(self, topics: Any) -> Slices[dict[str, dict[int, Deleted]]]:
+        wanted: dict[str, dict[int, int]] = {}
+        for topic in topics:
+            offsets = wanted.setdefault(topic.name, {})
+            yield
+            for each in topic.partitions:
+                offsets[each.partition_index] = each.offset
+                yield
+        deleted: dict[str, dict[int, Deleted]] = {}
+        for name, offsets in wanted.items():
+            found = yield from collect(
+                (index, self._deleted(name, index, offset)) for index, offset in offsets.items()
             )
-        )
+            deleted[name] = dict(found)
+            yield
+        return deleted
+
+    def _deleted_topics(self, call: Call, deleted: dict[str, dict[int, Deleted]]) -> Slices[tuple[Any, ...]]:
+        topics = []
+        for name, results in deleted.items():
+            partitions = yield from collect(
+                call.make(
+                    "DeleteRecordsPartitionResult", partition_index=index, low_watermark=low, error_code=error
+                )
+                for index, (low, error) in results.items()
+            )
+            topics.append(call.make("DeleteRecordsTopicResult", name=name, partitions=partitions))
+            yield
+        return tuple(topics)
 
     def _deleted(self, topic: str, index: int, offset: int) -> Deleted:
         try:
@@ -225,21 +231,21 @@ class PartitionOffsetsApi:
         for topic in call.request.topics:
             partitions = []
             yield
-            for asked in topic.partitions:
+            for each in topic.partitions:
                 yield
                 error, epoch, end = ErrorCode.none, -1, -1
                 try:
-                    partition = self._leader(topic.topic, asked.partition, asked.current_leader_epoch)
+                    partition = self._leader(topic.topic, each.partition, each.current_leader_epoch)
                     # The current epoch counts before its first batch, too; a newer one is unknown.
-                    if asked.leader_epoch <= partition.log.epochs.latest:
-                        epoch, end = partition.log.epoch_end(asked.leader_epoch)
+                    if each.leader_epoch <= partition.log.epochs.latest:
+                        epoch, end = partition.log.epoch_end(each.leader_epoch)
                 except KafkaError as problem:
                     error = problem.code
                 partitions.append(
                     call.make(
                         "EpochEndOffset",
                         error_code=error,
-                        partition=asked.partition,
+                        partition=each.partition,
                         leader_epoch=epoch,
                         end_offset=end,
                     )

@@ -17,7 +17,7 @@ It waits only where it must: for acks=all until the high watermark has passed th
 until the fsync is done. acks=0 has no response; the connection is closed if such a write fails, as nothing
 else would tell the client. A request with a transactional id first asks `TransactionVerifier` in which
 partitions it may begin a transaction. A request that repeats an earlier one does not come here at all: see
-`produce_fast_path`.
+`produce_fast_path`. One with very many partitions is served by `produce_in_slices`.
 
 Left out: message formats before v2, which Kafka 4 refuses too, and quotas (the throttle time is always 0).
 """
@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
+from millstream.broker.apis.produce_in_slices import handle_in_slices
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -42,6 +43,7 @@ from millstream.wire.produce import (
     PartitionResult,
     ProduceRequest,
     RequestTemplate,
+    TooManyElements,
     pack_produce_response,
     read_produce,
 )
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.produce")
 
+TopicBatches = tuple[bytes, list[tuple[int, memoryview | None]]]
+Answer = list[tuple[bytes, list[PartitionResult]]]
+
+MANY_PARTITIONS = 512  # topics and partitions; a request with more is served in slices
 FIRST_WITH_ZSTD = 7
 MAGIC_AT = 16
 SHORTEST_V1 = 14  # length of an empty message before format v2
@@ -73,7 +79,7 @@ class ProduceHandler:
         self.partitions = partitions
         self.loop = loop
         self.failed = 0  # partitions refused or failed, for the metrics
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def handle(
         self,
@@ -84,25 +90,52 @@ class ProduceHandler:
         correlation_id: int,
         verdict: ErrorCode | None = None,
     ) -> None:
-        request = read_produce(frame, body_start(frame, client_id_size, version >= FIRST_FLEXIBLE), version)
-        acks = request.acks
-        now_ms = _time_ns() // 1_000_000
-        partitions = self.partitions
-        table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
-        refused: Refused | None = None
-        transactional = request.transactional_id is not None
-        if transactional:
-            judged = self.transactions.verify(request, table, version, verdict)
+        start = body_start(frame, client_id_size, version >= FIRST_FLEXIBLE)
+        try:
+            request = read_produce(frame, start, version, MANY_PARTITIONS)
+        except TooManyElements:
+            handle_in_slices(self, connection, frame, start, version, correlation_id)
+            return
+        writes = Writes(self.partitions, request, version)
+        if writes.transactional:
+            judged = self.transactions.verify(request, writes.table, version, verdict)
             if isinstance(judged, asyncio.Future):
                 self._handle_later(judged, connection, frame, client_id_size, version, correlation_id)
                 return
-            refused = judged
-        woken: list[Partition] = []
-        waiting: list[tuple[Partition, int, int, PartitionResult]] | None = None
-        answer: list[tuple[bytes, list[PartitionResult]]] = []
-        for topic, batches in request.topics:
-            hosted = table.get(topic)
-            results = []
+            writes.refused = judged
+        written = self.write(writes, request.topics, 0)
+        if writes.waiting:
+            self.answer_when_committed(connection, correlation_id, request, writes)
+        elif writes.acks:
+            connection.send(pack_produce_response(correlation_id, version, writes.answer))
+            if written is not None and not writes.transactional:
+                self._learn(connection, request, frame, version, written)
+        else:
+            self.check_unacknowledged(connection, writes.answer)
+        writes.wake_fetches()
+
+    def new_writes(self, request: ProduceRequest, version: int) -> Writes:
+        return Writes(self.partitions, request, version)
+
+    def answer_when_committed(
+        self, connection: Connection, correlation_id: int, request: ProduceRequest, writes: Writes
+    ) -> None:
+        PendingProduce(
+            connection, writes.version, correlation_id, request.timeout_ms, writes.answer, writes.waiting
+        )
+
+    def write(self, writes: Writes, topics: list[TopicBatches], first: int) -> Partition | None:
+        """Append the batches of these topics, the first of which is the request's topic number `first`.
+        Returns the last partition that was written to."""
+        acks, version, answer = writes.acks, writes.version, writes.answer
+        now_ms = _time_ns() // 1_000_000
+        refused = writes.refused
+        written = None
+        for number, (topic, batches) in enumerate(topics, first):
+            hosted = writes.table.get(topic)
+            if number == len(answer):
+                answer.append((topic, []))
+            results = answer[number][1]
             for index, records in batches:
                 partition = hosted.get(index) if hosted is not None else None
                 if partition is None or not partition.open_to_clients:
@@ -117,7 +150,7 @@ class ProduceHandler:
                     )
                     continue
                 try:
-                    appended = self._append(partition, records, acks, now_ms, version, transactional)
+                    appended = self._append(partition, records, acks, now_ms, version, writes.transactional)
                 except KafkaError as error:
                     results.append(self.refused(partition, index, error))
                     continue
@@ -126,28 +159,17 @@ class ProduceHandler:
                     index, 0, appended.base_offset, appended.append_time, log.start_offset
                 )
                 results.append(result)
+                written = partition
                 end_offset = appended.last_offset + 1
                 if appended.duplicate:
                     committed = log.high_watermark >= end_offset
                 else:
                     committed = partition.appended(appended.size, end_offset - appended.base_offset, now_ms)
                     if partition.fetch_waiters:
-                        woken.append(partition)
+                        writes.woken.append(partition)
                 if not committed and partition.waits_for_commit(acks):
-                    if waiting is None:
-                        waiting = []
-                    waiting.append((partition, end_offset, len(answer), result))
-                elif acks and not transactional:
-                    self._learn(connection, request, frame, version, partition)
-            answer.append((topic, results))
-        if waiting is not None:
-            PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
-        elif acks:
-            connection.send(pack_produce_response(correlation_id, version, answer))
-        else:
-            self._check_unacknowledged(connection, answer)
-        for partition in woken:
-            partition.wake_fetches()
+                    writes.waiting.append((partition, end_offset, number, result))
+        return written
 
     def _handle_later(
         self,
@@ -175,8 +197,8 @@ class ProduceHandler:
                 connection.close("the request failed with an unexpected error, see above")
 
         task = self.loop.create_task(wait_then_handle())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def _learn(
         self,
@@ -271,13 +293,32 @@ class ProduceHandler:
             index, error.code, log_start=start, message=error.message or None, records=records
         )
 
-    def _check_unacknowledged(
-        self, connection: Connection, answer: list[tuple[bytes, list[PartitionResult]]]
-    ) -> None:
+    def check_unacknowledged(self, connection: Connection, answer: Answer) -> None:
         failed = [result for _, results in answer for result in results if result.error]
         if failed:
             code = ErrorCode(failed[0].error).name
             connection.close(f"a write with acks=0 failed with {code}, and has no response to say so")
+
+
+class Writes:
+    """What came of a request's batches so far."""
+
+    __slots__ = ("acks", "answer", "refused", "table", "transactional", "version", "waiting", "woken")
+
+    def __init__(self, partitions: Partitions, request: ProduceRequest, version: int) -> None:
+        self.acks = request.acks
+        self.version = version
+        self.transactional = request.transactional_id is not None
+        self.table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
+        self.refused: Refused | None = None
+        self.answer: Answer = []
+        self.waiting: list[tuple[Partition, int, int, PartitionResult]] = []  # to be committed first
+        self.woken: list[Partition] = []  # somebody waits for their records
+
+    def wake_fetches(self) -> None:
+        for partition in self.woken:
+            partition.wake_fetches()
+        self.woken = []
 
 
 def _not_one_batch(records: memoryview | None) -> KafkaError:
@@ -316,7 +357,7 @@ class PendingProduce:
         version: int,
         correlation_id: int,
         timeout_ms: int,
-        answer: list[tuple[bytes, list[PartitionResult]]],
+        answer: Answer,
         waiting: list[tuple[Partition, int, int, PartitionResult]],
     ) -> None:
         self._connection = connection

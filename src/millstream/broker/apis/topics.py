@@ -30,7 +30,7 @@ out: quotas of these requests (KIP-599).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.broker.network.dispatch import Api, Call
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 PREFERRED, UNCLEAN = 0, 1
+NAMED_TWICE = Result(ErrorCode.invalid_request, "Duplicate topic name.")
+Key = TypeVar("Key")
 Results = TypeVar("Results")
 
 
@@ -73,42 +75,58 @@ class TopicsApi:
             Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments),
         ]
 
-    async def _submit(self, command: Command[Results], refused: Callable[[KafkaError], Results]) -> Results:
-        """Ask the controller; where it refuses the command as a whole, `refused` makes the results of it."""
+    async def _submit(
+        self, call: Call, command: Command[Results], refused: Callable[[KafkaError], Slices[Results]]
+    ) -> Results:
+        """The controller's results; where it refuses the command as a whole, `refused` makes them of that."""
         try:
-            return await self.broker.controller.submit(command)
+            return await self.broker.controller.submit(command, is_large=call.is_large)
         except KafkaError as error:
-            return refused(error)
+            return await call.in_slices(refused(error))
 
     # ------------------------------------------------------------------ create
 
     async def create_topics(self, call: Call) -> Any:
-        request = call.request
-        times = Counter(topic.name for topic in request.topics)
-        wanted = [topic for topic in request.topics if times[topic.name] == 1]
+        times = await call.in_slices(_count_names(call.request.topics))
+        wanted = await call.in_slices(self._new_topics(call, times))
         created = await self._submit(
-            CreateTopics(
-                [
-                    NewTopic(
-                        topic.name,
-                        topic.num_partitions,
-                        topic.replication_factor,
-                        [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments],
-                        {config.name: config.value for config in topic.configs},
-                    )
-                    for topic in wanted
-                ],
-                request.validate_only,
-            ),
-            lambda error: [TopicCreated(topic.name, error.code, error.message) for topic in wanted],
+            call,
+            CreateTopics(wanted, call.request.validate_only),
+            lambda error: self._not_created(wanted, error),
         )
-        twice = [
-            TopicCreated(name, ErrorCode.invalid_request, "Duplicate topic name.")
-            for name, count in times.items()
-            if count > 1
-        ]
-        topics = await call.in_slices(collect(self._created(call, result) for result in [*created, *twice]))
+        topics = await call.in_slices(self._all_created(call, created, times))
         return call.answer(topics=topics)
+
+    def _new_topics(self, call: Call, times: Mapping[str, int]) -> Slices[list[NewTopic]]:
+        wanted = []
+        for topic in call.request.topics:
+            yield
+            if times[topic.name] > 1:
+                continue
+            assignments = yield from collect(
+                (assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments
+            )
+            configs = dict((yield from collect((config.name, config.value) for config in topic.configs)))
+            wanted.append(
+                NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+            )
+        return wanted
+
+    def _not_created(self, wanted: list[NewTopic], error: KafkaError) -> Slices[list[TopicCreated]]:
+        refused = yield from collect(TopicCreated(topic.name, error.code, error.message) for topic in wanted)
+        return list(refused)
+
+    def _all_created(
+        self, call: Call, created: list[TopicCreated], times: Mapping[str, int]
+    ) -> Slices[tuple[Any, ...]]:
+        topics = yield from collect(self._created(call, result) for result in created)
+        refused = []
+        for name, count in times.items():
+            yield
+            if count > 1:
+                twice = TopicCreated(name, ErrorCode.invalid_request, "Duplicate topic name.")
+                refused.append(self._created(call, twice))
+        return (*topics, *refused)
 
     def _created(self, call: Call, result: TopicCreated) -> Any:
         failed = result.error is not ErrorCode.none
@@ -138,56 +156,58 @@ class TopicsApi:
         )
 
     async def create_partitions(self, call: Call) -> Any:
-        request = call.request
-        times = Counter(topic.name for topic in request.topics)
+        times = await call.in_slices(_count_names(call.request.topics))
+        wanted = await call.in_slices(self._more_partitions(call, times))
         results = await self._submit(
-            CreatePartitions(
-                [
-                    MorePartitions(
-                        topic.name,
-                        topic.count,
-                        None
-                        if topic.assignments is None
-                        else [assigned.broker_ids for assigned in topic.assignments],
-                    )
-                    for topic in request.topics
-                    if times[topic.name] == 1
-                ],
-                request.validate_only,
-            ),
-            lambda error: {name: Result(error.code, error.message) for name in times},
+            call,
+            CreatePartitions(wanted, call.request.validate_only),
+            lambda error: _same_for_all((topic.name for topic in wanted), error),
         )
+        topics = await call.in_slices(self._all_grown(call, results, times))
+        return call.answer(results=topics)
+
+    def _more_partitions(self, call: Call, times: Mapping[str, int]) -> Slices[list[MorePartitions]]:
+        wanted = []
+        for topic in call.request.topics:
+            yield
+            if times[topic.name] > 1:
+                continue
+            assignments = None
+            if topic.assignments is not None:
+                assignments = yield from collect(assigned.broker_ids for assigned in topic.assignments)
+            wanted.append(MorePartitions(topic.name, topic.count, assignments))
+        return wanted
+
+    def _all_grown(
+        self, call: Call, results: dict[str, Result], times: Mapping[str, int]
+    ) -> Slices[tuple[Any, ...]]:
+        topics = []
         for name, count in times.items():
-            if count > 1:
-                results[name] = Result(ErrorCode.invalid_request, "Duplicate topic name.")
-        topics = await call.in_slices(
-            collect(
+            result = results[name] if count == 1 else NAMED_TWICE
+            topics.append(
                 call.make(
                     "CreatePartitionsTopicResult",
                     name=name,
                     error_code=result.error,
                     error_message=result.message,
                 )
-                for name, result in results.items()
             )
-        )
-        return call.answer(results=topics)
+            yield
+        return tuple(topics)
 
     # ------------------------------------------------------------------ delete
 
     async def delete_topics(self, call: Call) -> Any:
-        request = call.request
-        if call.version >= 6:
-            asked = [topic.name if topic.name is not None else topic.topic_id for topic in request.topics]
-        else:
-            asked = list(request.topic_names)
+        named, refused = await call.in_slices(self._named(call))
         if not self.broker.settings.boolean("delete.topic.enable"):
-            kept = await call.in_slices(collect(self._not_deleted(call, topic) for topic in asked))
-            return call.answer(responses=kept)
-        named, refused = self._named(request.topics) if call.version >= 6 else (asked, [])
-        deleted = await self._submit(
-            DeleteTopics(named), lambda error: [self._undeleted(topic, error) for topic in named]
-        )
+            named, refused = [*named, *(result.topic for result in refused)], []
+            code = ErrorCode.topic_deletion_disabled if call.version >= 3 else ErrorCode.invalid_request
+            disabled = KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
+            deleted = await call.in_slices(self._undeleted(named, disabled))
+        else:
+            deleted = await self._submit(
+                call, DeleteTopics(named), lambda error: self._undeleted(named, error)
+            )
         responses = await call.in_slices(
             collect(
                 call.make(
@@ -202,11 +222,15 @@ class TopicsApi:
         )
         return call.answer(responses=responses)
 
-    def _named(self, topics: Any) -> tuple[list[TopicRef], list[TopicDeleted]]:
+    def _named(self, call: Call) -> Slices[tuple[list[TopicRef], list[TopicDeleted]]]:
         """The topics to delete, by name or by id, and those that have both or neither."""
+        if call.version < 6:
+            names = yield from collect(call.request.topic_names)
+            return list(names), []
         named: list[TopicRef] = []
         refused: list[TopicDeleted] = []
-        for topic in topics:
+        for topic in call.request.topics:
+            yield
             name, topic_id = topic.name, topic.topic_id
             if (name is None) is not (topic_id is None):
                 named.append(name if topic_id is None else topic_id)
@@ -219,42 +243,33 @@ class TopicsApi:
             refused.append(TopicDeleted(name or "", name, topic_id, ErrorCode.invalid_request, reason))
         return named, refused
 
-    def _undeleted(self, topic: TopicRef, error: KafkaError) -> TopicDeleted:
-        name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
-        return TopicDeleted(topic, name, topic_id, error.code, error.message)
-
-    def _not_deleted(self, call: Call, topic: Any) -> Any:
-        by_name = isinstance(topic, str)
-        return call.make(
-            "DeletableTopicResult",
-            name=topic if by_name else None,
-            topic_id=None if by_name else topic,
-            error_code=ErrorCode.topic_deletion_disabled if call.version >= 3 else ErrorCode.invalid_request,
-            error_message="Topic deletion is disabled (delete.topic.enable=false).",
-        )
+    def _undeleted(self, topics: list[TopicRef], error: KafkaError) -> Slices[list[TopicDeleted]]:
+        results = []
+        for topic in topics:
+            name, topic_id = (topic, None) if isinstance(topic, str) else (None, topic)
+            results.append(TopicDeleted(topic, name, topic_id, error.code, error.message))
+            yield
+        return results
 
     # ------------------------------------------------------------------ leaders and replicas
 
     async def elect_leaders(self, call: Call) -> Any:
         request = call.request
         election_type = request.election_type if call.version >= 1 else PREFERRED
-        asked = None
+        wanted = None
         if request.topic_partitions is not None:
-            asked = [
-                TopicPartition(topic.topic, index)
-                for topic in request.topic_partitions
-                for index in topic.partitions
-            ]
+            wanted = await call.in_slices(self._partitions(request.topic_partitions))
         error = ErrorCode.none
         if election_type in (PREFERRED, UNCLEAN):
             results = await self._submit(
-                ElectLeaders(asked, unclean=election_type == UNCLEAN),
-                lambda error: {partition: Result(error.code, error.message) for partition in asked or ()},
+                call,
+                ElectLeaders(wanted, unclean=election_type == UNCLEAN),
+                lambda error: _same_for_all(wanted or (), error),
             )
         else:
             error = ErrorCode.invalid_request
-            message = f"Unknown election type {election_type}"
-            results = {partition: Result(error, message) for partition in asked or ()}
+            unknown = KafkaError(error, f"Unknown election type {election_type}")
+            results = await call.in_slices(_same_for_all(wanted or (), unknown))
         elected = await call.in_slices(
             self._by_topic(
                 call,
@@ -268,19 +283,21 @@ class TopicsApi:
         )
         return call.answer(error_code=error, replica_election_results=elected)
 
+    def _partitions(self, topics: Any) -> Slices[list[TopicPartition]]:
+        partitions: list[TopicPartition] = []
+        for topic in topics:
+            yield
+            partitions += yield from collect(TopicPartition(topic.topic, index) for index in topic.partitions)
+        return partitions
+
     async def alter_reassignments(self, call: Call) -> Any:
         request = call.request
-        asked = [
-            (topic.name, partition.partition_index, partition.replicas)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
+        wanted = await call.in_slices(self._reassignments(request.topics))
         allow = request.allow_replication_factor_change if call.version >= 1 else True
         results = await self._submit(
-            AlterReassignments(asked, allow),
-            lambda error: {
-                TopicPartition(name, index): Result(error.code, error.message) for name, index, _ in asked
-            },
+            call,
+            AlterReassignments(wanted, allow),
+            lambda error: _same_for_all((TopicPartition(name, index) for name, index, _ in wanted), error),
         )
         responses = await call.in_slices(
             self._by_topic(
@@ -299,6 +316,15 @@ class TopicsApi:
             error_message=None,
             responses=responses,
         )
+
+    def _reassignments(self, topics: Any) -> Slices[list[tuple[str, int, tuple[int, ...] | None]]]:
+        wanted: list[tuple[str, int, tuple[int, ...] | None]] = []
+        for topic in topics:
+            yield
+            wanted += yield from collect(
+                (topic.name, partition.partition_index, partition.replicas) for partition in topic.partitions
+            )
+        return wanted
 
     def _by_topic(
         self,
@@ -327,19 +353,24 @@ class TopicsApi:
         )
         return topics
 
-    def list_reassignments(self, call: Call) -> Any:
+    def list_reassignments(self, call: Call) -> Slices[Any]:
         image = self.broker.image
-        asked = call.request.topics
-        wanted = (
-            None
-            if asked is None
-            else {TopicPartition(topic.name, index) for topic in asked for index in topic.partition_indexes}
-        )
+        wanted: set[TopicPartition] | None = None
+        if call.request.topics is not None:
+            wanted = set()
+            for topic in call.request.topics:
+                yield
+                for index in topic.partition_indexes:
+                    wanted.add(TopicPartition(topic.name, index))
+                    yield
         grouped: dict[str, list[Any]] = {}
-        for partition in image.reassignments():
-            name = image.topics_by_id[partition.topic_id].name
-            if wanted is None or TopicPartition(name, partition.index) in wanted:
-                grouped.setdefault(name, []).append(
+        for partition in list(image.reassignments()):
+            yield
+            known = image.topics_by_id.get(partition.topic_id)
+            if known is not None and (
+                wanted is None or TopicPartition(known.name, partition.index) in wanted
+            ):
+                grouped.setdefault(known.name, []).append(
                     call.make(
                         "OngoingPartitionReassignment",
                         partition_index=partition.index,
@@ -348,8 +379,22 @@ class TopicsApi:
                         removing_replicas=partition.removing,
                     )
                 )
-        topics = tuple(
+        topics = yield from collect(
             call.make("OngoingTopicReassignment", name=name, partitions=tuple(partitions))
             for name, partitions in grouped.items()
         )
         return call.answer(error_code=ErrorCode.none, error_message=None, topics=topics)
+
+
+def _count_names(topics: Any) -> Slices[Counter[str]]:
+    """How often each topic is named; whoever names one twice gets it refused."""
+    times: Counter[str] = Counter()
+    for topic in topics:
+        times[topic.name] += 1
+        yield
+    return times
+
+
+def _same_for_all(keys: Iterable[Key], error: KafkaError) -> Slices[dict[Key, Result]]:
+    result = Result(error.code, error.message)
+    return dict((yield from collect((key, result) for key in keys)))

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterable, KeysView
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.coordinators import regex
@@ -34,23 +35,23 @@ from millstream.broker.coordinators.runtime import respond, wall_ms
 from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC
 from millstream.broker.coordinators.transactions.transaction_records import (
     STATE_OF_LABEL,
+    State,
     Transaction,
 )
 from millstream.broker.coordinators.transactions.transaction_state import Marker, Outcome
 from millstream.broker.network.dispatch import Api, Call
+from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS
 from millstream.patterns import InvalidPattern
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.messages import body_start, codec
 from millstream.wire.topic_partition import TopicPartition
 from millstream.wire.varint import uvarint
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.coordinator import Verdicts
-    from millstream.broker.network.connection import Connection
     from millstream.broker.server import Broker
 
-DESCRIBE = 65
+Partitions = KeysView[TopicPartition]
 TWO_PHASE_COMMIT = 6  # the version of InitProducerId that brings it
 FIRST_FROM_BROKERS = 4  # AddPartitionsToTxn
 FIRST_THAT_BUMPS = 5  # EndTxn
@@ -71,8 +72,8 @@ class TransactionsApi:
             Api(25, "AddOffsetsToTxn", 0, 4, self.add_offsets),
             Api(26, "EndTxn", 0, 5, self.end),
             Api(27, "WriteTxnMarkers", 1, 2, self.write_markers),
-            Api(DESCRIBE, "DescribeTransactions", 0, 0, raw=self.describe),
-            Api(66, "ListTransactions", 0, 2, self.list),
+            Api(65, "DescribeTransactions", 0, 0, self.describe_transactions),
+            Api(66, "ListTransactions", 0, 2, self.list_transactions),
         ]
 
     # ------------------------------------------------------------------ InitProducerId
@@ -107,15 +108,15 @@ class TransactionsApi:
 
     # ------------------------------------------------------------------ AddPartitionsToTxn
 
-    def add_partitions(self, call: Call) -> Any:
+    def add_partitions(self, call: Call) -> Slices[Any]:
         request = call.request
         if call.version >= FIRST_FROM_BROKERS:
-            return self._add_batched(call)
+            return (yield from self._add_batched(call))
         transactional_id = request.v3_and_below_transactional_id
-        partitions = _partitions(request.v3_and_below_topics)
-        problems = self._unusable(partitions, from_client=True)
+        partitions = yield from _partitions(request.v3_and_below_topics)
+        problems = yield from self._unusable(partitions, from_client=True)
         if problems:
-            return self._added(call, problems)
+            return (yield from self._added(call, problems))
         answer = self.coordinator.add_partitions(
             transactional_id,
             request.v3_and_below_producer_id,
@@ -123,28 +124,33 @@ class TransactionsApi:
             partitions,
             client_version=0,
         )
-        return respond(
-            answer,
-            lambda outcome: self._added(
-                call, dict.fromkeys(partitions, _fenced_for(outcome.error, call.version, 2))
-            ),
-        )
+        if isinstance(answer, asyncio.Future):
+            return self._added_later(call, answer, partitions)
+        return (yield from self._added(call, self._all_alike(call, partitions, answer)))
 
-    def _added(self, call: Call, verdicts: Verdicts) -> Any:
-        return call.answer(results_by_topic_v3_and_below=_results(call, verdicts))
+    async def _added_later(self, call: Call, answer: asyncio.Future[Outcome], partitions: Partitions) -> Any:
+        verdicts = self._all_alike(call, partitions, await answer)
+        return await call.in_slices(self._added(call, verdicts))
 
-    def _add_batched(self, call: Call) -> Any:
+    def _all_alike(self, call: Call, partitions: Partitions, outcome: Outcome) -> Verdicts:
+        return dict.fromkeys(partitions, _fenced_for(outcome.error, call.version, 2))
+
+    def _added(self, call: Call, verdicts: Verdicts) -> Slices[Any]:
+        return call.answer(results_by_topic_v3_and_below=(yield from _results(call, verdicts)))
+
+    def _add_batched(self, call: Call) -> Slices[Any]:
         """All transactions of the request; at once if none of them has to wait."""
         found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]] = []
         for transaction in call.request.transactions:
-            found.append((transaction.transactional_id, self._add_one(transaction)))
+            found.append((transaction.transactional_id, (yield from self._add_one(transaction))))
+            yield
         if any(isinstance(verdicts, asyncio.Future) for _, verdicts in found):
             return self._added_batched_later(call, found)
-        return self._added_batched(call, found)  # type: ignore[arg-type]
+        return (yield from self._added_batched(call, found))  # type: ignore[arg-type]
 
-    def _add_one(self, transaction: Any) -> Verdicts | asyncio.Future[Verdicts]:
-        partitions = _partitions(transaction.topics)
-        problems = self._unusable(partitions, from_client=False)
+    def _add_one(self, transaction: Any) -> Slices[Verdicts | asyncio.Future[Verdicts]]:
+        partitions = yield from _partitions(transaction.topics)
+        problems = yield from self._unusable(partitions, from_client=False)
         if problems:
             return problems
         identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -162,37 +168,34 @@ class TransactionsApi:
     async def _added_batched_later(
         self, call: Call, found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]]
     ) -> Any:
-        return self._added_batched(
-            call,
-            [
-                (transactional_id, verdicts if isinstance(verdicts, dict) else await verdicts)
-                for transactional_id, verdicts in found
-            ],
-        )
+        known = [
+            (transactional_id, verdicts if isinstance(verdicts, dict) else await verdicts)
+            for transactional_id, verdicts in found
+        ]
+        return await call.in_slices(self._added_batched(call, known))
 
-    def _added_batched(self, call: Call, found: list[tuple[str, Verdicts]]) -> Any:
-        return call.answer(
-            error_code=ErrorCode.none,
-            results_by_transaction=tuple(
-                call.make(
-                    "AddPartitionsToTxnResult",
-                    transactional_id=transactional_id,
-                    topic_results=_results(call, verdicts),
-                )
-                for transactional_id, verdicts in found
-            ),
-        )
+    def _added_batched(self, call: Call, found: list[tuple[str, Verdicts]]) -> Slices[Any]:
+        results = []
+        for transactional_id, verdicts in found:
+            topics = yield from _results(call, verdicts)
+            results.append(
+                call.make("AddPartitionsToTxnResult", transactional_id=transactional_id, topic_results=topics)
+            )
+            yield
+        return call.answer(error_code=ErrorCode.none, results_by_transaction=tuple(results))
 
-    def _unusable(self, partitions: list[TopicPartition], from_client: bool) -> Verdicts:
+    def _unusable(self, partitions: Partitions, from_client: bool) -> Slices[Verdicts]:
         """Nothing is added if one partition cannot be; which one, and that the others were not tried."""
         image = self.broker.image
         problems: Verdicts = {}
-        for topic, index in partitions:
+        for partition in partitions:
+            topic, index = partition
             known = image.topic(topic)
             if from_client and topic in INTERNAL_TOPICS:
-                problems[TopicPartition(topic, index)] = ErrorCode.topic_authorization_failed
+                problems[partition] = ErrorCode.topic_authorization_failed
             elif known is None or image.partition(known.topic_id, index) is None:
-                problems[TopicPartition(topic, index)] = ErrorCode.unknown_topic_or_partition
+                problems[partition] = ErrorCode.unknown_topic_or_partition
+            yield
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | problems if problems else {}
 
     # ------------------------------------------------------------------ AddOffsetsToTxn
@@ -234,19 +237,21 @@ class TransactionsApi:
 
     # ------------------------------------------------------------------ WriteTxnMarkers
 
-    def write_markers(self, call: Call) -> Any:
+    def write_markers(self, call: Call) -> Slices[Any]:
         """From a coordinator elsewhere, or from an administrator who ends a transaction that nobody
         coordinates."""
         found: dict[int, Verdicts] = {}
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
         for wanted in call.request.markers:
+            yield
             marker = Marker(
                 wanted.producer_id,
                 wanted.producer_epoch,
                 wanted.transaction_result,
                 wanted.transaction_version if call.version >= 2 else 0,
             )
-            for partition in _partitions(wanted.topics, "partition_indexes"):
+            for partition in (yield from _partitions(wanted.topics, "partition_indexes")):
+                yield
                 verdicts = found.setdefault(wanted.producer_id, {})
                 verdicts[partition] = ErrorCode.none
                 try:
@@ -258,7 +263,7 @@ class TransactionsApi:
                     waiting.append((verdicts, partition, future))
         if waiting:
             return self._marked_later(call, found, waiting)
-        return self._marked(call, found)
+        return (yield from self._marked(call, found))
 
     async def _marked_later(
         self,
@@ -271,74 +276,44 @@ class TransactionsApi:
                 await future
             except KafkaError as error:
                 verdicts[partition] = error.code
-        return self._marked(call, found)
+        return await call.in_slices(self._marked(call, found))
 
-    def _marked(self, call: Call, found: dict[int, Verdicts]) -> Any:
-        return call.answer(
-            markers=tuple(
-                call.make(
-                    "WritableTxnMarkerResult",
-                    producer_id=producer_id,
-                    topics=tuple(
-                        call.make(
-                            "WritableTxnMarkerTopicResult",
-                            name=topic,
-                            partitions=tuple(
-                                call.make(
-                                    "WritableTxnMarkerPartitionResult", partition_index=index, error_code=code
-                                )
-                                for index, code in indexes
-                            ),
-                        )
-                        for topic, indexes in _by_topic(verdicts)
-                    ),
-                )
-                for producer_id, verdicts in found.items()
+    def _marked(self, call: Call, found: dict[int, Verdicts]) -> Slices[Any]:
+        markers = []
+        for producer_id, verdicts in found.items():
+            topics = yield from _by_topic(
+                call,
+                verdicts,
+                ("WritableTxnMarkerTopicResult", "partitions"),
+                ("WritableTxnMarkerPartitionResult", "error_code"),
             )
-        )
+            markers.append(call.make("WritableTxnMarkerResult", producer_id=producer_id, topics=topics))
+            yield
+        return call.answer(markers=tuple(markers))
 
     # ------------------------------------------------------------------ DescribeTransactions
 
-    def describe(
-        self,
-        connection: Connection,
-        frame: memoryview,
-        client_id_size: int,
-        version: int,
-        correlation_id: int,
-    ) -> None:
+    def describe_transactions(self, call: Call) -> Slices[bytes]:
         """Packed by hand: kio has no way to say that a transaction has not begun (-1)."""
-        request = codec(DESCRIBE, version).read(frame, body_start(frame, client_id_size, True))
-        out = [b"\0\0\0\0", uvarint(len(request.transactional_ids) + 1)]
-        for transactional_id in request.transactional_ids:
+        transactional_ids = call.request.transactional_ids
+        out = [b"\0\0\0\0", uvarint(len(transactional_ids) + 1)]
+        for transactional_id in transactional_ids:
             try:
                 out.append(_described(transactional_id, self.coordinator.describe(transactional_id)))
             except KafkaError as error:
                 out.append(_undescribed(transactional_id, error.code))
+            yield
         out.append(b"\0")
-        body = b"".join(out)
-        connection.send(struct.pack(">iiB", len(body) + 5, correlation_id, 0) + body)
+        return call.codec.pack(call.correlation_id, b"".join(out))
 
     # ------------------------------------------------------------------ ListTransactions
 
-    async def list(self, call: Call) -> Any:
+    async def list_transactions(self, call: Call) -> Any:
         request = call.request
-        unknown = tuple(
-            label for label in dict.fromkeys(request.state_filters) if label not in STATE_OF_LABEL
-        )
-        states = {STATE_OF_LABEL[label] for label in request.state_filters if label in STATE_OF_LABEL}
-        duration_ms = request.duration_filter if call.version >= 1 else -1
-        producer_ids = set(request.producer_id_filters)
+        known, unknown = await call.in_slices(_state_filters(request.state_filters))
         pattern = request.transactional_id_pattern if call.version >= 2 else None
-        now_ms = wall_ms()
         try:
-            found = [
-                each
-                for each in self.coordinator.all()
-                if (not request.state_filters or each.state in states)
-                and (not producer_ids or each.producer_id in producer_ids)
-                and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
-            ]
+            found = await call.in_slices(self._listed(call, known))
             if pattern:
                 ids = await regex.matching_in_helper(pattern, (each.transactional_id for each in found))
                 found = [each for each in found if each.transactional_id in ids]
@@ -347,10 +322,8 @@ class TransactionsApi:
         except InvalidPattern:
             error_code = ErrorCode.invalid_regular_expression
             return call.answer(error_code=error_code, unknown_state_filters=(), transaction_states=())
-        return call.answer(
-            error_code=ErrorCode.none,
-            unknown_state_filters=unknown,
-            transaction_states=tuple(
+        states = await call.in_slices(
+            collect(
                 call.make(
                     "TransactionState",
                     transactional_id=each.transactional_id,
@@ -358,8 +331,41 @@ class TransactionsApi:
                     transaction_state=each.state.label,
                 )
                 for each in found
-            ),
+            )
         )
+        return call.answer(
+            error_code=ErrorCode.none, unknown_state_filters=unknown, transaction_states=states
+        )
+
+    def _listed(self, call: Call, states: set[State]) -> Slices[list[Transaction]]:
+        request = call.request
+        duration_ms = request.duration_filter if call.version >= 1 else -1
+        producer_ids = set((yield from collect(request.producer_id_filters)))
+        now_ms = wall_ms()
+        found = []
+        for each in self.coordinator.all():
+            if (
+                (not request.state_filters or each.state in states)
+                and (not producer_ids or each.producer_id in producer_ids)
+                and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
+            ):
+                found.append(each)
+            yield
+        return found
+
+
+def _state_filters(labels: Iterable[str]) -> Slices[tuple[set[State], tuple[str, ...]]]:
+    """The states that are asked for, and the names of which there is no state."""
+    states: set[State] = set()
+    unknown: dict[str, None] = {}
+    for label in labels:
+        state = STATE_OF_LABEL.get(label)
+        if state is None:
+            unknown[label] = None
+        else:
+            states.add(state)
+        yield
+    return states, tuple(unknown)
 
 
 def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
@@ -370,30 +376,42 @@ def _fenced_for(error: ErrorCode, version: int, since: int) -> ErrorCode:
     return error
 
 
-def _partitions(topics: Any, field: str = "partitions") -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in topics for index in getattr(topic, field)]
+def _partitions(topics: Any, field: str = "partitions") -> Slices[Partitions]:
+    """Each once, in the order of the request."""
+    partitions: dict[TopicPartition, None] = {}
+    for topic in topics:
+        for index in getattr(topic, field):
+            partitions[TopicPartition(topic.name, index)] = None
+            yield
+        yield
+    return partitions.keys()
 
 
-def _by_topic(verdicts: Verdicts) -> list[tuple[str, list[tuple[int, ErrorCode]]]]:
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+def _by_topic(
+    call: Call, verdicts: Verdicts, topic_fields: tuple[str, str], partition_fields: tuple[str, str]
+) -> Slices[tuple[Any, ...]]:
+    """Verdicts as the response has them. Each pair is a structure and its field for the partitions, or for
+    the error."""
+    topics: dict[str, list[Any]] = {}
+    topic_structure, partitions_field = topic_fields
+    structure, error_field = partition_fields
     for (topic, index), code in verdicts.items():
-        topics.setdefault(topic, []).append((index, code))
-    return list(topics.items())
+        partition = call.make(structure, partition_index=index, **{error_field: code})
+        topics.setdefault(topic, []).append(partition)
+        yield
+    made = yield from collect(
+        call.make(topic_structure, name=topic, **{partitions_field: tuple(partitions)})
+        for topic, partitions in topics.items()
+    )
+    return made
 
 
-def _results(call: Call, verdicts: Verdicts) -> tuple[Any, ...]:
-    return tuple(
-        call.make(
-            "AddPartitionsToTxnTopicResult",
-            name=topic,
-            results_by_partition=tuple(
-                call.make(
-                    "AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code
-                )
-                for index, code in indexes
-            ),
-        )
-        for topic, indexes in _by_topic(verdicts)
+def _results(call: Call, verdicts: Verdicts) -> Slices[tuple[Any, ...]]:
+    return _by_topic(
+        call,
+        verdicts,
+        ("AddPartitionsToTxnTopicResult", "results_by_partition"),
+        ("AddPartitionsToTxnPartitionResult", "partition_error_code"),
     )
 
 

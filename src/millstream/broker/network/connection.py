@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.broker.network.file_range import FileRange
+from millstream.broker.network.file_range import FileRange, Part, release
 from millstream.wire.primitives import INT32
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ KEEP_BUFFER = 2 * 1024 * 1024  # a buffer up to this size is kept for the next l
 
 _scratch = bytearray(SCRATCH_SIZE)
 _scratch_view = memoryview(_scratch)
-
-Part = bytes | bytearray | memoryview | FileRange
 
 
 class BufferBudget:
@@ -361,7 +359,7 @@ class Connection:
         budget = self.context.budget
         buffer = self._buffer
         if buffer is None or frame.obj is not buffer:
-            return KeptFrame(memoryview(bytes(frame)), budget, 0)
+            return KeptFrame(memoryview(bytearray(frame)), budget, 0)
         self._buffer = None
         self._filled = 0
         budget.holders.discard(self)
@@ -497,9 +495,7 @@ class Connection:
         self._poller.forget(self)
         if self._writing:
             self.loop.remove_writer(self.fd)
-        for part in self._out:
-            if type(part) is FileRange:
-                part.release()
+        release(self._out)
         self._out.clear()
         self._drop_buffer()
         pending, self.pending = self.pending, None

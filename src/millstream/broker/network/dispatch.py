@@ -2,11 +2,12 @@
 
 An `Api` names the versions served and the function that serves them. Handlers of the control plane get a
 `Call` with the decoded request and return the response, as an object or packed, or a coroutine or a generator
-(see `slices`) that will; Produce and Fetch get the raw frame.
+(see `slices`) that will; a generator may end with a coroutine. Produce and Fetch get the raw frame.
 
-A large request is checked and decoded by a thread, and its response encoded there, because both take about 10
-microseconds an element. One interpreter runs one thread at a time, so the loop would get its turn back only
-after Python's switch interval, at every system call; the interval is short while such a thread is at work.
+A large request is checked and decoded by a thread, and its response encoded there (a handler that packs by
+hand returns a `partial` that does), because both take about 10 microseconds an element. One interpreter runs
+one thread at a time, so the loop would get its turn back only after Python's switch interval, at every system
+call; the interval is short while such a thread is at work.
 
 An unknown API, an unsupported version and a body that cannot be read
 close the connection with one log line, as in Kafka; only ApiVersions is answered whatever its version, so
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -196,7 +198,7 @@ class Dispatcher:
                 result = end.value
             else:
                 call.is_large = True
-                result = run_slices(result)
+                result = _all_of(result)
         if type(result) is CoroutineType:
             self._later(connection, self._finish(api, connection, call, result))
         else:
@@ -218,7 +220,7 @@ class Dispatcher:
             if connection.closed:
                 return
             if call.is_large and type(result) is not bytes:
-                frame = await self._in_thread(connection, _frame, call, result)
+                frame = await self.in_thread(_frame, call, result)
             else:
                 frame = _frame(call, result)
         except asyncio.CancelledError:
@@ -241,7 +243,7 @@ class Dispatcher:
 
         async def read_and_run() -> None:
             try:
-                call.request = await self._in_thread(connection, call.codec.read, kept.frame, start, limit)
+                call.request = await self.in_thread(call.codec.read, kept.frame, start, limit)
             except BAD_FRAME as error:
                 self.malformed += 1
                 connection.close(f"request cannot be served: {error}")
@@ -257,23 +259,32 @@ class Dispatcher:
         assert api.handler is not None
         result = api.handler(call)
         if type(result) is GeneratorType:
-            return await run_slices(result)
+            return await _all_of(result)
         return await result if type(result) is CoroutineType else result
 
-    async def _in_thread(
-        self, connection: Connection, work: Callable[..., Returned], *arguments: Any
-    ) -> Returned:
+    async def in_thread(self, work: Callable[..., Returned], *arguments: Any) -> Returned:
+        """Work that takes long and touches nothing that the loop changes."""
         if not self._in_threads:
             sys.setswitchinterval(BUSY_SWITCH_INTERVAL)
         self._in_threads += 1
         try:
-            return await connection.loop.run_in_executor(self._threads, work, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         finally:
             self._in_threads -= 1
             if not self._in_threads:
                 sys.setswitchinterval(SWITCH_INTERVAL)
 
 
+async def _all_of(slices: Slices[Any]) -> Any:
+    result = await run_slices(slices)
+    return await result if type(result) is CoroutineType else result
+
+
 def _frame(call: Call, result: Any) -> bytes:
     """What a handler returned, as a frame; handlers that are called very often have packed it already."""
-    return result if type(result) is bytes else call.codec.pack(call.correlation_id, result)
+    if type(result) is bytes:
+        return result
+    if type(result) is partial:
+        frame: bytes = result()
+        return frame
+    return call.codec.pack(call.correlation_id, result)

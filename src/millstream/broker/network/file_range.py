@@ -33,6 +33,50 @@ class FileRange:
         self.segment.release()
 
 
+Part = bytes | bytearray | memoryview | FileRange
+
+
+class Outgoing:
+    """The parts of a response: what is small becomes one piece, what is large or cold is left to sendfile."""
+
+    __slots__ = ("_cold", "_parts", "_small")
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._small = bytearray()
+        self._cold: list[FileRange] = []
+
+    def add(self, part: object) -> None:
+        if type(part) is not FileRange:
+            self._small += part  # type: ignore[arg-type]
+            return
+        is_cold = not_in_memory(part)
+        if part.size < COPY_BELOW and not is_cold:
+            self._small += os.pread(part.segment.fd, part.size, part.position)
+            part.release()
+            return
+        if self._small:
+            self._parts.append(self._small)
+            self._small = bytearray()
+        self._parts.append(part)
+        if is_cold:
+            self._cold.append(part)
+
+    def finish(self) -> tuple[list[Part], list[FileRange]]:
+        """The parts, and those of them that have to be read from the disk first."""
+        if self._small:
+            self._parts.append(self._small)
+            self._small = bytearray()
+        return self._parts, self._cold
+
+
+def release(parts: Iterable[object]) -> None:
+    """The parts will not be sent."""
+    for part in parts:
+        if type(part) is FileRange:
+            part.release()
+
+
 def not_in_memory(file_range: FileRange) -> bool:
     """Whether a page of this range would have to be read from the disk. Asks the kernel about a few of
     them."""

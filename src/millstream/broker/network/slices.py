@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, KeysView
 from typing import Any, TypeVar
 
 ELEMENTS_PER_SLICE = 256
@@ -33,6 +33,15 @@ def collect(elements: Iterable[Element]) -> Slices[tuple[Element, ...]]:
         made.append(element)
         yield
     return tuple(made)
+
+
+def distinct(elements: Iterable[Element]) -> Slices[KeysView[Element]]:
+    """The elements, each once, in order."""
+    seen: dict[Element, None] = {}
+    for element in elements:
+        seen[element] = None
+        yield
+    return seen.keys()
 
 
 def run_slice(slices: Slices[Any]) -> None:

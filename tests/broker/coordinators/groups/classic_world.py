@@ -87,9 +87,7 @@ class World:
         generation = self.group.generation if generation is None else generation
         self.act(
             self.group.sync(
-                SyncRequest(
-                    member_id, instance, generation, protocol_type, protocol, (assignments or {}).items()
-                ),
+                SyncRequest(member_id, instance, generation, protocol_type, protocol, assignments or {}),
                 waiter,
                 self.now,
             )

@@ -41,7 +41,7 @@ class Lab:
         result = self.broker.dispatcher.apis[exchange.key].handler(call)  # type: ignore[misc]
         if isinstance(result, GeneratorType):
             result = await run_slices(result)
-        elif isinstance(result, CoroutineType):
+        if isinstance(result, CoroutineType):
             result = await result
         frame = result if isinstance(result, bytes) else form.pack(1, result)
         return exchange.decode(memoryview(frame)[8:])
@@ -270,7 +270,7 @@ async def test_the_offsets_of_a_transaction(lab: Lab) -> None:
     shard = lab.shard("g")
     value = offset_records.offset_value(9, -1, "", 0)
 
-    shard.commit("g", [(offset_records.offset_key("g", "t", 0), value)], [("t", 0, value)], (77, 0))
+    shard.commit("g", {("t", 0): value}, (77, 0))
 
     async def fetch(stable: bool) -> tuple[int, int]:
         answer = await lab.ask(

@@ -294,7 +294,7 @@ class ClassicRebalance(ClassicMembers):
             out.append(Answer(member.sync_waiter, Synced(ErrorCode.rebalance_in_progress)))
         member.sync_waiter = waiter
         if member.member_id == self.leader:
-            given = dict(request.assignments)
+            given = request.assignments
             assignments = {member_id: given.get(member_id, b"") for member_id in self.members}
             record = self.record(assignments)
             out.append(Save(Purpose.ASSIGNMENT, self.generation, record, assignments))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class SyncRequest(NamedTuple):
     generation: int
     protocol_type: str | None = None  # None: before version 5
     protocol: str | None = None
-    assignments: Iterable[tuple[str, bytes]] = ()  # from the leader: member id, assignment
+    assignments: Mapping[str, bytes] = {}  # from the leader, by member id
 
 
 class Synced(NamedTuple):

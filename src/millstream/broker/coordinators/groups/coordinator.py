@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -34,11 +34,10 @@ from millstream.broker.coordinators.groups.group import (
     GroupManager,
     GroupType,
     ListedGroup,
-    Row,
     Waiting,
 )
 from millstream.broker.coordinators.groups.group_settings import within_bounds
-from millstream.broker.coordinators.groups.group_shard import Commit, GroupShard
+from millstream.broker.coordinators.groups.group_shard import Commits, GroupShard
 from millstream.broker.coordinators.groups.group_timer import GroupTimer
 from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.runtime import (
@@ -178,12 +177,14 @@ class GroupCoordinator:
     # ------------------------------------------------------------------ administration
 
     def list_groups(self) -> Iterator[ListedGroup]:
-        """Every group coordinated here; KafkaError while some are still being loaded."""
+        """Every group coordinated here; KafkaError while some are still being loaded. Groups may come and go
+        meanwhile."""
         if self.runtime.is_loading:
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         for shard in self.runtime.ready_shards():
             for group_id in shard.group_ids():
-                yield shard.listed(group_id)
+                if shard.knows(group_id):
+                    yield shard.listed(group_id)
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         """For DescribeGroups, see `GroupShard.classic_group`."""
@@ -202,15 +203,14 @@ class GroupCoordinator:
         self,
         group_id: str,
         committer: Committer,
-        partitions: Iterable[tuple[UUID | None, int]],
-        rows: Sequence[Row],
-        commits: Sequence[Commit],
+        topic_ids: Mapping[str, UUID | None],
+        commits: Commits,
     ) -> Waiting:
-        """KafkaError if this member may not commit to these partitions, or the log refuses. Without rows
+        """KafkaError if this member may not commit to these partitions, or the log refuses. Without commits
         nothing is written, but the member is checked all the same."""
         shard = self.runtime.shard(group_id)
-        self._check_commit(shard, group_id, committer, partitions)
-        return shard.commit(group_id, rows, commits) if rows else None
+        self._check_commit(shard, group_id, committer, topic_ids, commits)
+        return shard.commit(group_id, commits) if commits else None
 
     async def commit_offsets_in_transaction(
         self,
@@ -218,9 +218,8 @@ class GroupCoordinator:
         transactional_id: str,
         producer: tuple[int, int],
         committer: Committer,
-        partitions: Iterable[tuple[UUID | None, int]],
-        rows: Sequence[Row],
-        commits: Sequence[Commit],
+        topic_ids: Mapping[str, UUID | None],
+        commits: Commits,
     ) -> None:
         """The offsets become the group's when the producer's (id, epoch) transaction commits. KafkaError if
         refused."""
@@ -235,9 +234,9 @@ class GroupCoordinator:
                 raise KafkaError(error)
             if isinstance(verdict, ErrorCode):
                 break
-        self._check_commit(shard, group_id, committer, partitions)
-        if rows:
-            waiting = shard.commit(group_id, rows, commits, producer)
+        self._check_commit(shard, group_id, committer, topic_ids, commits)
+        if commits:
+            waiting = shard.commit(group_id, commits, producer)
             if waiting is not None:
                 await waiting
 
@@ -246,10 +245,12 @@ class GroupCoordinator:
         shard: GroupShard,
         group_id: str,
         committer: Committer,
-        partitions: Iterable[tuple[UUID | None, int]],
+        topic_ids: Mapping[str, UUID | None],
+        commits: Commits,
     ) -> None:
         group = shard.groups.get(group_id)
         if group is not None:
+            partitions = ((topic_ids[topic], index) for topic, index in commits)
             error = group.check_commit(committer, partitions, self.timer.now())
         elif committer.epoch < 0:
             return  # a consumer that needs no group, or an administrator

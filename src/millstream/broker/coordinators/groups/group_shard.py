@@ -42,7 +42,7 @@ logger = logging.getLogger("millstream.groups")
 TOMBSTONES_PER_BATCH = 500  # so that none comes near the largest batch allowed
 _EMPTY = ClassicGroupState.EMPTY.value
 
-Commit = tuple[str, int, bytes]  # topic, partition, the record's value
+Commits = dict[tuple[str, int], bytes]  # by topic and partition: the record's value
 
 
 class GroupMap:
@@ -235,26 +235,24 @@ class GroupShard(CoordinatorShard):
 
     # ------------------------------------------------------------------ offsets
 
-    def commit(
-        self,
-        group_id: str,
-        rows: Sequence[Row],
-        commits: Sequence[Commit],
-        producer: tuple[int, int] | None = None,
-    ) -> Waiting:
+    def commit(self, group_id: str, commits: Commits, producer: tuple[int, int] | None = None) -> Waiting:
         """Write commits in one batch; they are the group's offsets once the log has committed them, or, with
         `producer` (id, epoch), once that producer's transaction is. KafkaError if the log refuses them."""
 
         def apply(position: int) -> None:
             if producer is None:
                 put = self.offsets.put
-                for topic, partition, value in commits:
+                for (topic, partition), value in commits.items():
                     put(group_id, topic, partition, value, position)
             else:
                 put_pending = self.offsets.put_pending
-                for topic, partition, value in commits:
+                for (topic, partition), value in commits.items():
                     put_pending(producer[0], group_id, topic, partition, value, position)
 
+        offset_key = offset_records.offset_key
+        rows = [
+            (offset_key(group_id, topic, partition), value) for (topic, partition), value in commits.items()
+        ]
         return self._write(rows, apply, producer)
 
     def delete_offsets(

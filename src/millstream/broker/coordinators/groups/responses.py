@@ -24,6 +24,7 @@ _HEARTBEATS = (
     struct.Struct(">iiih"),  # and the throttle time before the error
     struct.Struct(">iixihx"),  # and tags
 )
+_COMMITTED = (struct.Struct(">ih"), struct.Struct(">ihx"))  # partition, error; with tags
 _HEAD = struct.Struct(">ii")
 _NO_ID = bytes(16)
 
@@ -93,13 +94,13 @@ class TopicErrors(NamedTuple):
 
 def offset_commit(version: int, correlation_id: int, topics: Sequence[TopicErrors]) -> bytes:
     flexible = version >= COMMIT_FLEXIBLE
+    one = _COMMITTED[flexible]
     out = [uvarint(len(topics) + 1) if flexible else INT32.pack(len(topics))]
     for topic, partitions, errors in topics:
         count = len(partitions)
         out.append(_name(topic, version, flexible))
         out.append(uvarint(count + 1) if flexible else INT32.pack(count))
-        flat = [number for pair in zip(partitions, errors, strict=True) for number in pair]
-        out.append(struct.pack(">" + ("ihx" if flexible else "ih") * count, *flat))
+        out.extend(map(one.pack, partitions, errors))
         if flexible:
             out.append(b"\0")
     if flexible:
@@ -117,7 +118,7 @@ class FetchedOffset(NamedTuple):
 
 class FetchedTopic(NamedTuple):
     topic: str | UUID | None
-    offsets: Sequence[FetchedOffset]
+    offsets: list[FetchedOffset]
 
 
 class FetchedGroup(NamedTuple):

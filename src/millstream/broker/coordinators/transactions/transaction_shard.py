@@ -114,7 +114,9 @@ class TransactionShard(CoordinatorShard):
         return counts
 
     def all(self) -> Iterator[Transaction]:
-        for machine in self.machines.values():
+        """Those that are here now; whoever reads them may take his time."""
+        machines, unread = list(self.machines.values()), list(self._unread.items())
+        for machine in machines:
             yield machine.current
-        for transactional_id, value in self._unread.items():
+        for transactional_id, value in unread:
             yield decode_value(transactional_id, value)

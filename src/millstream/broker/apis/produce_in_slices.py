@@ -1,0 +1,120 @@
+"""Produce to very many partitions: decoded and packed by a thread, written in slices, so that nobody waits.
+
+Each slice is verified and written like a request of its own, because nothing may happen between the verdict
+on a transactional batch and its append. The responses of the slices are one response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from millstream.broker.network.slices import ELEMENTS_PER_SLICE
+from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.produce import MAX_ELEMENTS, ProduceRequest, pack_produce_response, read_produce
+
+if TYPE_CHECKING:
+    from millstream.broker.apis.produce import ProduceHandler, TopicBatches, Writes
+    from millstream.broker.coordinators.transactions.verification import Refused
+    from millstream.broker.network.connection import Connection, KeptFrame
+    from millstream.wire.errors import ErrorCode
+
+logger = logging.getLogger("millstream.produce")
+
+
+def handle_in_slices(
+    handler: ProduceHandler,
+    connection: Connection,
+    frame: memoryview,
+    start: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    kept = connection.keep_frame(frame)
+
+    async def serve() -> None:
+        try:
+            await _serve(handler, connection, kept, start, version, correlation_id)
+        except Exception:
+            logger.exception("produce request from %s failed", connection.peer)
+            connection.close("the request failed with an unexpected error, see above")
+        finally:
+            kept.give_back()
+
+    task = connection.loop.create_task(serve())
+    handler.tasks.add(task)
+    task.add_done_callback(handler.tasks.discard)
+    connection.park(None)
+
+
+async def _serve(
+    handler: ProduceHandler,
+    connection: Connection,
+    kept: KeptFrame,
+    start: int,
+    version: int,
+    correlation_id: int,
+) -> None:
+    """Runs to its end even if the client has left, as a smaller request would have."""
+    dispatcher = connection.dispatcher
+    limit = max(MAX_ELEMENTS, 4 * len(handler.partitions))
+    try:
+        request = await dispatcher.in_thread(read_produce, kept.frame, start, version, limit)
+    except BAD_FRAME as error:
+        dispatcher.malformed += 1
+        connection.close(f"request cannot be served: {error}")
+        return
+    writes = handler.new_writes(request, version)
+    for first, topics in slices_of(request.topics):
+        if writes.transactional:
+            writes.refused = await _verify(handler, request._replace(topics=topics), writes)
+        handler.write(writes, topics, first)
+        writes.wake_fetches()
+        await asyncio.sleep(0)
+    if connection.closed:
+        return
+    if writes.waiting:
+        handler.answer_when_committed(connection, correlation_id, request, writes)
+        return
+    if writes.acks:
+        response = await dispatcher.in_thread(pack_produce_response, correlation_id, version, writes.answer)
+        if not connection.closed:
+            connection.send(response)
+    else:
+        handler.check_unacknowledged(connection, writes.answer)
+    if not connection.closed:
+        connection.resume()
+
+
+async def _verify(handler: ProduceHandler, request: ProduceRequest, writes: Writes) -> Refused | None:
+    """Ends in the same turn of the loop as the verdict is given."""
+    verdict: ErrorCode | None = None
+    while True:
+        judged = handler.transactions.verify(request, writes.table, writes.version, verdict)
+        if not isinstance(judged, asyncio.Future):
+            return judged
+        verdict = (await judged).error or None
+
+
+def slices_of(topics: list[TopicBatches]) -> Iterator[tuple[int, list[TopicBatches]]]:
+    """The topics in slices of at most ELEMENTS_PER_SLICE topics and partitions, each with the number of its
+    first topic. A topic may go on in the next slice."""
+    made: list[TopicBatches] = []
+    first = room = 0
+    for number, (topic, batches) in enumerate(topics):
+        start = 0
+        while True:
+            if room < 2:
+                if made:
+                    yield first, made
+                first, made, room = number, [], ELEMENTS_PER_SLICE
+            taken = batches[start : start + room - 1]
+            made.append((topic, taken))
+            room -= 1 + len(taken)
+            start += len(taken)
+            if start >= len(batches):
+                break
+    if made:
+        yield first, made
