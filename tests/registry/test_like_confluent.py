@@ -2,11 +2,13 @@
 ids, rules in the wrong place, bodies of odd shapes."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from millstream.testing import Broker
 from tests.support.running import RunningRegistry
 
 from .client import Api, Refused, body, field, record
@@ -65,7 +67,7 @@ def test_the_answer_describes_what_was_registered(api: Api, subject: str) -> Non
     assert json.loads(made["schema"]) == A and made["guid"] and made["schemaType"] == "AVRO"
     found = api.get(f"/schemas/ids/{made['id']}")
     assert (found["subject"], found["version"], found["guid"]) == (subject, 1, made["guid"])
-    assert found["ts"] > 0 and "deleted" not in found and found["metadata"] == made["metadata"]
+    assert found["ts"] > 0 and found["deleted"] is False and found["metadata"] == made["metadata"]
     api.delete(f"/subjects/{subject}")
     assert api.get(f"/schemas/ids/{made['id']}")["deleted"] is True
 
@@ -253,3 +255,52 @@ def test_messages_about_soft_deletes(registry: RunningRegistry, api: Api, subjec
     api.delete(f"/subjects/{subject}")
     again = registry.http.delete(f"/subjects/{subject}").json()
     assert again == {"error_code": 40404, "message": f"Subject '{subject}' {text}"}
+
+
+SETTINGS = {
+    "kafkastore.topic": "_schemas-with-settings",
+    "schema.registry.group.id": "registry-with-settings",
+    "schema.reject.empty.subject": "true",
+    "schema.providers.reference.versions.strict": "true",
+    "size.limit.filter.enabled": "true",
+    "size.limit.filter.max.request.body.size": "1024",
+    "response.http.headers.config": 'add X-XSS-Protection: 1; mode=block, "add Cache-Control: a, b"',
+}
+
+
+@pytest.fixture(scope="module")
+def strict_api(broker: Broker) -> Iterator[Api]:
+    with RunningRegistry(broker.bootstrap_servers, SETTINGS) as running:
+        yield Api(running.http)
+
+
+def test_an_empty_subject_is_refused_where_a_setting_says_so(strict_api: Api, subject: str) -> None:
+    assert refused(strict_api.register, ":.:", A) == (422, 42208)
+    assert refused(strict_api.register, "*", A) == (422, 42208)
+    assert refused(strict_api.register, ":.other:", A) == (422, 42208)
+    assert strict_api.register(subject, A)
+
+
+def test_two_versions_of_a_reference_are_refused_where_a_setting_says_so(
+    strict_api: Api, subject: str
+) -> None:
+    def reference(name: str, version: int) -> dict[str, Any]:
+        return {"name": name, "subject": f"{name}-{subject}", "version": version}
+
+    strict_api.register(f"Inner-{subject}", record("Inner", field("a")))
+    strict_api.register(f"Inner-{subject}", record("Inner", field("a"), field("b", default="")))
+    strict_api.register(f"Middle-{subject}", record("Middle", field("a")), references=[reference("Inner", 2)])
+    references = [reference("Inner", 1), reference("Middle", 1)]
+    with pytest.raises(Refused, match="Conflicting reference versions") as caught:
+        strict_api.register(subject, A, references=references)
+    assert caught.value.code == 42201
+    assert strict_api.register(subject, A, references=[reference("Inner", -1), reference("Middle", 1)])
+
+
+def test_the_size_of_bodies_is_limited_where_a_setting_says_so(strict_api: Api, subject: str) -> None:
+    assert refused(strict_api.register, subject, record("R", field("a" * 2000))) == (413, 413)
+
+
+def test_headers_are_added_where_a_setting_says_so(strict_api: Api) -> None:
+    found = strict_api.http.get("/v1/metadata/id").headers
+    assert found["X-XSS-Protection"] == "1; mode=block" and found["Cache-Control"] == "a, b"

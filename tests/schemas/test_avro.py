@@ -216,3 +216,12 @@ def test_readable_means_readable(old: dict[str, Any], new: dict[str, Any]) -> No
             fastavro.schemaless_reader(buffer, writer, reader)
         except UnicodeDecodeError:
             pass  # bytes read as a string: the rules allow it, the bytes may not
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "named"), [("", "str", "str"), ("a.b", "str", "a.b.str"), ("a.b", "c.str", "c.str")]
+)
+def test_a_type_that_is_not_there_is_named_in_full(namespace: str, name: str, named: str) -> None:
+    text = {"type": "record", "name": "R", "namespace": namespace, "fields": [{"name": "f", "type": name}]}
+    with pytest.raises(InvalidSchema, match=f"^Undefined schema: {named}$"):
+        parse("AVRO", json.dumps(text), [], {})

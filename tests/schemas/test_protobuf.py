@@ -213,6 +213,61 @@ def test_descriptors_go_both_ways() -> None:
     assert schema(again.canonical).canonical == again.canonical
 
 
+CUSTOM = """
+import "confluent/meta.proto";
+import "google/protobuf/descriptor.proto";
+option (confluent.file_meta) = { doc: "a \\"file\\"" params: [ { key: "k" value: "v" } ] };
+extend google.protobuf.FieldOptions { repeated string mark = 50001; int32 weight = 50002; }
+message M {
+  option (confluent.message_meta).doc = "ö";
+  string f = 1 [(confluent.field_meta).tags = "PII", (confluent.field_meta).tags = "X",
+    (mark) = "a", (mark) = "b", (.weight) = -3, (unknown) = 1];
+  map<string, int32> counts = 2 [(confluent.field_meta) = { tags: ["T"] }];
+  oneof o { string g = 3 [deprecated = true, (confluent.field_meta).doc = "g"]; }
+  enum E { Z = 0 [(confluent.enum_value_meta).doc = "z"]; }
+  message Inner { string h = 1 [(confluent.field_meta) = { rules: [ { name: "r" expr: "true" } ] }]; }
+}
+"""
+
+
+def test_custom_options_are_in_descriptors() -> None:
+    encoded = schema(proto3(CUSTOM)).formatted("serialized")
+    text = schema(encoded).canonical
+    for line in (
+        'doc: "a \\"file\\""',
+        'key: "k"',
+        'doc: "ö"',
+        '"PII"',
+        '"T"',
+        'doc: "g"',
+        'doc: "z"',
+        'expr: "true"',
+    ):
+        assert line in text, text
+    # Those of other files are fields that a reader without them does not know: numbers 50001 and 50002.
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(encoded))
+    options = file.message_type[0].field[0].options.SerializeToString()
+    assert b"\x8a\xb5\x18\x01a\x8a\xb5\x18\x01b" in options and b"\x90\xb5\x18\xfd\xff" in options
+    assert schema(schema(text).formatted("serialized")).canonical == text
+
+
+def test_strictly_a_type_comes_from_an_import() -> None:
+    other = proto3("message Other { string s = 1; }")
+    reference = Reference("other.proto", "other", 1)
+    public = proto3('import public "other.proto";')
+    resolved = {"other.proto": other, "public.proto": public}
+
+    def using(imports: str) -> ProtobufSchema:
+        text = proto3(f"{imports} message M {{ map<string, Other> others = 1; }}")
+        return ProtobufSchema(text, [reference], resolved)
+
+    using('import "other.proto";').validate(strict=True)
+    using('import "public.proto";').validate(strict=True)
+    using("").validate()
+    with pytest.raises(InvalidSchema, match="Other"):
+        using("").validate(strict=True)
+
+
 def test_descriptors_are_those_of_protoc(tmp_path: Path) -> None:
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
     text = """syntax = "proto3"; package a.b; import "google/protobuf/timestamp.proto";

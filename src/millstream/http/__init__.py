@@ -6,6 +6,7 @@ serving          listeners, uvicorn, signals, the `ready` line
 app              the FastAPI application: routers, errors, and what surrounds them
 openapi          what the OpenAPI page says beside FastAPI's own
 negotiation      Content-Type and Accept
+response_headers headers that an operator adds to every response
 bodies           bodies that are too large, responses from outside the application
 authentication   basic authentication, CORS
 browser_guard    what other sites' pages may have a browser do

@@ -24,6 +24,14 @@ class ConfigKey:
 LIMIT_KEYS: dict[str, ConfigKey] = {
     "max.request.size": ConfigKey(INT, "10485760", "Ours: the largest body of a request, in bytes."),
 }
+RESPONSE_KEYS: dict[str, ConfigKey] = {
+    "response.http.headers.config": ConfigKey(
+        STRING,
+        "",
+        "Headers for every response: `set` or `add`, then `name: value`; separated by commas, in double "
+        "quotes where the value has some.",
+    ),
+}
 AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
     "authentication.method": ConfigKey(STRING, "NONE", "NONE or BASIC."),
     "authentication.realm": ConfigKey(

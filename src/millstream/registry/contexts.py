@@ -55,12 +55,15 @@ def with_dot(context: str) -> str:
     return bare if bare.startswith(".") else f".{bare}"
 
 
-def is_valid(text: str, *, settings: bool = False) -> bool:
-    """Whether a subject may be written to; `settings` for its config and mode."""
+def is_valid(text: str, *, settings: bool = False, empty: bool = True) -> bool:
+    """Whether a subject may be written to; `settings` for its config and mode, `empty` if it may be empty or
+    `*`."""
     if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text):
         return False
     subject = parse(text)
     if subject.name in ("__GLOBAL", "__EMPTY") or subject.context == ANY:
+        return False
+    if not empty and subject.name in ("", ANY):
         return False
     return settings or subject.context != GLOBAL
 

@@ -27,12 +27,14 @@ class Queries:
         level: str = "BACKWARD",
         validate_fields: bool = False,
         validate_new_schemas: bool = True,
+        strict_references: bool = False,
         cache: int = CACHED_SCHEMAS,
     ) -> None:
         self.state = state
         self._level = level
         self._validate_fields = validate_fields
         self._validate_new_schemas = validate_new_schemas
+        self._strict_references = strict_references
         self._cache_size = cache
         self._parsed: OrderedDict[tuple[str, str, bytes], ParsedSchema] = OrderedDict()
 
@@ -96,32 +98,39 @@ class Queries:
     # Schemas
 
     def resolve(
-        self, references: tuple[Reference, ...], subject: str, *, deleted: bool
+        self, references: tuple[Reference, ...], subject: str, *, deleted: bool, strict: bool = False
     ) -> tuple[tuple[Reference, ...], dict[str, str]]:
         """The references with versions in place of -1, and the texts that they lead to, what is needed first
-        first."""
+        first. Of two versions under one name the first that is met counts; `strict`, they are an error."""
         texts: dict[str, str] = {}
-        exact = []
-        for reference in references:
-            version = self._collect(reference, subject, texts, deleted, set())
-            exact.append(replace(reference, version=version))
+        versions: dict[str, int] = {}
+
+        def collect(reference: Reference, parent: str) -> int:
+            found = self._referred(reference, parent, deleted=deleted)
+            if reference.name in versions:
+                if strict and versions[reference.name] != found.version:
+                    raise errors.invalid_schema(
+                        f'Conflicting reference versions for "{reference.name}": '
+                        f"version {versions[reference.name]} and version {found.version}"
+                    )
+                return found.version
+            versions[reference.name] = found.version
+            for inner in found.content.references:
+                collect(inner, found.subject)
+            texts[reference.name] = found.content.text
+            return found.version
+
+        exact = [replace(reference, version=collect(reference, subject)) for reference in references]
         return tuple(exact), texts
 
-    def _collect(
-        self, reference: Reference, subject: str, texts: dict[str, str], deleted: bool, path: set[str]
-    ) -> int:
+    def _referred(self, reference: Reference, subject: str, *, deleted: bool) -> Version:
         target = contexts.within(reference.subject, subject)
         found = self.state.version(target, reference.version, deleted=deleted)
         if found is None:
             raise errors.invalid_schema(
                 f'No schema reference found for subject "{target}" and version {reference.version}'
             )
-        if reference.name not in texts and reference.name not in path:
-            path.add(reference.name)
-            for inner in found.content.references:
-                self._collect(inner, found.subject, texts, deleted, path)
-            texts[reference.name] = found.content.text
-        return found.version
+        return found
 
     def parse(self, version: Version) -> ParsedSchema:
         """A registered schema, parsed; kept for the next time."""
@@ -157,7 +166,9 @@ class Queries:
         importing = self.is_importing(subject)
         strict = self.validates_fields(config)
         new = new and not importing and bool(config.get("validateNewSchemas", self._validate_new_schemas))
-        references, texts = self.resolve(request.references, subject, deleted=not new)
+        references, texts = self.resolve(
+            request.references, subject, deleted=not new, strict=self._strict_references
+        )
         try:
             parsed = parse(request.schema_type, request.text, references, texts, new=new)
             if not importing:

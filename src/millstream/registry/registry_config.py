@@ -12,6 +12,7 @@ from millstream.http.service_config import (
     LIMIT_KEYS,
     LIST,
     LOGGING_KEYS,
+    RESPONSE_KEYS,
     STRING,
     TLS_KEYS,
     ConfigKey,
@@ -89,7 +90,20 @@ KEYS: dict[str, ConfigKey] = {
         STRING, "_dek_registry_keys", "The topic with the encryption keys: one partition, compacted."
     ),
     "dek.registry.max.keys": ConfigKey(INT, "20000", "How many KEKs, and how many DEKs, there may be."),
+    "schema.reject.empty.subject": ConfigKey(
+        BOOLEAN, "false", "Refuse to register under an empty subject, or under `*`."
+    ),
+    "schema.providers.reference.versions.strict": ConfigKey(
+        BOOLEAN, "false", "Refuse references that lead to two versions under one name."
+    ),
     **LIMIT_KEYS,
+    "size.limit.filter.enabled": ConfigKey(
+        BOOLEAN, "false", "Whether size.limit.filter.max.request.body.size applies."
+    ),
+    "size.limit.filter.max.request.body.size": ConfigKey(
+        INT, "1048576", "The largest body of a request, in bytes, if it is smaller than max.request.size."
+    ),
+    **RESPONSE_KEYS,
     **AUTHENTICATION_KEYS,
     **TLS_KEYS,
     "ssl.endpoint.identification.algorithm": ConfigKey(
@@ -117,6 +131,13 @@ class RegistryConfig(ServiceConfig):
                 "schema.compatibility.level", str(text), f"expected one of {', '.join(LEVELS)}"
             )
         return level
+
+    @property
+    def max_request_bytes(self) -> int:
+        limit = int(self.value("max.request.size"))
+        if self.value("size.limit.filter.enabled"):
+            limit = min(limit, int(self.value("size.limit.filter.max.request.body.size")))
+        return limit
 
     def client(self) -> ClientConfig:
         properties = self.with_prefix("kafkastore.")
@@ -163,6 +184,8 @@ class RegistryConfig(ServiceConfig):
             level=self.level,
             validate_fields=self.value("schema.validate.fields"),
             validate_new_schemas=self.value("schema.validate.new.schemas"),
+            reject_empty_subject=self.value("schema.reject.empty.subject"),
+            strict_references=self.value("schema.providers.reference.versions.strict"),
             mode_changes=self.value("mode.mutability"),
             leader_patience=self.value("millstream.leader.wait.ms") / 1000,
         )

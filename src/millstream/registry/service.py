@@ -42,6 +42,8 @@ class RegistryOptions:
     level: str = "BACKWARD"
     validate_fields: bool = False
     validate_new_schemas: bool = True
+    reject_empty_subject: bool = False
+    strict_references: bool = False
     mode_changes: bool = True
     leader_patience: float = 10.0  # seconds that a write waits for a leader
 
@@ -55,6 +57,7 @@ class RegistryService:
             level=options.level,
             validate_fields=options.validate_fields,
             validate_new_schemas=options.validate_new_schemas,
+            strict_references=options.strict_references,
         )
         self.commands = Commands(self.queries, mode_changes=options.mode_changes)
         self.associations = AssociationCommands(self.commands, self.queries, self.subject)

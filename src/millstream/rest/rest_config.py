@@ -11,6 +11,7 @@ from millstream.http.service_config import (
     LIST,
     LOGGING_KEYS,
     PASSWORD,
+    RESPONSE_KEYS,
     STRING,
     TLS_KEYS,
     ConfigKey,
@@ -59,6 +60,7 @@ KEYS: dict[str, ConfigKey] = {
         STRING, "", "The authority in `crn://` names of version 3."
     ),
     **LIMIT_KEYS,
+    **RESPONSE_KEYS,
     **AUTHENTICATION_KEYS,
     **TLS_KEYS,
     **BROWSER_KEYS,

@@ -130,7 +130,7 @@ class Parser:
         for candidate in _candidates(name, namespace):
             if candidate in self.names:
                 return self.names[candidate]
-        raise InvalidSchema(f'Undefined name: "{name}"')
+        raise InvalidSchema(f"Undefined schema: {_candidates(name, namespace)[0]}")
 
     def _union(self, value: list[Any], namespace: str) -> AvroType:
         union = AvroType("union")
@@ -204,7 +204,7 @@ class Parser:
             seen.add(name)
             if "type" not in item:
                 raise InvalidSchema(f"No field type: {dumps(item)}")
-            field_type = self._field_type(item["type"], record.namespace, name)
+            field_type = self._type(item["type"], record.namespace)
             made = AvroField(name, field_type, item["doc"] if isinstance(item.get("doc"), str) else None)
             if "order" in item:
                 order = str(item["order"]).lower()
@@ -218,18 +218,6 @@ class Parser:
             made.aliases = _texts(item, "aliases")
             made.properties = {key: entry for key, entry in item.items() if key not in FIELD_WORDS}
             record.fields.append(made)
-
-    def _field_type(self, value: Any, namespace: str, name: str) -> AvroType:
-        try:
-            return self._type(value, namespace)
-        except InvalidSchema as error:
-            if isinstance(value, str) and str(error).startswith("Undefined name"):
-                raise InvalidSchema(
-                    f'"{value}" is not a defined name. The type of the "{name}" field must be a defined '
-                    "name or a "
-                    '{"type": ...} expression.'
-                ) from None
-            raise
 
     def _symbols(self, enum: AvroType, value: dict[str, Any]) -> None:
         symbols = value.get("symbols")

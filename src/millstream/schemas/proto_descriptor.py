@@ -1,7 +1,7 @@
 """Between .proto files as objects and protobuf's own descriptors (FileDescriptorProto).
 
 Clients of some languages register and ask for schemas as descriptors in base64. Options that protobuf itself
-defines are carried over in both directions; custom options are only in the text.
+defines are carried over in both directions; proto_options adds custom ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -168,17 +168,23 @@ def _read_value(field: FieldDescriptor, value: Any) -> Any:
         known = field.enum_type.values_by_number.get(value)
         return Word(known.name if known else str(value))
     if field.message_type is not None:
-        return {
-            one.name: [_read_value(one, item) for item in inner]
-            if one.is_repeated
-            else _read_value(one, inner)
-            for one, inner in value.ListFields()
-        }
+        return {one.name: _read_member(one, inner) for one, inner in value.ListFields()}
     if isinstance(value, bool):
         return Word("true" if value else "false")
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return value if isinstance(value, str) else Word(str(value))
+
+
+def _read_member(field: FieldDescriptor, value: Any) -> Any:
+    if not field.is_repeated:
+        return _read_value(field, value)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, item = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        return [
+            {"key": _read_value(key, name), "value": _read_value(item, value[name])} for name in sorted(value)
+        ]
+    return [_read_value(field, item) for item in value]
 
 
 # File to descriptor

@@ -13,12 +13,20 @@ CONFLUENT = {
         syntax = "proto3";
         package confluent;
         import "google/protobuf/descriptor.proto";
-        message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+        message Meta {
+          string doc = 1; map<string, string> params = 2; repeated string tags = 3; repeated Rule rules = 4;
+        }
+        message Rule { string name = 1; string doc = 2; string expr = 3; string sql = 4; }
         extend google.protobuf.FileOptions { Meta file_meta = 1088; }
         extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
         extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
         extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
         extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+    """,
+    "confluent/type/variant.proto": """
+        syntax = "proto3";
+        package confluent.type;
+        message Variant { bytes metadata = 1; bytes value = 2; }
     """,
     "confluent/type/decimal.proto": """
         syntax = "proto3";

@@ -8,6 +8,7 @@ from typing import Any
 
 from millstream.schemas.proto_descriptor import from_descriptor, known_files, to_descriptor
 from millstream.schemas.proto_model import Message, Names, ProtoFile, walk
+from millstream.schemas.proto_options import read_file, write_custom_options
 from millstream.schemas.proto_parser import parse_file
 from millstream.schemas.proto_printer import canonical_text, normalized_text
 from millstream.schemas.schema import InvalidSchema, ParsedSchema, Reference
@@ -79,15 +80,20 @@ class ProtobufSchema(ParsedSchema):
 
     def formatted(self, form: str) -> str:
         if form == "serialized":
-            return base64.b64encode(self.descriptor().SerializeToString()).decode("ascii")
+            descriptor = self.descriptor()
+            write_custom_options(descriptor, self.file, self.dependency_descriptors())
+            return base64.b64encode(descriptor.SerializeToString()).decode("ascii")
         if form == "ignore_extensions":
             return canonical_text(self.file, extensions=False)
         return self.canonical
 
     def validate(self, *, strict: bool = False) -> None:
-        """Let protobuf itself check numbers, names, types and defaults."""
+        """Let protobuf itself check numbers, names, types and defaults. `strict`: types come from imports; a
+        reference alone is not enough."""
         from google.protobuf import descriptor_pool
 
+        if strict:
+            to_descriptor(self.file, Names(self.file, self._visible()), "default")
         pool = descriptor_pool.DescriptorPool()
         try:
             for descriptor in self.dependency_descriptors():
@@ -99,6 +105,17 @@ class ProtobufSchema(ParsedSchema):
             if isinstance(error, InvalidSchema):
                 raise
             raise InvalidSchema(_reason(error)) from None
+
+    def _visible(self) -> dict[str, ProtoFile]:
+        """The files that are imported, and those that they import for others."""
+        found: dict[str, ProtoFile] = {}
+        pending = self.file.all_imports()
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found[name] = self.dependencies[name]
+                pending += found[name].public_imports
+        return found
 
     def has_top_level_field(self, field: str) -> bool:
         for declared in self.file.types:
@@ -145,11 +162,10 @@ def _parse(text: str) -> ProtoFile:
 
 
 def _decode(text: str) -> ProtoFile | None:
-    from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError
 
     try:
-        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        file = read_file(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
         return None
     return from_descriptor(file)

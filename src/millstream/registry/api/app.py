@@ -9,6 +9,8 @@ from millstream.http.authentication import protected
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation
+from millstream.http.response_headers import SETTING as RESPONSE_HEADERS
+from millstream.http.response_headers import with_response_headers
 from millstream.registry.api import (
     associations,
     compatibility,
@@ -51,13 +53,14 @@ def make_app(service: RegistryService, config: RegistryConfig, client: LeaderCli
     app.state.service = service
     app.state.client = client
     negotiated = ContentNegotiation(
-        ContextPaths(Cache(app, service.state)), media_types, max_bytes=config.value("max.request.size")
+        ContextPaths(Cache(app, service.state)), media_types, max_bytes=config.max_request_bytes
     )
-    return surrounded(
+    whole = surrounded(
         negotiated,
         ServiceMetrics("registry", lambda: collect(service)),
         lambda inner: protected(inner, config, reads_only, MEDIA_TYPE),
     )
+    return with_response_headers(whole, config.value(RESPONSE_HEADERS))
 
 
 def _render_error(request: Request, error: HttpError) -> Response:

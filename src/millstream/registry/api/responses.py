@@ -82,7 +82,8 @@ def version_body(version: Version, *, text: str | None = None) -> dict[str, Any]
 
 
 def schema_body(version: Version, *, text: str | None = None) -> dict[str, Any]:
-    """A schema apart from its subject."""
+    """A schema apart from its subject. One that has just been made has no time yet, and does not say whether
+    it is deleted."""
     body: dict[str, Any] = {
         "guid": version.content.guid,
         **version.content.fields(),
@@ -90,8 +91,7 @@ def schema_body(version: Version, *, text: str | None = None) -> dict[str, Any]:
     }
     if version.timestamp is not None:
         body["ts"] = version.timestamp
-    if version.deleted:
-        body["deleted"] = True
+        body["deleted"] = version.deleted
     return body
 
 

@@ -92,7 +92,7 @@ async def get_referenced_by(subject: str, version: str, request: Request) -> Res
 async def register(subject: str, request: Request) -> Response:
     """Register a schema. The same schema again gives the same id."""
     service = service_of(request)
-    if not contexts.is_valid(subject):
+    if not contexts.is_valid(subject, empty=not service.options.reject_empty_subject):
         raise errors.invalid_subject(subject)
     subject = service.subject(subject)
     wanted = schema_request(await json_body(request))

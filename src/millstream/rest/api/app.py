@@ -9,6 +9,8 @@ from millstream.http.authentication import protected
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation
+from millstream.http.response_headers import SETTING as RESPONSE_HEADERS
+from millstream.http.response_headers import with_response_headers
 from millstream.rest.api import (
     v2_consumers,
     v2_produce,
@@ -45,11 +47,12 @@ def make_app(service: RestService) -> ASGIApp:
     app.state.service = service
     negotiated = ContentNegotiation(app, media_types, max_bytes=config.value("max.request.size"))
     versions = ApiVersions(negotiated, v2=config.value("api.v2.enable"), v3=config.value("api.v3.enable"))
-    return surrounded(
+    whole = surrounded(
         versions,
         ServiceMetrics("rest", service.collect_metrics),
         lambda inner: protected(inner, config, reads_only, V2),
     )
+    return with_response_headers(whole, config.value(RESPONSE_HEADERS))
 
 
 def _render_error(request: Request, error: HttpError) -> Response:
