@@ -382,3 +382,25 @@ def test_users_who_may_only_read_change_no_keys(prefix: str) -> None:
     for path in (KEKS, f"{KEKS}/k/deks/s", f"{KEKS}/k/undelete"):
         assert not reads_only("POST", prefix + path)
     assert reads_only("POST", f"{prefix}/subjects/s"), "looking a schema up"
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        (
+            {"encrypt.kms.key.id": "arn:aws:kms:us-west-2:1:key/a_b"},
+            {"encrypt.kek.name": "aws-kms-us-west-2-1-key-a_b", "encrypt.kms.type": "aws-kms"},
+        ),
+        ({"encrypt.kms.key.id": "projects/p/k"}, {"encrypt.kek.name": "projects-p-k"}),
+        ({"encrypt.kms.key.id": "k", "encrypt.kek.name": "mine", "encrypt.kms.type": "local-kms"}, {}),
+        ({"encrypt.dek.algorithm": "AES256_SIV"}, {}),
+    ],
+)
+def test_a_rule_that_names_a_key_gets_the_name_of_its_kek(
+    api: Api, subject: str, given: dict[str, str], added: dict[str, str]
+) -> None:
+    rule = {"name": "secret", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT", "params": given}
+    body = {"schema": SCHEMA, "ruleSet": {"domainRules": [rule]}}
+    made = api.post(f"/subjects/{subject}/versions", body)
+    assert made["ruleSet"]["domainRules"][0]["params"] == {**given, **added}
+    assert api.post(f"/subjects/{subject}/versions", body)["id"] == made["id"]

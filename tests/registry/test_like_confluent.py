@@ -257,6 +257,23 @@ def test_messages_about_soft_deletes(registry: RunningRegistry, api: Api, subjec
     assert again == {"error_code": 40404, "message": f"Subject '{subject}' {text}"}
 
 
+def test_the_order_of_tags_and_parameters_of_a_rule_does_not_count(api: Api, subject: str) -> None:
+    def rules(tags: list[str], params: dict[str, Any]) -> dict[str, Any]:
+        return {"domainRules": [{**RULE, "tags": tags, "params": params}]}
+
+    first = api.register(subject, A, ruleSet=rules(["b", "a", "b"], {"y": 2, "x": "1"}))
+    assert api.register(subject, A, ruleSet=rules(["a", "b"], {"x": 1, "y": "2"})) == first
+    assert versions(api, subject) == [1]
+    for odd in (
+        {"tags": {}},
+        {"tags": [None]},
+        {"params": ["x"]},
+        {"params": {"x": {}}},
+        {"disabled": "maybe"},
+    ):
+        assert refused(api.register, subject, A, ruleSet={"domainRules": [{**RULE, **odd}]}) == (400, 400)
+
+
 SETTINGS = {
     "kafkastore.topic": "_schemas-with-settings",
     "schema.registry.group.id": "registry-with-settings",

@@ -174,7 +174,7 @@ def metadata(value: Any) -> Json | None:
 def _text(value: Any, name: str) -> str:
     text = _MISFIT if value is None else _converted(value, str)
     if not isinstance(text, str):
-        raise _wrong(f"metadata: {name} must be text")
+        raise _wrong(f"{name}: expected text")
     return text
 
 
@@ -207,7 +207,7 @@ def rule_set(value: Any) -> Json | None:
 
 
 def _rule(value: Any, list_name: str) -> Json:
-    """A rule with kind and mode, and without what is empty."""
+    """A rule with kind and mode, in a fixed order, and without what is empty."""
     if not isinstance(value, dict):
         raise _wrong(f"ruleSet: {list_name} must be objects")
     rule = {
@@ -218,6 +218,13 @@ def _rule(value: Any, list_name: str) -> Json:
     for name in RULE_TEXTS:
         if name in rule:
             rule[name] = optional(rule, name, str)
+    if "tags" in rule:
+        rule["tags"] = sorted({_text(tag, "tags") for tag in optional(rule, "tags", list) or ()})
+    if "params" in rule:
+        given = optional(rule, "params", dict) or {}
+        rule["params"] = {name: _text(given[name], name) for name in sorted(given)}
+    if "disabled" in rule:
+        rule["disabled"] = bool(optional(rule, "disabled", bool))
     for name, allowed in (("kind", RULE_KINDS), ("mode", RULE_MODES)):
         if rule[name] not in allowed:
             raise _wrong(f"{name}: expected one of {', '.join(allowed)}")

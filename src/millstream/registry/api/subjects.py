@@ -20,6 +20,7 @@ from millstream.registry.api.responses import (
     version_number,
     with_qualified_references,
 )
+from millstream.registry.dek.rule_defaults import with_kek_names
 from millstream.registry.requests import schema_request
 from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
@@ -96,6 +97,7 @@ async def register(subject: str, request: Request) -> Response:
         raise errors.invalid_subject(subject)
     subject = service.subject(subject)
     wanted = schema_request(await json_body(request))
+    wanted.rule_set = with_kek_names(wanted.rule_set)
     normalize, force = flag(request, "normalize"), flag(request, "force")
     form = request.query_params.get("format", "")
 

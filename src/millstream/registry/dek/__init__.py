@@ -8,6 +8,7 @@ no access to it.
 keys        KEKs and DEKs, and their records in Confluent's JSON
 kms         the local KMS; new key material
 state       everything that the topic says, in memory
+rule_defaults  names of KEKs for rules that give only a key of a KMS
 commands    what a change writes into the topic
 registry    the topic `_dek_registry_keys`, opened when it is first needed
 """
