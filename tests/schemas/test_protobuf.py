@@ -213,6 +213,16 @@ def test_descriptors_go_both_ways() -> None:
     assert schema(again.canonical).canonical == again.canonical
 
 
+def test_in_normal_form_all_options_of_a_field_are_in_order() -> None:
+    text = (
+        'syntax = "proto2"; message M { optional bool f = 1 '
+        '[retention = RETENTION_SOURCE, json_name = "g", deprecated = true, default = false]; }'
+    )
+    lines = [line.strip(" ,") for line in schema(text).normalized().canonical.splitlines()]
+    options = ["default = false", "deprecated = true", 'json_name = "g"', "retention = RETENTION_SOURCE"]
+    assert lines[3 : 3 + len(options)] == options, lines
+
+
 CUSTOM = """
 import "confluent/meta.proto";
 import "google/protobuf/descriptor.proto";

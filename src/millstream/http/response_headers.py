@@ -44,9 +44,9 @@ class ResponseHeaders:
         made: list[Header] = []
         for replaces, name, value in self._entries:
             if replaces:
-                if name.lower() in present:
+                if name in present:
                     continue
-                made = [header for header in made if header[0].lower() != name.lower()]
+                made = [header for header in made if header[0] != name]
             made.append((name, value()))
         return made
 
@@ -68,7 +68,7 @@ def parse_entries(text: str) -> list[tuple[bool, bytes, Callable[[], bytes]]]:
             raise InvalidSetting(
                 SETTING, entry, "expected `set`, `add`, `setDate` or `addDate`, then `name: value`"
             )
-        action, name, value = found[1].lower(), found[2].encode(), found[3].strip()
+        action, name, value = found[1].lower(), found[2].lower().encode(), found[3].strip()
         entries.append((action.startswith("set"), name, _value(entry, action, value)))
     return entries
 

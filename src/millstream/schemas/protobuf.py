@@ -67,7 +67,10 @@ class ProtobufSchema(ParsedSchema):
 
     def normalized(self) -> "ProtobufSchema":
         text = normalized_text(self.file, self.names)
-        return ProtobufSchema(text, self.sorted_references(), self.resolved)
+        made = ProtobufSchema(text, self.sorted_references(), self.resolved)
+        # Printed once more, defaults and JSON names would leave their place among the options.
+        made.canonical = text
+        return made
 
     def descriptor(self, name: str = "default") -> Any:
         return to_descriptor(self.file, self.names, name)
