@@ -258,15 +258,16 @@ class ProducerSession:
         self._sent: dict[int, tuple[int, int, int]] = {}  # partition: first offset, last offset, records
         self.failures = 0
 
-    def add(self, line: ParsedRecord) -> None:
+    def add(self, line: ParsedRecord, chosen: int | None = None) -> None:
+        """To the partition that was chosen, or to that of its key."""
         from millstream.wire.records import Record
 
-        partition = self._partition(line.key)
+        partition = self._partition(line.key) if chosen is None else chosen
         record = Record(0, round(time.time() * 1000), line.key, line.value, line.headers)
         size = OVERHEAD + len(line.key or b"") + len(line.value or b"")
         if partition in self._waiting and self._sizes[partition] + size > self._batch_size:
             self.flush()
-            partition = self._partition(line.key)
+            partition = self._partition(line.key) if chosen is None else chosen
         self._waiting.setdefault(partition, []).append(record)
         self._sizes[partition] = self._sizes.get(partition, 0) + size
         self._count += 1

@@ -10,7 +10,9 @@ whose SQL settings do not leak.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,6 +80,22 @@ def spark(
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """The process's error stream into a file, for children born meanwhile: Java keeps the one it is born
+    with."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _quieten(session: "SparkSession", level: str | None) -> None:

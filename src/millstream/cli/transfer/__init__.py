@@ -1,8 +1,10 @@
-"""Move the records of a topic to files and back, as Spark jobs: Parquet, JSON lines or Avro.
+"""Move the records of a topic to files and back: Parquet, JSON lines or Avro.
 
-command     the options of `millstream topics export` and `millstream topics import`
-jobs        the Spark jobs
-avro_files  Avro files by fastavro, inside of Spark's tasks
+command         the options of `millstream topics export` and `millstream topics import`
+local_transfer  in this process, for what is too little to start Spark for
+record_files    files of records, without Spark
+jobs            the Spark jobs, for the rest
+avro_files      Avro files by fastavro, also inside of Spark's tasks
 """
 
 from collections.abc import Callable

@@ -1,10 +1,12 @@
-"""Avro files of records, written and read by fastavro inside of Spark's tasks: Spark's own Avro is a jar of
-its own."""
+"""Avro files of records, written and read by fastavro, also inside of Spark's tasks, because Spark's own Avro
+is a jar of its own."""
 
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
+
+from millstream.cli.errors import CommandFailed
 
 CODEC = "deflate"
 SCHEMA: dict[str, Any] = {
@@ -44,20 +46,24 @@ READ = (
 )
 
 
+def new_writer(out: IO[bytes]) -> Any:
+    from fastavro import parse_schema
+    from fastavro.write import Writer
+
+    return Writer(out, parse_schema(SCHEMA), codec=CODEC)
+
+
 def writing(folder: str) -> Callable[[int, Iterable[Any]], Iterator[int]]:
     """A task that writes its rows to one file and gives their number. The file gets its name only when it is
     whole: a task that is tried again starts over."""
 
     def write(index: int, rows: Iterable[Any]) -> Iterator[int]:
-        from fastavro import parse_schema
-        from fastavro.write import Writer
-
         name = f"part-{index:05d}.avro"
         unfinished = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
         count = 0
         os.makedirs(folder, exist_ok=True)
         with open(unfinished, "wb") as out:
-            writer = Writer(out, parse_schema(SCHEMA), codec=CODEC)
+            writer = new_writer(out)
             for row in rows:
                 writer.write(_plain(row.asDict(recursive=True)))
                 count += 1
@@ -89,8 +95,16 @@ def reading(path: str) -> Iterator[tuple[Any, ...]]:
         return found.encode() if isinstance(found, str) else found
 
     with open(path, "rb") as file:
+        try:
+            records = fastavro.reader(file)
+        except ValueError as error:
+            raise CommandFailed(f"{path} is not an Avro file: {error}") from None
+        schema: Any = records.writer_schema
+        names = [field["name"] for field in schema["fields"]] if "fields" in schema else []
+        if "value" not in names:
+            raise CommandFailed(f"{path} has no field 'value'; it has {', '.join(names)}")
         row: Any
-        for row in fastavro.reader(file):
+        for row in records:
             headers = [(one["key"], one["value"]) for one in row.get("headers") or ()]
             key, value = as_bytes(row.get("key")), as_bytes(row.get("value"))
             yield key, value, headers, row.get("partition"), row.get("offset")

@@ -1,6 +1,7 @@
 """The Spark jobs behind `topics export` and `topics import`."""
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +22,17 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp
 
 def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession], int]") -> int:
     """Start Spark and do the job; a thread beside it shows how far it is by the tasks that are done. (Not the
-    other way round: Spark finds its data sources by the session of the thread.)"""
+    other way round: Spark finds its data sources by the session of the thread.) What Spark logs goes to a
+    file that stays only if the job fails."""
     from pyspark.sql import SparkSession
 
-    from millstream.spark.datasource import MillstreamDataSource
     from millstream.spark.errors import PipelineError, explain
-    from millstream.spark.session import spark
 
     ours = SparkSession.getActiveSession() is None  # else it belongs to whoever started it
-    session = spark(f"millstream-{what}", {}, master or None)
-    # Spark looks for data sources by itself only in its first session.
-    session.dataSource.register(MillstreamDataSource)
+    number, name = tempfile.mkstemp(prefix="millstream-spark-", suffix=".log")
+    os.close(number)
+    log = Path(name)
+    session = start(what, master, log)
     finished = threading.Event()
 
     def watch(bar: Progress) -> None:
@@ -47,7 +48,7 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
             watcher = threading.Thread(target=watch, args=(bar,), daemon=True)
             watcher.start()
             try:
-                return job(session)
+                count = job(session)
             finally:
                 finished.set()
                 watcher.join()
@@ -56,10 +57,27 @@ def run(what: str, total: int | None, master: str, job: "Callable[[SparkSession]
     except PipelineError as error:
         raise CommandFailed(error.message) from None
     except Exception as error:
-        raise CommandFailed(explain(error) or short_cause(error)) from None
+        reason = explain(error) or f"{short_cause(error)} (its log is {log})"
+        raise CommandFailed(reason) from None
     finally:
         if ours:
             session.stop()
+    log.unlink(missing_ok=True)
+    return count
+
+
+def start(what: str, master: str, log: Path) -> "SparkSession":
+    from millstream.spark.datasource import MillstreamDataSource
+    from millstream.spark.session import spark, stderr_to
+
+    try:
+        with stderr_to(log):
+            session = spark(f"millstream-{what}", {}, master or None)
+    except Exception as error:
+        raise CommandFailed(f"Spark does not start: {error} (its log is {log})") from None
+    # Spark looks for data sources by itself only in its first session.
+    session.dataSource.register(MillstreamDataSource)
+    return session
 
 
 def short_cause(error: BaseException) -> str:
@@ -105,6 +123,8 @@ def export_records(
     if form == "json":
         as_text(rows).write.json(folder)
     else:
+        # Spark's default is INT96, which is out of use elsewhere and not what the files without Spark have.
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         rows.write.parquet(folder)
     return int(seen.get["records"])
 
@@ -189,7 +209,8 @@ def read_json(spark: "SparkSession", folder: str) -> "DataFrame":
         "key string, key_base64 string, value string, value_base64 string, partition int, offset bigint, "
         f"headers {header}"
     )
-    rows = spark.read.schema(schema).json(folder)
+    # Otherwise a line that is not JSON would become a record without key and value.
+    rows = spark.read.option("mode", "FAILFAST").schema(schema).json(folder)
     back = "coalesce(cast({0} as binary), unbase64({0}_base64))"
     headers = (
         "transform(headers, header -> named_struct('key', header.key, 'value', "

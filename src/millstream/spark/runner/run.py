@@ -109,6 +109,7 @@ class _Process:
 
     def run(self) -> int:
         from millstream.spark.runner.queries import Listener
+        from millstream.spark.session import stderr_to
 
         locks = [lock_folder(self._root / name, name) for name in self._apps]
         log = self._root / "spark.log"
@@ -133,7 +134,7 @@ class _Process:
             if reporter.ident is not None:
                 reporter.join(2 * TIMEOUT)
             self._screen.close()
-            with _quiet(log):
+            with stderr_to(log):
                 context.stop()
             for lock in locks:
                 lock.close()
@@ -142,11 +143,11 @@ class _Process:
     # --- starting -------------------------------------------------------------------------------------------
 
     def _sessions(self, log: Path) -> dict[str, Any]:
-        from millstream.spark.session import LOG_VARIABLE, spark
+        from millstream.spark.session import LOG_VARIABLE, spark, stderr_to
 
         os.environ.setdefault(LOG_VARIABLE, "ERROR")  # into a file: with Java's stacks
         try:
-            with _quiet(log):  # the JVM keeps the error stream that it is born with
+            with stderr_to(log):
                 return {name: spark(name, self._options.spark, self._options.master) for name in self._apps}
         except Exception as error:
             raise PipelineError(f"Spark does not start: {reason(error)} (see {log})") from error
@@ -287,18 +288,3 @@ class _Process:
         queries = self._pipelines.get(command.pipeline)
         if queries is not None and command.command == "stop" and command.run == queries.status.run:
             self._stop_some.add(command.pipeline)
-
-
-@contextlib.contextmanager
-def _quiet(log: Path) -> Iterator[None]:
-    """The process's error stream into a file, for children born meanwhile."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(log, "ab") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
