@@ -18,6 +18,7 @@ from millstream.wire.batch import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, 
 from millstream.wire.errors import KafkaError
 from millstream.wire.record_walk import (
     check_records,
+    collect_keys,
     keys_and_values,
     newest_timestamp,
     record_spans,
@@ -101,6 +102,13 @@ def outcome(read: Callable[[], Found], refusal: type[Exception] = KafkaError) ->
         return None
 
 
+def keys_of(header: BatchHeader, data: bytes) -> list[tuple[int, bytes]]:
+    keys: list[bytes] = []
+    offsets: list[int] = []
+    collect_keys(header, data, keys, offsets)
+    return list(zip(offsets, keys, strict=True))
+
+
 def columns_of(batch: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     rows: list[tuple[int, bytes | None, bytes | None]] = []
     for chunk in Answer(batch).chunks(columns=Columns(headers=True), check_crcs=False):
@@ -122,6 +130,10 @@ def test_every_walk_finds_what_the_strict_reader_finds(batch: bytes, needle: byt
     newest = outcome(lambda: newest_timestamp(batch))
     matches = outcome(lambda: matching(data, count, needle, key=True, value=True, header=False), Damaged)
     assert spans == outcome(lambda: batch_records.record_spans(header, data), batch_records.Damaged)
+    keyed = (
+        None if spans is None else [(BASE_OFFSET + span[2], span[3]) for span in spans if span[3] is not None]
+    )
+    assert keyed == outcome(lambda: keys_of(header, data))
     if records is None:
         assert outcome(lambda: check_records(batch)) is None
         assert outcome(lambda: columns_of(batch)) is None

@@ -1,23 +1,13 @@
-"""The one door to kio, the library that knows every Kafka message.
+"""The one door to kio, the library that knows every Kafka message. (`errors` takes the error codes from it by
+itself: a process that only compacts a log needs no more, and starts in half the time.)"""
 
-Where hypothesis is installed (any test environment), kio registers a strategy per type while it is imported:
-two seconds that no broker needs. So hypothesis is hidden from it for the length of the import, unless it is
-loaded already.
-"""
+from millstream.wire._kio_imports import without_hypothesis
+from millstream.wire.errors import ErrorCode
 
-import sys
-
-_hidden = "hypothesis" not in sys.modules
-if _hidden:
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-try:
+with without_hypothesis():
     from kio.index import load_request_schema, load_response_schema
-    from kio.schema.errors import ErrorCode
     from kio.schema.index import api_key_map, schema_name_map
     from kio.serial import entity_reader, entity_writer
-finally:
-    if _hidden:
-        del sys.modules["hypothesis"]
 
 __all__ = [
     "ErrorCode",

@@ -1,6 +1,9 @@
 """Kafka's error codes, and the exception that carries one to whoever answers the client."""
 
-from millstream.wire._kio import ErrorCode
+from millstream.wire._kio_imports import without_hypothesis
+
+with without_hypothesis():
+    from kio.schema.errors import ErrorCode
 
 __all__ = ["ErrorCode", "KafkaError", "RecordsRefused"]
 

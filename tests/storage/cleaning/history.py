@@ -94,6 +94,11 @@ class History:
             self.transaction_of.update((record.offset, transaction) for record in records)
         self.model.batches.append(ModelBatch(base, base + len(rows) - 1, records, producer, transaction))
 
+    def one_by_one(self, many: list[Pairs]) -> None:
+        """What a producer without linger writes."""
+        for pairs in many:
+            self.put(pairs, 0, -1)
+
     def end(self, which: int, commit: bool) -> None:
         if not self.open_transactions:
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.storage.cleaning import planning, record_filter
+from millstream.storage.cleaning import compacting, planning, record_filter
 from millstream.storage.cleaning.batch_records import Damaged
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.producers import parse_marker
@@ -476,3 +476,21 @@ def test_without_a_limit_nobody_sleeps() -> None:
     throttle = Throttle(1.7976931348623157e308, clock, clock.sleep)
     throttle.spend(1 << 40)
     assert clock.now == 0.0
+
+
+@pytest.mark.parametrize("chunk", [1, 200, 1 << 16])
+def test_nothing_goes_behind_the_point_where_the_map_was_full(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """One record a batch, so that marks are batches; where the map ends, they say nothing."""
+    monkeypatch.setattr(compacting, "SMALLEST_BUFFER", chunk)
+    log = open_log(compacted(segment_bytes=100_000))
+    for number in range(20):
+        put(log, (b"%d" % (number % 10), b"v"))
+    log.roll(NOW)
+    summary = clean(log, map_bytes=24 * 7, buffer_bytes=1)
+    assert 0 < summary.end_offset < 10
+    assert [row[0] for row in rows(log)] == list(range(20))
+    while planning.survey(log, log.cleaned_to, LATER).is_due(0.0):
+        clean(log, map_bytes=24 * 7, buffer_bytes=1)
+    assert [row[0] for row in rows(log)] == list(range(10, 20))

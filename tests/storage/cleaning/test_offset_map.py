@@ -10,14 +10,31 @@ from millstream.storage.cleaning.offset_map import SLOT_BYTES, Marks, OffsetMap,
 from millstream.wire.record_walk import RecordSpan
 
 
+def learn(table: OffsetMap, base: int, keys: list[bytes | None]) -> int:
+    """Offsets from `base` on, a few keys at a time."""
+    keyed = [(key, base + number) for number, key in enumerate(keys) if key is not None]
+    taken = 0
+    for first in range(0, len(keyed), 7):
+        some = keyed[first : first + 7]
+        taken += table.learn([key for key, _ in some], [offset for _, offset in some])
+        if taken < first + len(some):
+            break
+    return taken
+
+
 def places(keys: list[bytes | None], has_value: bool = True) -> list[RecordSpan]:
     return [(0, 0, number, key, has_value) for number, key in enumerate(keys)]
 
 
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=300))
-def test_knows_the_last_offset_of_every_key(keys: list[bytes | None]) -> None:
-    table = OffsetMap(1 << 20, 0.9)
-    assert table.learn(1000, places(keys)) == len(keys)
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=300),
+    st.sampled_from([1 << 20, 1 << 15, 300 * 40]),
+)
+def test_knows_the_last_offset_of_every_key(keys: list[bytes | None], memory: int) -> None:
+    """In a dict, in a table, and after the move from one to the other."""
+    table = OffsetMap(memory, 0.9)
+    assert learn(table, 1000, keys) == len([key for key in keys if key is not None])
+    assert table.memory <= memory
     last = {key: 1000 + number for number, key in enumerate(keys) if key is not None}
     assert {key: table.get(key) for key in last} == last
     assert len(table) == len(last)
@@ -29,7 +46,7 @@ def test_knows_the_last_offset_of_every_key(keys: list[bytes | None]) -> None:
 def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
     table = OffsetMap(slots * SLOT_BYTES, 0.9)
     assert table.memory <= max(slots, 3) * SLOT_BYTES
-    taken = table.learn(0, places(list(keys)))
+    taken = learn(table, 0, list(keys))
     assert len(table) <= max(1, int(table.slots * 0.9)) < table.slots
     different = list(dict.fromkeys(keys))
     if len(different) <= table.limit:
@@ -42,7 +59,7 @@ def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
 
 def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
     table = OffsetMap(1 << 10, 0.9)
-    table.learn(0, places([b"a"]))
+    table.learn([b"a"], [0])
     assert [place[3] for place in table.survivors(0, places([b"b", None]), True)] == [b"b"]
 
 
@@ -52,23 +69,42 @@ def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
 )
 def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int) -> None:
     table = OffsetMap(1 << 12, 0.9)
-    table.learn(1000, places(keys))
-    marks = Marks(table, 1000, 1000 + len(keys), memory)
-    remain = {1000 + place[2] for place in table.survivors(1000, places(keys), True)}
+    learn(table, 1000, keys)
+    marks = Marks(1000, 1005 + len(keys), memory)
+    marks.learned(table, 1000 + len(keys))
+    stay = table.survivors(1000, places(keys), True)
+    remain = {1000 + place[2] for place in stay}
     for first in range(len(keys)):
         for last in range(first, min(first + 5, len(keys))):
             some = not remain.isdisjoint(range(1000 + first, 1000 + last + 1))
             assert marks.may_keep(1000 + first, 1000 + last) >= some
             if memory == 500:
                 assert marks.may_keep(1000 + first, 1000 + last) == some
+            assert marks.must_look(1000 + first, 1000 + last) == marks.may_keep(1000 + first, 1000 + last)
+    single = marks.survivors(1000, 999 + len(keys), places(keys), True)
+    assert single == (None if marks.shift else stay)
+    assert marks.survivors(999, 1000, [], True) is None
+    assert marks.survivors(1000, 1000 + len(keys), [], True) is None
     assert marks.may_keep(999, 1000) and marks.may_keep(999 + len(keys), 1000 + len(keys)), (
         "not for them to say"
     )
 
 
-def test_tombstones_go_when_told() -> None:
-    table = OffsetMap(1 << 10, 0.9)
-    table.learn(0, places([b"a", b"b"], has_value=False))
+@given(st.sets(st.integers(990, 1050)), st.sampled_from([1, 7, 500]))
+def test_a_batch_that_must_be_looked_at_need_not_keep_anything(offsets: set[int], memory: int) -> None:
+    marks = Marks(1000, 1040, memory)
+    for offset in offsets:
+        marks.look_at(offset)
+    marks.learned(OffsetMap(1 << 10, 0.9), 1040)
+    for first in range(1000, 1040):
+        assert marks.must_look(first, first) >= (first in offsets)
+        assert not marks.may_keep(first, 1039)
+
+
+@pytest.mark.parametrize("memory", [1 << 10, 1 << 20])
+def test_tombstones_go_when_told(memory: int) -> None:
+    table = OffsetMap(memory, 0.9)
+    table.learn([b"a", b"b"], [0, 1])
     assert len(table.survivors(0, places([b"a", b"b"], has_value=False), True)) == 2
     assert not table.survivors(0, places([b"a", b"b"], has_value=False), False)
 

@@ -43,6 +43,14 @@ def plain_records(header: BatchHeader, batch: memoryview) -> bytes:
         raise Damaged(f"the batch at offset {header.base_offset} cannot be opened: {error}") from error
 
 
+def collect_keys(header: BatchHeader, batch: memoryview, keys: list[bytes], offsets: list[int]) -> None:
+    """Append key and offset of every record that has a key."""
+    try:
+        record_walk.collect_keys(header, plain_records(header, batch), keys, offsets)
+    except KafkaError as error:
+        raise Damaged(str(error)) from None
+
+
 def record_spans(header: BatchHeader, data: bytes) -> list[RecordSpan]:
     """Every record of a batch whose plain records are `data`."""
     try:

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Iterator
+from itertools import compress
 
-from millstream.storage.cleaning.batch_records import plain_records, record_spans
+from crc32c import crc32c
+
 from millstream.storage.cleaning.cleaned_segment import NewSegment, Replacement
 from millstream.storage.cleaning.cleaned_transactions import CleanedTransactions
-from millstream.storage.cleaning.offset_map import Marks, OffsetMap
+from millstream.storage.cleaning.key_learner import KeyLearner, NotedChunk
+from millstream.storage.cleaning.offset_map import MARK_BYTES, Marks, OffsetMap
 from millstream.storage.cleaning.planning import SegmentSizes, groups
 from millstream.storage.cleaning.record_filter import RecordFilter
-from millstream.storage.cleaning.segment_reader import SegmentReader
+from millstream.storage.cleaning.segment_reader import OUTLINE, SegmentReader
 from millstream.storage.cleaning.segment_writer import SegmentWriter
 from millstream.storage.cleaning.throttle import Throttle
 from millstream.storage.cleaning.worker_protocol import Job, Summary
 from millstream.storage.segment import INDEX, LOG, TIME_INDEX, file_stem
-from millstream.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from millstream.wire.batch import CRC_START, HEADER_SIZE, LENGTH_END, MAGIC, read_header
 
 SMALLEST_BUFFER = 64 * 1024
 
@@ -36,7 +40,7 @@ class Compaction:
         self.job = job
         self.summary = Summary()
         self._throttle = throttle if throttle is not None else Throttle(job.bytes_per_second)
-        self._buffer = bytearray(max(job.buffer_bytes, SMALLEST_BUFFER))
+        self._noted: dict[tuple[int, int], NotedChunk] = {}
         ends = [base for base, _ in job.segments[1:]] + [job.upper]
         self._segments = [(base, end, size) for (base, size), end in zip(job.segments, ends, strict=True)]
 
@@ -45,7 +49,16 @@ class Compaction:
         job, summary = self.job, self.summary
         began = time.monotonic()
         newest = OffsetMap(job.map_bytes, job.load_factor, max(0, job.upper - job.first_dirty))
-        end = self._learn(newest)
+        marks = Marks(job.first_dirty, job.upper, MARK_BYTES)
+        # These two are kept, if only as bare headers: the end of what is cleaned, and what producers wrote
+        # last.
+        marks.look_at(job.upper - 1)
+        for last_offset, _ in job.producers.values():
+            marks.look_at(last_offset)
+        learner = self._learn(newest, marks)
+        end = job.upper if learner.full_at is None else learner.full_at
+        self._noted = learner.noted
+        marks.learned(newest, end)
         summary.end_offset = end
         summary.keys, summary.map_bytes, summary.map_utilization = (
             len(newest),
@@ -56,7 +69,7 @@ class Compaction:
         judge = RecordFilter(
             newest,
             end,
-            Marks(newest, job.first_dirty, end),
+            marks,
             CleanedTransactions(job.aborted),
             job.producers,
             job.upper,
@@ -73,42 +86,21 @@ class Compaction:
 
     # -- learning --------------------------------------------------------------------------------------------
 
-    def _learn(self, newest: OffsetMap) -> int:
-        """Fill the map from the dirty part. The offset up to which it is complete."""
+    def _learn(self, newest: OffsetMap, marks: Marks) -> KeyLearner:
+        """Fill the map from the dirty part, as far as there is room."""
         job = self.job
         # Those that ended before the dirty part must not be taken for open ones: their markers are not read
         # here.
         first_dirty = job.first_dirty
         transactions = CleanedTransactions(entry for entry in job.aborted if entry.last_offset >= first_dirty)
+        learner = KeyLearner(newest, marks, transactions, first_dirty)
         for base, end, size in self._segments:
             if end <= first_dirty:
                 continue
             with self._source(base, end, size) as source:
-                for _, chunk, batches in source.chunks():
-                    self._spend(len(chunk))
-                    for at, stop, last, header in batches:
-                        if last < first_dirty:
-                            continue
-                        full_at = self._learn_batch(newest, transactions, header, chunk[at:stop])
-                        if full_at is not None:
-                            return full_at
-        return job.upper
-
-    def _learn_batch(
-        self, newest: OffsetMap, transactions: CleanedTransactions, header: BatchHeader, batch: memoryview
-    ) -> int | None:
-        """The offset of the first record that found no room in the map; None if all did."""
-        attributes = header.attributes
-        if attributes & (TRANSACTIONAL | CONTROL):
-            may_go = transactions.may_go(header, batch)
-            if may_go or attributes & CONTROL:
-                return None
-        spans = record_spans(header, plain_records(header, batch))
-        base, first_dirty = header.base_offset, self.job.first_dirty
-        if base < first_dirty:  # the last round ended inside this batch
-            spans = [span for span in spans if base + span[2] >= first_dirty]
-        taken = newest.learn(base, spans)
-        return None if taken == len(spans) else base + spans[taken][2]
+                while not source.ended and learner.full_at is None:
+                    self._spend(learner.learn(source))
+        return learner
 
     # -- rewriting -------------------------------------------------------------------------------------------
 
@@ -142,27 +134,116 @@ class Compaction:
                 source.close()
 
     def _rewrite_source(self, source: SegmentReader, writer: SegmentWriter, judge: RecordFilter) -> None:
-        summary = self.summary
-        for _, chunk, batches in source.chunks():
-            self._spend(len(chunk))
-            summary.bytes_before += len(chunk)
-            for at, stop, last, header in batches:
-                batch = chunk[at:stop]
-                fresh, newest, records = judge.apply(header, last, batch)
-                summary.records_before += header.record_count
-                summary.records_after += records
-                if fresh is batch:
-                    writer.keep(chunk, at, stop - at, last, newest)
+        """A batch without a mark goes unseen: it was verified when its keys were learned. A chunk without a
+        mark is not even read."""
+        summary, marks = self.summary, judge.marks
+        while not source.ended:
+            before = source.position
+            noted = self._noted.get((source.base, before))
+            if noted is not None and not marks.must_look(noted.first, noted.last):
+                writer.drop()
+                source.take(noted.taken, 0, noted.last + 1)
+                summary.records_before += noted.records
+            else:
+                if noted is not None and noted.starts is not None and marks.exact(noted.first, noted.last):
+                    self._rewrite_noted(source, writer, judge, noted, noted.starts)
                 else:
-                    assert fresh is None or isinstance(fresh, bytearray)
-                    writer.replace(fresh, last, newest)
-            self._spend_written(writer.end_chunk())
+                    self._rewrite_chunk(source, writer, judge)
+                self._spend(source.position - before)
+                self._spend_written(writer.end_chunk())
+            summary.bytes_before += source.position - before
+
+    def _rewrite_noted(
+        self,
+        source: SegmentReader,
+        writer: SegmentWriter,
+        judge: RecordFilter,
+        noted: NotedChunk,
+        starts: array[int],
+    ) -> None:
+        """One offset a batch, so a mark is a batch."""
+        chunk = source.read(noted.taken)
+        view = memoryview(chunk)
+        marks = judge.marks
+        due = noted.first
+        flags = marks.marks[due - marks.first : noted.last + 1 - marks.first]
+        for start in compress(starts, flags):
+            base, length, magic, crc, _, delta, count = OUTLINE.unpack_from(chunk, start)
+            size = length + LENGTH_END
+            stop = start + size
+            if magic != MAGIC or size < HEADER_SIZE or stop > noted.taken or delta or count < 0:
+                raise source.no_batch(start)
+            if base < due or base > noted.last:
+                raise source.wrong_offsets(start, base, base, due)
+            if base > due:
+                writer.drop()
+            due = base + 1
+            self._judge(source, view, start, stop, base, crc, writer, judge)
+        if due <= noted.last:
+            writer.drop()
+        source.take(noted.taken, 0, noted.last + 1)
+        self.summary.records_before += noted.records
+
+    def _rewrite_chunk(self, source: SegmentReader, writer: SegmentWriter, judge: RecordFilter) -> None:
+        chunk = source.read()
+        view = memoryview(chunk)
+        filled, at, size = len(chunk), 0, HEADER_SIZE
+        expected, end = source.expected, source.end
+        marks = judge.marks
+        records = 0
+        unpack = OUTLINE.unpack_from
+        while at + HEADER_SIZE <= filled:
+            base, length, magic, crc, _, delta, count = unpack(chunk, at)
+            size = length + LENGTH_END
+            if magic != MAGIC or size < HEADER_SIZE or delta < 0 or count < 0:
+                raise source.no_batch(at)
+            stop = at + size
+            if stop > filled:
+                break
+            last = base + delta
+            if base < expected or last >= end:
+                raise source.wrong_offsets(at, base, last, expected)
+            records += count
+            if marks.must_look(base, last):
+                self._judge(source, view, at, stop, last, crc, writer, judge)
+            else:
+                writer.drop()
+            expected = last + 1
+            at = stop
+        source.take(at, size, expected)
+        self.summary.records_before += records
+
+    def _judge(
+        self,
+        source: SegmentReader,
+        chunk: memoryview,
+        start: int,
+        stop: int,
+        last: int,
+        crc: int,
+        writer: SegmentWriter,
+        judge: RecordFilter,
+    ) -> None:
+        """Write what remains of one batch."""
+        batch = chunk[start:stop]
+        header = read_header(batch)
+        if crc32c(batch[CRC_START:]) != crc:
+            raise source.wrong_checksum(start, header.base_offset)
+        fresh, newest, records = judge.apply(header, last, batch)
+        self.summary.records_after += records
+        if fresh is batch:
+            writer.keep(chunk, start, stop - start, last, newest)
+        elif fresh is None:
+            writer.drop()
+        else:
+            assert isinstance(fresh, bytearray)
+            writer.replace(fresh, last, newest)
 
     # -- files -----------------------------------------------------------------------------------------------
 
     def _source(self, base_offset: int, end_offset: int, size: int) -> SegmentReader:
         path = os.path.join(self.job.folder, file_stem(base_offset) + LOG)
-        return SegmentReader(path, base_offset, end_offset, size, self._buffer)
+        return SegmentReader(path, base_offset, end_offset, size, max(self.job.buffer_bytes, SMALLEST_BUFFER))
 
     def _sizes(self, segment: tuple[int, int, int]) -> SegmentSizes:
         base, end, size = segment

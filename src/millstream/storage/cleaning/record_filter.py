@@ -93,7 +93,8 @@ class RecordFilter:
         self.delete_retention_ms = delete_retention_ms
 
     def apply(self, header: BatchHeader, last: int, batch: memoryview) -> Remains:
-        """`last`: the batch's last offset, which the caller knows already."""
+        """`last`: the batch's last offset, which the caller knows already. A batch without any of the `marks`
+        need not come here: nothing of it would remain."""
         attributes = header.attributes
         may_go = False
         if attributes & (TRANSACTIONAL | CONTROL):
@@ -116,7 +117,9 @@ class RecordFilter:
         found = record_spans(header, data)
         whole = last < self.map_end
         judged = found if whole else [span for span in found if header.base_offset + span[2] < self.map_end]
-        kept = self.newest.survivors(header.base_offset, judged, not passed)
+        kept = self.marks.survivors(header.base_offset, last, judged, not passed)
+        if kept is None:
+            kept = self.newest.survivors(header.base_offset, judged, not passed)
         if not whole:
             kept += found[len(judged) :]
         if not kept:

@@ -84,17 +84,20 @@ class SegmentWriter:
                 self._last_start = at
         self._note(last_offset, size, max_timestamp)
 
-    def replace(self, batch: bytearray | None, last_offset: int, max_timestamp: int) -> None:
-        """A batch of the source becomes this one, or nothing."""
+    def replace(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
+        """A batch of the source becomes this one."""
+        self.drop()
+        self._parts.append(batch)
+        self._last_start = -1
+        self._note(last_offset, len(batch), max_timestamp)
+
+    def drop(self) -> None:
+        """Nothing remains of a batch of the source."""
         if self._equals is not None:
             self._diverge(self._equals)
-        if batch is not None:
-            self._parts.append(batch)
-            self._last_start = -1
-            self._note(last_offset, len(batch), max_timestamp)
 
     def end_chunk(self) -> int:
-        """Write what the chunk gave; its buffer is about to be used again. How many bytes were written."""
+        """Write what the chunk gave. How many bytes were written."""
         parts, self._parts = self._parts, []
         self._last_start = -1
         before = self._written
