@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from millstream.broker.apis import fetch_fast_path, produce, produce_fast_path
 from millstream.broker.apis.fetch import FetchHandler
-from millstream.broker.apis.fetch_sessions import FetchSessions
+from millstream.broker.apis.fetch_sessions import LAST_EPOCH, FetchSessions, Session
 from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.network import file_range
 from millstream.broker.network.dispatch import Api, Dispatcher
@@ -50,6 +50,7 @@ OTHER_ID = uuid.UUID(int=8)
 PARTITIONS = 2
 CONNECTIONS = 3  # the first for producing, the last for fetching, the other for both
 EPOCH = 3
+SESSIONS = 2
 CONFIG = LogConfig(segment_bytes=120_000, index_interval_bytes=2000, max_message_bytes=40_000)
 
 
@@ -158,7 +159,9 @@ class Twin:
         hosted = dict(enumerate(self.partitions))
         table: Any = SimpleNamespace(by_name={TOPIC.encode(): hosted}, by_id={TOPIC_ID.bytes: hosted})
         self.produce = ProduceHandler(table, self.loop)  # type: ignore[arg-type]
-        self.fetch = FetchHandler(table, FetchSessions(0), 200_000, 10)
+        sessions = FetchSessions(SESSIONS)
+        sessions._last_id = 0  # the same for both twins
+        self.fetch = FetchHandler(table, sessions, 200_000, 10)
         self.produce.api = Api(0, "Produce", 3, 13, raw=self.produce.handle)
         self.fetch.api = Api(1, "Fetch", 4, 18, raw=self.fetch.handle)
         self.dispatcher = Dispatcher()
@@ -195,6 +198,9 @@ class Twin:
             "requests": [(api.name, api.requests) for api in self.dispatcher.apis.values()],
             "malformed": self.dispatcher.malformed,
             "parked fetches": len(self.fetch.parked),
+            "sessions": [
+                self._observe_session(session) for session in self.fetch.sessions._sessions.values()
+            ],
             "partitions": [self._observe(partition) for partition in self.partitions],
             "files": self.files(),
         }
@@ -221,6 +227,13 @@ class Twin:
                 for segment in log.segments
             ],
         }
+
+    def _observe_session(self, session: Session) -> list[Any]:
+        cached = [
+            (key, each.want, each.high_watermark, each.last_stable, each.log_start)
+            for key, each in session.partitions.items()
+        ]
+        return [session.id, session.epoch, session.last_used, session.by_id, cached]
 
     def files(self) -> dict[str, bytes]:
         return {
@@ -576,12 +589,82 @@ def conversations(
     return steps
 
 
+ODD_IN_SESSION: list[dict[str, Any]] = [
+    {"session_epoch": 0},
+    {"session_epoch": -1},
+    {"session_epoch": 1},
+    {"session_id": 7},
+    {"rack_id": "here"},
+    {"topics": []},
+    {"forget": True},
+    {"partition": 1},
+    {"partition_max": 20_000},
+    {"version": 12},
+    {"isolation_level": 1},
+]
+
+
+def _in_session(number: int, offset: int, **changes: Any) -> Step:
+    """A fetch in the session used last (a new one, if there is none), but for these changes."""
+
+    def step(twin: Twin) -> None:
+        session = next(reversed(twin.fetch.sessions._sessions.values()), None)
+        frame = (
+            {"session_id": session.id, "session_epoch": session.epoch} if session else {"session_epoch": 0}
+        )
+        options = {**frame, **changes}
+        if options.pop("forget", False):
+            options["forgotten_topics_data"] = [{"topic_id": TOPIC_ID, "partitions": [0]}]
+        twin.dispatch(number, fetch_frame(offset, **options))
+
+    return step
+
+
+def _last_epoch(twin: Twin) -> None:
+    """A session that has been used two thousand million times."""
+    for session in twin.fetch.sessions._sessions.values():
+        session.epoch = LAST_EPOCH
+
+
+def _evict(twin: Twin) -> None:
+    sessions = twin.fetch.sessions._sessions
+    for session in list(sessions.values())[-1:]:
+        del sessions[session.id]
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[Step | None]:
+    """A consumer that reads on in its session, and what may come between."""
+    number = draw(st.sampled_from([2, 2, 1]))
+    fixed: dict[str, Any] = {
+        "isolation_level": draw(st.sampled_from([0, 0, 1])),
+        "partition_max": draw(st.sampled_from([200_000, 20_000])),
+        "min_bytes": draw(st.sampled_from([1, 30_000])),
+        "version": draw(st.sampled_from([16, 16, 13, 18])),
+    }
+    if draw(st.integers(0, 3)) == 0:
+        fixed = {**fixed, "version": 12}
+    first = draw(st.integers(0, 4))
+    steps: list[Step | None] = [
+        _in_session(number, first + count, **fixed) for count in range(draw(st.integers(3, 7)))
+    ]
+    for _ in range(draw(st.integers(0, 2))):
+        odd = st.sampled_from(ODD_IN_SESSION).map(
+            lambda changes: _in_session(draw(st.sampled_from([1, 2])), first, **{**fixed, **changes})
+        )
+        event = st.sampled_from([*EVENTS, SETTLE, _last_epoch, _evict])
+        steps.insert(draw(st.integers(1, len(steps))), draw(st.one_of(odd, odd, event)))
+    return steps
+
+
 SCRIPT = st.lists(
     st.one_of(
         conversations([0, 0, 1], produce_frames()),
         conversations([0, 0, 1], produce_frames()),
         conversations([2, 2, 1], fetch_frames()),
         conversations([2, 2, 1], fetch_frames()),
+        sessions(),
+        sessions(),
         st.sampled_from([*EVENTS, SETTLE]).map(lambda event: [event]),
     ),
     min_size=3,
@@ -644,8 +727,15 @@ async def play(
         await finish(fast, full)
 
 
+FAST_PATHS: tuple[Any, ...] = (
+    produce_fast_path.ProduceFastPath,
+    fetch_fast_path.FetchFastPath,
+    fetch_fast_path.SessionFetchFastPath,
+)
+
+
 def _count_fast_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (produce_fast_path.ProduceFastPath, fetch_fast_path.FetchFastPath):
+    for kind in FAST_PATHS:
         original: Any = kind.try_handle
 
         def counted(self: Any, *arguments: Any, original: Any = original, name: str = kind.__name__) -> bool:
@@ -667,7 +757,7 @@ def test_twins_with_and_without_fast_paths_agree(monkeypatch: pytest.MonkeyPatch
         asyncio.run(play(script, batches, open_transaction, fast_append))
 
     run()
-    for name in ("ProduceFastPath", "FetchFastPath"):
+    for name in (kind.__name__ for kind in FAST_PATHS):
         for handled in (True, False):
             assert taken[name, handled], f"{name} was never tried: {taken}"
 
@@ -679,10 +769,12 @@ def produce_frame(size: int, version: int = 13, acks: int = -1) -> bytes:
     return request("produce", version, 7, transactional_id=None, acks=acks, timeout=1500, topic_data=data)[4:]
 
 
-def fetch_frame(offset: int, version: int = 16, partition_max: int = 200_000, **options: Any) -> bytes:
+def fetch_frame(
+    offset: int, version: int = 16, partition_max: int = 200_000, partition: int = 0, **options: Any
+) -> bytes:
     topic = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": TOPIC}
-    partition = {
-        "partition": 0,
+    wanted = {
+        "partition": partition,
         "fetch_offset": offset,
         "current_leader_epoch": EPOCH,
         "last_fetched_epoch": -1,
@@ -690,8 +782,11 @@ def fetch_frame(offset: int, version: int = 16, partition_max: int = 200_000, **
         "partition_max_bytes": partition_max,
     }
     old = {"replica_id": -1} if version < 15 else {}
-    topics = [{**topic, "partitions": [partition]}]
-    return request("fetch", version, 7, topics=topics, **{**CONSUMER, **options, **old})[4:]
+    topics = [{**topic, "partitions": [wanted]}]
+    forgotten = options.get("forgotten_topics_data")
+    if forgotten and version < 13:
+        options["forgotten_topics_data"] = [{"topic": TOPIC, "partitions": [0]}]
+    return request("fetch", version, 7, **{"topics": topics, **CONSUMER, **options, **old})[4:]
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
@@ -709,6 +804,7 @@ async def test_an_event_between_two_requests_of_a_template(event: int, acks: int
             partial(Twin.dispatch, number=2, frame=fetch_frame(offset, min_bytes=30_000, max_bytes=45_000))
             for offset in (0, 2, last + 2)
         ],
+        *[_in_session(1, offset, isolation_level=1) for offset in (0, 1, 2, last)],
     ]
     steps = [*talk, EVENTS[event], *talk, SETTLE, *talk, lambda twin: twin.loop.fire(), *talk]
     with twins(batches=last + 1) as (fast, full):
@@ -719,6 +815,50 @@ async def test_an_event_between_two_requests_of_a_template(event: int, acks: int
                 else:
                     step(twin)
             agree(fast, full, f"after step {number}")
+        await finish(fast, full)
+
+
+def _take_in_partition_1(twin: Twin) -> None:
+    """Which has records to send, in each of the following responses."""
+    twin.partitions[1].log.append_leader(batch(size=20_000), EPOCH, NOW)
+    twin.partitions[1].appended(0, 0, NOW)
+    _in_session(2, 0, partition=1)(twin)
+
+
+def _exchange_partition(twin: Twin) -> None:
+    _take_in_partition_1(twin)
+    _in_session(2, 0, forget=True, topics=[])(twin)
+
+
+IN_SESSION_EVENTS: dict[str, Step] = {
+    "an append": lambda twin: twin.dispatch(0, produce_frame(20_000)),
+    "deleted records": _delete_records,
+    "an open transaction": _transaction(9, 0, ""),
+    "the last epoch": _last_epoch,
+    "eviction": _evict,
+    "another partition": _take_in_partition_1,
+    "another partition instead": _exchange_partition,
+    "the partition is forgotten": _in_session(2, 0, forget=True, topics=[]),
+    "another connection reads on": _in_session(2, 3),
+    "time": _pass_time(1500),
+}
+
+
+@pytest.mark.parametrize("event", IN_SESSION_EVENTS)
+async def test_an_event_between_two_fetches_of_a_session(event: str) -> None:
+    """The second of them names the session as the client knows it, whatever has become of it."""
+    step = IN_SESSION_EVENTS[event]
+    with twins(batches=8) as (fast, full):
+        for twin in (fast, full):
+            for offset in (0, 1, 2):
+                _in_session(1, offset)(twin)
+        assert isinstance(fast.connections[1].fast_path, fetch_fast_path.SessionFetchFastPath)
+        (session,) = fast.fetch.sessions._sessions.values()
+        known = {"session_id": session.id, "session_epoch": session.epoch}
+        for next_step in (step, _in_session(1, 3, **known), _in_session(1, 4)):
+            for twin in (fast, full):
+                next_step(twin)
+            agree(fast, full, f"after {event}")
         await finish(fast, full)
 
 
@@ -768,3 +908,34 @@ async def test_a_repeated_fetch_with_any_bit_changed(version: int) -> None:
     good = fetch_frame(1, version, 30_000, max_wait=0, max_bytes=30_000, isolation_level=1)
     with twins(batches=5) as (fast, full):
         await _compare_one_by_one(fast, full, good, _with_each_bit_changed(good))
+
+
+@pytest.mark.parametrize("version", [12, 16])
+async def test_a_repeated_fetch_in_a_session_with_any_bit_changed(version: int) -> None:
+    """Each changed frame comes as the next of a session that has its template."""
+    options: dict[str, Any] = {"version": version, "max_wait": 0, "max_bytes": 30_000, "isolation_level": 1}
+    size = len(fetch_frame(1, partition_max=30_000, session_id=1, session_epoch=1, **options))
+    with twins(batches=5) as (fast, full):
+        for position in range(size):
+            for bit in range(8):
+                for twin in (fast, full):
+                    connection = twin.connections[0] = Connection(twin.loop)
+                    twin.fetch.sessions._sessions.clear()
+                    for offset in (0, 1, 2):
+                        _in_session(0, offset, partition_max=30_000, **options)(twin)
+                    (session,) = twin.fetch.sessions._sessions.values()
+                    wanted = {
+                        "session_id": session.id,
+                        "session_epoch": session.epoch,
+                        "partition_max": 30_000,
+                    }
+                    frame = bytearray(fetch_frame(2, **wanted, **options))
+                    assert len(frame) == size
+                    frame[position] ^= 1 << bit
+                    twin.dispatch(0, bytes(frame))
+                    if connection.parked:
+                        twin.loop.fire()
+                seen, expected = fast.connections[0], full.connections[0]
+                assert isinstance(seen.fast_path, fetch_fast_path.SessionFetchFastPath)
+                assert (seen.sent, seen.closed) == (expected.sent, expected.closed), (position, bit)
+        agree(fast, full, "in the end")

@@ -32,9 +32,9 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from millstream.broker.apis.fetch_fast_path import FetchFastPath
+from millstream.broker.apis.fetch_fast_path import FetchFastPath, SessionFetchFastPath
 from millstream.broker.apis.fetch_in_slices import SlicedFetch
-from millstream.broker.apis.fetch_sessions import Cached, FetchSessions, Key, Session
+from millstream.broker.apis.fetch_sessions import FINAL_EPOCH, Cached, FetchSessions, Key, Session
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.broker.network.file_range import COPY_BELOW, FileRange, Outgoing, Part, read_through, release
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -108,7 +108,7 @@ class FetchHandler:
             SlicedFetch(self, connection).serve(fetch)
             return
         if fetch.try_answer(patient=request.max_wait_ms > 0):
-            self._learn(fetch, frame)
+            self._learn(fetch, frame, start)
             return
         if len(self.parked) >= self.max_parked:
             logger.warning(
@@ -123,16 +123,23 @@ class FetchHandler:
     ) -> Fetch:
         return Fetch(self, connection, request, version, correlation_id)
 
-    def _learn(self, fetch: Fetch, frame: memoryview) -> None:
+    def _learn(self, fetch: Fetch, frame: memoryview, body_at: int) -> None:
         """The next request of this connection will probably repeat this one."""
-        connection = fetch.connection
+        connection, request, session = fetch.connection, fetch.request, fetch.session
         if (
-            fetch.found >= COPY_BELOW
-            and FetchFastPath.fits(fetch.request, frame, fetch.version)
-            and not isinstance(connection.fast_path, ProduceFastPath)
+            fetch.found < COPY_BELOW
+            or not FetchFastPath.fits(request, frame, fetch.version)
+            or isinstance(connection.fast_path, ProduceFastPath)
         ):
-            for partition in fetch.hosted():
-                connection.fast_path = FetchFastPath(self, fetch.request, frame, fetch.version, partition)
+            return
+        for partition in fetch.hosted():
+            if session is None:
+                if request.session_epoch == FINAL_EPOCH and not request.session_id:
+                    connection.fast_path = FetchFastPath(self, request, frame, fetch.version, partition)
+            elif not fetch.full and len(session.partitions) == 1:
+                connection.fast_path = SessionFetchFastPath(
+                    self, request, frame, fetch.version, partition, session, body_at
+                )
 
     def send(self, connection: Connection, parts: list[Part], cold: list[FileRange]) -> None:
         """Send a response with file ranges in it, after a thread has read the cold ones into the page

@@ -16,6 +16,7 @@ from millstream.wire.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+LAST_EPOCH = 0x7FFFFFFF  # followed by 1
 MIN_IDLE_BEFORE_EVICTION = 120.0  # seconds; a session used more recently is not evicted for a new one
 
 Key = tuple[bytes, int]  # topic as the request names it, partition
@@ -66,9 +67,6 @@ class Session:
             if cached is not None:
                 self.partitions[key] = cached
 
-    def next_epoch(self) -> None:
-        self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
-
 
 class FetchSessions:
     """All sessions of the broker, at most `slots` of them."""
@@ -82,6 +80,9 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __contains__(self, session: Session) -> bool:
+        return self._sessions.get(session.id) is session
 
     @property
     def partition_count(self) -> int:
@@ -108,10 +109,14 @@ class FetchSessions:
         session.update(request.topics, request.forgotten)
         if self.end_if_empty(session):
             return None, True
-        session.next_epoch()
+        self.move_on(session, now)
+        return session, False
+
+    def move_on(self, session: Session, now: float) -> None:
+        """The session goes on to its next epoch, as the one used last."""
+        session.epoch = 1 if session.epoch == LAST_EPOCH else session.epoch + 1
         session.last_used = now
         self._sessions.move_to_end(session.id)
-        return session, False
 
     def end_if_empty(self, session: Session) -> bool:
         """A session without partitions ends; the response says so."""
