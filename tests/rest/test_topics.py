@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import httpx
+
 from tests.support.waiting import wait_until
 
 from .rest_client import RunningRest
@@ -127,6 +129,41 @@ def test_creating_topics(rest: RunningRest, cluster: str, topic: str) -> None:
     ):
         assert refused(http.post(f"{cluster}/topics", json=given)) == expected, given
     assert refused(http.post(f"{cluster}/topics")) == (422, 42206)
+
+
+def test_settings_of_several_topics(rest: RunningRest, cluster: str, topic: str) -> None:
+    http, path = rest.http, f"{cluster}/topics/-/configs:alter"
+    other = f"{topic}-other"
+    http.post(f"{cluster}/topics", json={"topic_name": other})
+
+    def values(name: str) -> list[str]:
+        topics = (topic, other)
+        return [http.get(f"{cluster}/topics/{one}/configs/{name}").json()["value"] for one in topics]
+
+    def alter(one: list[dict[str, str]], two: list[dict[str, str]], **more: bool) -> httpx.Response:
+        data = [{"topic_name": topic, "configs": one}, {"topic_name": other, "configs": two}]
+        return http.post(path, json={"data": data, **more})
+
+    compact, many = {"name": "cleanup.policy", "value": "compact"}, {"name": "retention.ms", "value": "77"}
+    assert alter([compact, many], [compact], validate_only=True).status_code == 204
+    assert values("cleanup.policy") == ["delete", "delete"]
+    assert alter([compact, many], [compact]).status_code == 204
+    assert (values("cleanup.policy"), values("retention.ms")[0]) == (["compact", "compact"], "77")
+
+    # What the cluster refuses is said topic by topic, and stops no other.
+    partly = alter([{"name": "cleanup.policy", "operation": "DELETE"}], [{**compact, "value": "shrink"}])
+    assert partly.status_code == 207
+    (failure,) = partly.json()["failures"]
+    assert (failure["topic_name"], failure["error_code"]) == (other, 40002) and failure["message"]
+    assert values("cleanup.policy") == ["delete", "compact"]
+
+    # What cannot be meant changes nothing.
+    assert refused(alter([compact], [{"name": "no.such", "value": "1"}])) == (404, 404)
+    assert values("cleanup.policy") == ["delete", "compact"]
+    missing = {"data": [{"topic_name": "no-such-topic", "configs": [compact]}]}
+    assert refused(http.post(path, json=missing)) == (404, 40403)
+    assert refused(http.post(path, json={"data": [{"topic_name": topic, "configs": []}]})) == (422, 422)
+    assert refused(http.post(path, json={"data": [{"configs": [compact]}]}))[0] in (400, 422)
 
 
 def test_topic_settings(rest: RunningRest, cluster: str, topic: str) -> None:

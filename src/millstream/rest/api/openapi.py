@@ -94,6 +94,11 @@ BODIES: dict[str, Schema] = {
     ),
     "add_partitions": object_of(("partitions_count",), partitions_count=INTEGER),
     **dict.fromkeys(("alter_topic_configs", "alter_broker_configs", "alter_cluster_configs"), CHANGES),
+    "alter_many_topics_configs": object_of(
+        ("data",),
+        data=list_of(object_of(("topic_name", "configs"), topic_name=STRING, configs=list_of(CHANGE))),
+        validate_only=BOOLEAN,
+    ),
     **dict.fromkeys(("set_topic_config", "set_broker_config", "set_cluster_config"), VALUE),
     "create_acl": ACL,
     "create_acls": object_of(("data",), data=list_of(ACL)),

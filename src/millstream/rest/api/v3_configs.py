@@ -81,6 +81,33 @@ async def list_all_topics_configs(cluster_id: str, request: Request) -> Response
     return v3(shown.collection("KafkaTopicConfigList", ("topics", "-", "configs"), data))
 
 
+@router.post("/topics/-/configs:alter")
+async def alter_many_topics_configs(cluster_id: str, request: Request) -> Response:
+    """Change settings of several topics. What the cluster refuses is listed, the rest is done."""
+    await links(request)
+    body = await json_object(request, frozenset({"data", "validate_only"}))
+    wanted: dict[str, Changes] = {}
+    for one in list_of(body, "data", needed=True):
+        item = checked_object(one, frozenset({"topic_name", "configs"}), "the changes of a topic")
+        wanted[str(text_of(item, "topic_name", needed=True))] = _changes(item, "configs")
+    if not wanted:
+        return done()
+    await _check_known(request, [(_topic(name), changes) for name, changes in wanted.items()])
+    validate_only = flag_of(body, "validate_only")
+    answers = await service_of(request).kafka.ask(
+        lambda cluster: Admin(cluster).alter_configs(
+            {(TOPIC, name): changes for name, changes in wanted.items()}, validate_only
+        )
+    )
+    failures = []
+    for name in wanted:
+        problem = answers[TOPIC, name]
+        if problem is not None:
+            error = errors.for_kafka(problem)
+            failures.append({"topic_name": name, "error_code": error.code, "message": error.message})
+    return v3({"failures": failures}, 207) if failures else done()
+
+
 @router.get("/topics/{topic_name}/configs")
 async def list_topic_configs(cluster_id: str, topic_name: str, request: Request) -> Response:
     """The settings of a topic."""
@@ -295,22 +322,37 @@ async def _reset(request: Request, owner: Owner, name: str) -> Response:
     return done()
 
 
+Changes = list[tuple[str, int, str | None]]
+
+
 async def _alter_many(request: Request, owner: Owner) -> Response:
     await links(request)
     body = await json_object(request, frozenset({"data", "validate_only"}))
-    changes = []
-    for one in list_of(body, "data", needed=True):
+    changes = _changes(body, "data")
+    if owner.kind != "KafkaClusterConfig":
+        await _check_known(request, [(owner, changes)])
+    await _change(request, owner, changes, validate_only=flag_of(body, "validate_only"))
+    return done()
+
+
+def _changes(body: Json, name: str) -> Changes:
+    changes: Changes = []
+    for one in list_of(body, name, needed=True):
         item = checked_object(one, frozenset({"name", "value", "operation"}), "a change")
-        name, value = text_of(item, "name", needed=True), text_of(item, "value")
-        assert name is not None
+        setting, value = text_of(item, "name", needed=True), text_of(item, "value")
+        assert setting is not None
         how = (text_of(item, "operation") or "SET").upper()
         if how not in ("SET", "DELETE"):
             raise errors.unprocessable(f"operation: {how} is neither SET nor DELETE")
-        changes.append((name, SET if how == "SET" else DELETE, value if how == "SET" else None))
+        changes.append((setting, SET if how == "SET" else DELETE, value if how == "SET" else None))
     if not changes:
-        raise errors.unprocessable("data must not be empty")
-    if owner.kind != "KafkaClusterConfig":
-        ((_, entries),) = await _entries(request, [owner])
+        raise errors.unprocessable(f"{name} must not be empty")
+    return changes
+
+
+async def _check_known(request: Request, wanted: Sequence[tuple[Owner, Changes]]) -> None:
+    found = await _entries(request, [owner for owner, _ in wanted])
+    for (owner, changes), (_, entries) in zip(wanted, found, strict=True):
         known = {one.name for one in entries}
         unknown = next((name for name, _, _ in changes if name not in known), None)
         if unknown is not None:
@@ -318,8 +360,6 @@ async def _alter_many(request: Request, owner: Owner) -> Response:
                 f"Config {unknown} cannot be found for {owner.subject} in cluster "
                 f"{request.path_params['cluster_id']}."
             )
-    await _change(request, owner, changes, validate_only=flag_of(body, "validate_only"))
-    return done()
 
 
 async def _change(
