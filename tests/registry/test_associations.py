@@ -242,6 +242,14 @@ def test_a_schema_that_does_not_fit_creates_nothing(api: Api, topic: str) -> Non
         api.get(f"/subjects/{owned(topic)}/versions")
 
 
+def test_tags_of_an_associated_schema(api: Api, topic: str) -> None:
+    tags = [{"schemaEntity": {"entityPath": "User.name", "entityType": "sr_field"}, "tags": ["PII"]}]
+    tagged = {"associationType": "value", "schema": body(USER, schemaTagsToAdd=tags)}
+    for _ in range(2):
+        api.post("/associations", request(topic, tagged))
+    assert api.get(f"/subjects/{owned(topic)}/versions/latest", findTags="*")["schemaTags"] == tags
+
+
 def test_associations_are_imported_with_the_subject(api: Api, topic: str) -> None:
     subject = owned(topic)
     api.put(f"/mode/{subject}", {"mode": "IMPORT"})

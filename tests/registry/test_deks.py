@@ -348,6 +348,19 @@ def test_a_subject_with_slashes_and_a_context(api: Api, subject: str, kek: str) 
     assert api.get(f"{path}/versions/1") == made
 
 
+def test_aliases_and_contexts_in_paths(api: Api, subject: str, kek: str) -> None:
+    shared_kek(api, kek)
+    made = api.post(f"{KEKS}/{kek}/deks/{subject}", {})
+    api.put(f"/config/{subject}-alias", {"alias": f"{subject}-other", "aliasForDeks": subject})
+    assert api.get(f"{KEKS}/{kek}/deks/{subject}-alias") == made
+    api.put(f"/config/{subject}-alias", {"alias": subject, "aliasForDeks": None})
+    second = api.post(f"{KEKS}/{kek}/deks/{subject}-alias", {"version": 2})
+    assert second["subject"] == subject
+    inside = api.post(f"/contexts/.c{KEKS}/{kek}/deks/{subject}", {})
+    assert inside["subject"] == f":.c:{subject}"
+    assert api.get(f"{KEKS}/{kek}/deks/:.c:{subject}") == inside
+
+
 def test_records_are_those_of_confluent() -> None:
     """Their order of fields is that of Jackson for Confluent's classes; compaction compares keys byte by
     byte."""

@@ -2,7 +2,7 @@
 I/O."""
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millstream.registry import compatibility_levels, contexts, errors, schema_records
 from millstream.registry.associations import errors as association_errors
@@ -11,13 +11,15 @@ from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.queries import (
     IMPORTING,
     Queries,
+    merge_rules,
     merged_content,
     version_property,
     with_version_property,
 )
-from millstream.registry.requests import SchemaRequest
+from millstream.registry.requests import SchemaRequest, TagsRequest
 from millstream.registry.schema_records import Content, Json, Version
 from millstream.schemas import InvalidSchema, ParsedSchema
+from millstream.schemas.tags import tagged_entities
 
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 RESERVED = "confluent:reserved"
@@ -48,7 +50,9 @@ class Commands:
         self, subject: str, request: SchemaRequest, *, normalize: bool = False, force: bool = False
     ) -> Change:
         queries, state = self._queries, self._state
-        if request.version == -1:
+        tags_changed = request.changes_tags
+        request = queries.with_tags(subject, request)
+        if request.version == -1 and not tags_changed:
             # Here, too, where writes wait for each other: two clients may ask for the same version at once.
             latest = queries.registered(subject, request, normalize=normalize)
             if latest is not None:
@@ -64,15 +68,14 @@ class Commands:
         if not request.text.strip():
             if previous is None or importing:
                 raise errors.invalid_schema("Empty schema")
-            request = SchemaRequest(
-                previous.text,
-                previous.schema_type,
-                previous.references,
-                request.metadata,
-                request.rule_set,
-                request.version,
-                request.id,
+            request = replace(
+                request,
+                text=previous.text,
+                schema_type=previous.schema_type,
+                references=previous.references,
             )
+        if request.propagate_tags and live and not importing:
+            request = self._with_tags_of(live[-1], subject, request)
         parsed, content = queries.parse_request(request, subject, new=True, normalize=normalize)
         self._check_references(subject, content)
         if not importing:
@@ -116,6 +119,47 @@ class Commands:
         entries.append((schema_records.schema_key(subject, number), made.value()))
         queries.keep(context, content, parsed)
         return Change(made, entries)
+
+    def _with_tags_of(self, previous: Version, subject: str, request: SchemaRequest) -> SchemaRequest:
+        tags = tagged_entities(self._queries.parse(previous))
+        if not tags:
+            return request
+        parsed, _ = self._queries.parse_request(request, subject, new=False, normalize=False)
+        return replace(request, text=self._queries.tagged(parsed, tags))
+
+    def change_tags(self, subject: str, version: Version, request: TagsRequest) -> Change:
+        """Register the schema of a version once more, with other tags, metadata and rules."""
+        content = version.content
+        parsed = self._queries.parse(version)
+        metadata = content.metadata if request.metadata is None else request.metadata
+        rules = request.rule_set
+        if request.rules_to_merge is not None or request.rules_to_remove is not None:
+            rules = self._changed_rules(subject, request)
+        wanted = SchemaRequest(
+            self._queries.tagged(parsed, request.tags_to_add, request.tags_to_remove),
+            content.schema_type,
+            content.references,
+            with_version_property(metadata, request.new_version),
+            rules,
+            request.new_version,
+        )
+        return self.register(subject, wanted)
+
+    def _changed_rules(self, subject: str, request: TagsRequest) -> Json | None:
+        """The rules of the version before the new one, with some merged in and others removed."""
+        before = request.new_version - 1 if request.new_version else -1
+        previous = self._state.version(subject, before)
+        rules = previous.content.rule_set if previous else None
+        if request.rules_to_merge is not None:
+            rules = merge_rules(rules, request.rules_to_merge)
+        if rules is None or request.rules_to_remove is None:
+            return rules
+        kept = {
+            name: [rule for rule in value if rule["name"] not in request.rules_to_remove]
+            for name, value in rules.items()
+            if isinstance(value, list)
+        }
+        return {name: kept.get(name, value) for name, value in rules.items() if kept.get(name) != []}
 
     def _check_references(self, subject: str, content: Content) -> None:
         """A subject that a topic owns is not for others to build on."""

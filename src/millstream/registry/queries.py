@@ -3,6 +3,7 @@ and the search for a schema among a subject's versions.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.registry import contexts, errors
@@ -11,6 +12,7 @@ from millstream.registry.requests import SchemaRequest
 from millstream.registry.schema_records import Content, Json, Version
 from millstream.registry.state import State
 from millstream.schemas import TYPES, InvalidSchema, ParsedSchema, Reference, parse
+from millstream.schemas.tags import EntityTags, with_tags
 
 VERSION_PROPERTY = "confluent:version"
 IMPORTING = ("IMPORT", "FORWARD")
@@ -184,6 +186,23 @@ class Queries:
         content = Content(request.schema_type, text, parsed.references, request.metadata, request.rule_set)
         return parsed, content
 
+    def with_tags(self, subject: str, request: SchemaRequest) -> SchemaRequest:
+        """The schema that a request means, with the tags that it adds and without those that it removes. It
+        says its version in its metadata."""
+        if not request.changes_tags:
+            return request
+        parsed, _ = self.parse_request(request, subject, new=False, normalize=False)
+        text = self.tagged(parsed, request.tags_to_add, request.tags_to_remove)
+        return replace(request, text=text, tags_to_add=(), tags_to_remove=(), version=request.version or -1)
+
+    def tagged(
+        self, parsed: ParsedSchema, add: Sequence[EntityTags], remove: Sequence[EntityTags] = ()
+    ) -> str:
+        try:
+            return with_tags(parsed, add, remove)
+        except InvalidSchema as error:
+            raise errors.invalid_schema(str(error)) from None
+
     # Looking up
 
     def find(
@@ -228,6 +247,8 @@ class Queries:
             return None
         if any(config.get(name) is not None for name in DEFAULTS_AND_OVERRIDES):
             return None
+        if request.changes_tags or request.propagate_tags:
+            return None
         parsed, content = self.parse_request(request, subject, new=False, normalize=normalize)
         if request.version == -1:
             latest = self.state.version(subject, -1)
@@ -269,7 +290,7 @@ def merged_content(config: Json, content: Content, previous: Content | None) -> 
     for name, first in (("defaultRuleSet", True), ("overrideRuleSet", False)):
         other = config.get(name)
         if other is not None:
-            rules = _merge_rules(other, rules) if first else _merge_rules(rules, other)
+            rules = merge_rules(other, rules) if first else merge_rules(rules, other)
     return Content(content.schema_type, content.text, content.references, metadata, rules)
 
 
@@ -289,7 +310,7 @@ def _merge_metadata(below: Json | None, above: Json | None) -> Json | None:
     return made
 
 
-def _merge_rules(below: Json | None, above: Json | None) -> Json | None:
+def merge_rules(below: Json | None, above: Json | None) -> Json | None:
     if below is None or above is None:
         return below if above is None else above
     made: Json = {}

@@ -20,11 +20,13 @@ from millstream.registry.errors import (
 )
 from millstream.registry.schema_records import Json
 from millstream.schemas import Reference
+from millstream.schemas.tags import Entity, EntityTags
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 POLICIES = ("STRICT", "LENIENT")
 CONFIG_FIELDS: dict[str, type] = {
     "alias": str,
+    "aliasForDeks": str,
     "normalize": bool,
     "validateFields": bool,
     "validateNewSchemas": bool,
@@ -44,6 +46,7 @@ RULE_LISTS = {
     "domainRules": DOMAIN_MODES,
     "encodingRules": DOMAIN_MODES,
 }
+ENTITY_TYPES = ("sr_record", "sr_field")
 RULE_KINDS = ("TRANSFORM", "CONDITION")
 RULE_MODES = MIGRATION_MODES + DOMAIN_MODES
 RULE_TEXTS = ("name", "doc", "type", "expr", "onSuccess", "onFailure")
@@ -64,6 +67,26 @@ class SchemaRequest:
     rule_set: Json | None = None
     version: int = 0
     id: int = -1
+    tags_to_add: tuple[EntityTags, ...] = ()
+    tags_to_remove: tuple[EntityTags, ...] = ()
+    propagate_tags: bool = False  # those of the version before
+
+    @property
+    def changes_tags(self) -> bool:
+        return bool(self.tags_to_add or self.tags_to_remove)
+
+
+@dataclass(slots=True)
+class TagsRequest:
+    """Changes of the tags of a registered schema, for its next version. new_version 0: not given."""
+
+    new_version: int = 0
+    tags_to_add: tuple[EntityTags, ...] = ()
+    tags_to_remove: tuple[EntityTags, ...] = ()
+    metadata: Json | None = None
+    rule_set: Json | None = None
+    rules_to_merge: Json | None = None
+    rules_to_remove: tuple[str, ...] | None = None
 
 
 def _wrong(message: str) -> RegistryError:
@@ -143,7 +166,45 @@ def schema_request(body: Any) -> SchemaRequest:
     schema_id = optional(body, "id", int)
     request.version = 0 if version is None else _int32(version, "version")
     request.id = -1 if schema_id is None else _int32(schema_id, "id")
+    request.tags_to_add = entity_tags(body, "schemaTagsToAdd")
+    request.tags_to_remove = entity_tags(body, "schemaTagsToRemove")
+    request.propagate_tags = bool(optional(body, "propagateSchemaTags", bool))
     return request
+
+
+def tags_request(body: Any) -> TagsRequest:
+    body = json_object(body)
+    new_version = optional(body, "newVersion", int)
+    removed = optional(body, "rulesToRemove", list)
+    request = TagsRequest(
+        0 if new_version is None else _int32(new_version, "newVersion"),
+        entity_tags(body, "tagsToAdd"),
+        entity_tags(body, "tagsToRemove"),
+        metadata(optional(body, "metadata", dict)),
+        rule_set(optional(body, "ruleSet", dict)),
+        rule_set(optional(body, "rulesToMerge", dict)),
+        None if removed is None else tuple(str(name) for name in removed),
+    )
+    if request.rule_set is not None and (
+        request.rules_to_merge is not None or request.rules_to_remove is not None
+    ):
+        raise invalid_rules("ruleSet should be omitted if specifying rulesToMerge or rulesToRemove")
+    return request
+
+
+def entity_tags(body: Json, name: str) -> tuple[EntityTags, ...]:
+    found = []
+    for item in optional(body, name, list) or ():
+        entity = optional(item, "schemaEntity", dict) if isinstance(item, dict) else None
+        path = optional(entity, "entityPath", str) if entity else None
+        if entity is None or path is None:
+            raise _wrong(f"{name}: each needs a schemaEntity with entityPath and entityType, and tags")
+        entity_type = optional(entity, "entityType", str)
+        if entity_type not in ENTITY_TYPES:
+            raise _wrong(f"entityType: expected one of {', '.join(ENTITY_TYPES)}, found {entity_type}")
+        tags = tuple(str(tag) for tag in optional(item, "tags", list) or ())
+        found.append(EntityTags(Entity(path, entity_type == "sr_record"), tags))
+    return tuple(found)
 
 
 def _int32(value: int, name: str) -> int:

@@ -97,10 +97,12 @@ class RegistryService:
         await self.deks.stop()
         await self.log.stop()
 
-    def subject(self, text: str) -> str:
-        """The subject that a request is about: with its context in one spelling, and an alias replaced."""
+    def subject(self, text: str, *, of_deks: bool = False) -> str:
+        """The subject that a request is about: with its context in one spelling, and an alias replaced.
+        `of_deks`: encryption keys may have an alias of their own."""
         subject = contexts.normalize(text)
-        alias = self.state.configs.get(subject, {}).get("alias")
+        config = self.state.configs.get(subject, {})
+        alias = (config.get("aliasForDeks") if of_deks else None) or config.get("alias")
         return contexts.within(alias, subject) if alias else subject
 
     # What the threads tell

@@ -150,13 +150,16 @@ class _Loader:
         if left & set(STRING_WORDS):
             parts.append(_string(schema))
         if self._draft >= 7 and left & {"if", "then", "else"}:
-            for word in ("if", "then", "else"):
-                if word in schema:
-                    self.node(schema[word], base)
-            parts.append(ConditionalNode())
+            parts.append(self._conditional(schema, base))
         if not parts:
             return EmptyNode()
         return parts[0] if len(parts) == 1 else CombinedNode(parts=parts, generated=True)
+
+    def _conditional(self, schema: dict[str, Any], base: str) -> ConditionalNode:
+        branches: dict[str, Node] = {
+            word: self.node(schema[word], base) for word in ("if", "then", "else") if word in schema
+        }
+        return ConditionalNode(branches=branches)
 
     def _reference(self, reference: str, base: str) -> ReferenceNode:
         node = ReferenceNode()
@@ -310,10 +313,7 @@ class _Modern(_Loader):
                     inside += _flat(self.node(item, base))
                 return CombinedNode(criterion=word, parts=inside)
             case "if":
-                for key in ("if", "then", "else"):
-                    if key in schema:
-                        self.node(schema[key], base)
-                return ConditionalNode()
+                return self._conditional(schema, base)
             case "minLength" | "maxLength" | "pattern":
                 return _string({word: value})
             case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf":

@@ -123,7 +123,7 @@ class NotNode(Node):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConditionalNode(Node):
-    pass  # what is behind if, then and else is not compared
+    branches: dict[str, Node] = field(default_factory=dict)  # of if, then and else; they are not compared
 
 
 @dataclass(slots=True, eq=False, repr=False)

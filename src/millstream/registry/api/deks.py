@@ -148,7 +148,7 @@ async def undelete_dek(name: str, subject: str, request: Request) -> Response:
 @router.post("/{name}/deks/{subject:path}")
 async def create_dek_for_subject(name: str, subject: str, request: Request) -> Response:
     """Create a DEK. rewrap: encrypt the material of an existing one anew."""
-    return await _create_dek(request, name, subject, await _object(request))
+    return await _create_dek(request, name, _real_subject(request, subject), await _object(request))
 
 
 @router.get("/{name}/deks/{subject:path}/versions")
@@ -356,7 +356,7 @@ def _wrong(name: str, expected: str) -> RegistryError:
 def _choice(request: Request, name: str, subject: str, version: str | None = None) -> DekChoice:
     return DekChoice(
         _checked_name(name),
-        _checked_subject(subject),
+        _real_subject(request, subject),
         _checked_algorithm(request.query_params.get("algorithm")),
         None if version is None else version_number(version),
     )
@@ -367,6 +367,11 @@ def _checked_name(name: str) -> str:
     if not name or len(name) > MAX_NAME_LENGTH or not word.isalnum() or not word[0].isalpha():
         raise errors.invalid_field("name")
     return name
+
+
+def _real_subject(request: Request, subject: str) -> str:
+    """An alias in the path is replaced; one in a body is not."""
+    return service_of(request).subject(_checked_subject(subject), of_deks=True)
 
 
 def _checked_subject(subject: str) -> str:

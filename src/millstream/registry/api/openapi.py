@@ -30,7 +30,7 @@ ASSOCIATION_FILTER: dict[str, Schema] = {
 QUERIES: dict[str, dict[str, Schema]] = {
     "list_subjects": {**LISTED, "deletedOnly": BOOLEAN},
     "list_versions": {"deleted": BOOLEAN, "deletedOnly": BOOLEAN, "deletedAsNegative": BOOLEAN, **PAGE},
-    "get_version": {**FORMAT, "referenceFormat": STRING, "deleted": BOOLEAN},
+    "get_version": {"findTags": STRING, **FORMAT, "referenceFormat": STRING, "deleted": BOOLEAN},
     "get_version_schema": {**FORMAT, "deleted": BOOLEAN},
     "get_referenced_by": {"deleted": BOOLEAN, **PAGE},
     "register": {"normalize": BOOLEAN, "force": BOOLEAN, **FORMAT},
@@ -38,8 +38,21 @@ QUERIES: dict[str, dict[str, Schema]] = {
     "latest_with_metadata": {"key": STRING, "value": STRING, "deleted": BOOLEAN, **FORMAT},
     "look_up": {"normalize": BOOLEAN, "deleted": BOOLEAN, **FORMAT},
     "delete_subject": {"permanent": BOOLEAN},
-    "list_schemas": {**LISTED, "latestOnly": BOOLEAN, "ruleType": STRING},
-    "get_schema": {"subject": STRING, **FORMAT, "referenceFormat": STRING, "fetchMaxId": BOOLEAN},
+    "list_schemas": {
+        **LISTED,
+        "latestOnly": BOOLEAN,
+        "ruleType": STRING,
+        "aliases": BOOLEAN,
+        **ASSOCIATION_FILTER,
+        "lifecycle": enum_of((*LIFECYCLES, "NONE")),
+    },
+    "get_schema": {
+        "subject": STRING,
+        "findTags": STRING,
+        **FORMAT,
+        "referenceFormat": STRING,
+        "fetchMaxId": BOOLEAN,
+    },
     "get_schema_only": {"subject": STRING, **FORMAT},
     "get_subjects": {"subject": STRING, "deleted": BOOLEAN, **PAGE},
     "get_versions": {"subject": STRING, "deleted": BOOLEAN, **PAGE},
@@ -78,6 +91,10 @@ QUERIES: dict[str, dict[str, Schema]] = {
     "undelete_dek_version": ALGORITHM,
 }
 REFERENCE = object_of(("name", "subject", "version"), name=STRING, subject=STRING, version=INTEGER)
+ENTITY = object_of(
+    ("entityPath", "entityType"), entityPath=STRING, entityType=enum_of(("sr_record", "sr_field"))
+)
+TAGS = list_of(object_of(("schemaEntity", "tags"), schemaEntity=ENTITY, tags=list_of(STRING)))
 SCHEMA = object_of(
     schema={"type": "string", "example": '{"type": "string"}'},
     schemaType=enum_of(TYPES, default="AVRO"),
@@ -86,6 +103,18 @@ SCHEMA = object_of(
     ruleSet={"type": "object"},
     id=INTEGER,
     version=INTEGER,
+    schemaTagsToAdd=TAGS,
+    schemaTagsToRemove=TAGS,
+    propagateSchemaTags=BOOLEAN,
+)
+TAG_CHANGES = object_of(
+    newVersion=INTEGER,
+    tagsToAdd=TAGS,
+    tagsToRemove=TAGS,
+    metadata={"type": "object"},
+    ruleSet={"type": "object"},
+    rulesToMerge={"type": "object"},
+    rulesToRemove=list_of(STRING),
 )
 CONFIG = object_of(
     compatibility=enum_of(LEVELS),
@@ -94,6 +123,7 @@ CONFIG = object_of(
     compatibilityGroup=STRING,
     compatibilityPolicy=enum_of(("STRICT", "LENIENT")),
     alias=STRING,
+    aliasForDeks=STRING,
 )
 MODE = object_of(mode=enum_of(MODES))
 ASSOCIATION: dict[str, Schema] = {
@@ -131,6 +161,7 @@ DEK = object_of(
     deleted=BOOLEAN,
 )
 BODIES: dict[str, Schema] = {
+    "change_tags": TAG_CHANGES,
     **dict.fromkeys(("create_associations", "update_associations"), ASSOCIATIONS),
     "change_in_batch": object_of(
         requests=list_of(object_of((), **RESOURCE, associations=list_of(OPERATION)))

@@ -9,7 +9,8 @@ from fastapi import Request, Response
 from millstream.registry import contexts, errors
 from millstream.registry.schema_records import Version, references_json
 from millstream.registry.service import RegistryService
-from millstream.schemas import Reference
+from millstream.schemas import InvalidSchema, Reference
+from millstream.schemas.tags import tagged_entities
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -110,3 +111,29 @@ def formatted(service: RegistryService, version: Version, form: str) -> str:
     if not form.strip():
         return version.content.text
     return service.queries.parse(version).formatted(form.strip().lower())
+
+
+def with_schema_tags(
+    body: dict[str, Any], service: RegistryService, version: Version, request: Request
+) -> None:
+    """`findTags`: the records and fields with one of these tags, or with any (*)."""
+    wanted = set(request.query_params.getlist("findTags"))
+    if not wanted:
+        return
+    try:
+        entities = tagged_entities(service.queries.parse(version))
+    except InvalidSchema as error:
+        raise errors.invalid_schema(str(error)) from None
+    found = [
+        {
+            "schemaEntity": {
+                "entityPath": entity.path,
+                "entityType": "sr_record" if entity.is_record else "sr_field",
+            },
+            "tags": list(tags),
+        }
+        for entity, tags in entities
+        if "*" in wanted or wanted & set(tags)
+    ]
+    if found:
+        body["schemaTags"] = found

@@ -1,7 +1,7 @@
 """/schemas: schemas by id and by guid."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -18,31 +18,77 @@ from millstream.registry.api.responses import (
     text_answer,
     version_body,
     with_qualified_references,
+    with_schema_tags,
 )
+from millstream.registry.associations.model import LIFECYCLES
+from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
 from millstream.schemas import TYPES
 
 router = APIRouter(tags=["Schemas"])
 
+UNASSOCIATED = "NONE"  # in place of a lifecycle: subjects without associations
+
 
 @router.get("/schemas")
 async def list_schemas(request: Request) -> Response:
     """All versions of all subjects of the default context; of all contexts with subjectPrefix=:*:.
-    latestOnly: of each subject the newest."""
+    latestOnly: of each subject the newest; aliases: also what aliases stand for; associationType, lifecycle:
+    what topics are associated with."""
     service = service_of(request)
     wanted = subject_filter(request, default="")
     deleted, latest = flag(request, "deleted"), flag(request, "latestOnly")
     rule_type = request.query_params.get("ruleType")
+    aliases = _aliases(service, wanted) if flag(request, "aliases") else {}
 
     def found() -> Iterator[Version]:
         for subject in sorted(service.state.versions):
-            if wanted(subject):
+            if wanted(subject) or subject in aliases:
                 versions = list(service.state.all_versions(subject, deleted=deleted))
                 yield from versions[-1:] if latest else versions
 
-    selected = [one for one in found() if not rule_type or _has_rule(one, rule_type)]
-    return answer([version_body(one) for one in page(request, selected)])
+    bodies = []
+    associations = _association_filter(service, request)
+    for one in found():
+        if rule_type and not _has_rule(one, rule_type):
+            continue
+        associated = associations(one.subject)
+        if associated is not None:
+            more = {"aliases": aliases.get(one.subject), "associations": associated}
+            bodies.append((one, {name: value for name, value in more.items() if value}))
+    return answer([{**version_body(one), **more} for one, more in page(request, bodies)])
+
+
+def _aliases(service: RegistryService, wanted: Callable[[str], bool]) -> dict[str, list[str]]:
+    """The subjects that aliases stand for, with these aliases."""
+    found: dict[str, list[str]] = {}
+    for name, config in service.state.configs.items():
+        if name is not None and config.get("alias") and wanted(name):
+            found.setdefault(contexts.within(str(config["alias"]), name), []).append(name)
+    return found
+
+
+def _association_filter(
+    service: RegistryService, request: Request
+) -> Callable[[str], list[dict[str, Any]] | None]:
+    """The associations of a subject that the query asks for; None where the subject is left out."""
+    query = request.query_params
+    resource_type, types = query.get("resourceType"), query.getlist("associationType")
+    lifecycles = query.getlist("lifecycle")
+    if not set(lifecycles) <= {*LIFECYCLES, UNASSOCIATED}:
+        raise errors.http_error(404, "HTTP 404 Not Found")
+    if resource_type is None and not types and not lifecycles:
+        return lambda subject: []
+    wanted = AssociationFilter(resource_type, types)
+
+    def associated(subject: str) -> list[dict[str, Any]] | None:
+        found = service.state.associations.of_subject(subject, wanted)
+        if not found:
+            return [] if UNASSOCIATED in lifecycles else None
+        return [one.body() for one in found if not lifecycles or one.lifecycle in lifecycles] or None
+
+    return associated
 
 
 def _has_rule(version: Version, rule_type: str) -> bool:
@@ -68,6 +114,7 @@ async def get_schema(schema_id: str, request: Request) -> Response:
     body.update(schema_body(found, text=text))
     if request.query_params.get("referenceFormat") == "qualified":
         with_qualified_references(body, found)
+    with_schema_tags(body, service, found, request)
     if flag(request, "fetchMaxId"):
         body["maxId"] = service.state.highest_ids.get(contexts.context_of(found.subject), 0)
     return answer(body)

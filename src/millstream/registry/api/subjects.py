@@ -19,9 +19,11 @@ from millstream.registry.api.responses import (
     version_body,
     version_number,
     with_qualified_references,
+    with_schema_tags,
 )
+from millstream.registry.commands import Change
 from millstream.registry.dek.rule_defaults import with_kek_names
-from millstream.registry.requests import schema_request
+from millstream.registry.requests import schema_request, tags_request
 from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
 
@@ -69,6 +71,7 @@ async def get_version(subject: str, version: str, request: Request) -> Response:
     body = version_body(found, text=formatted(service, found, request.query_params.get("format", "")))
     if request.query_params.get("referenceFormat") == "qualified":
         with_qualified_references(body, found)
+    with_schema_tags(body, service, found, request)
     return answer(body)
 
 
@@ -89,6 +92,22 @@ async def get_referenced_by(subject: str, version: str, request: Request) -> Res
     return answer(page(request, sorted({one.id for one in users})))
 
 
+@router.post("/subjects/{subject:subject}/versions/{version}/tags")
+async def change_tags(subject: str, version: str, request: Request) -> Response:
+    """Register a schema once more with other tags, metadata or rules."""
+    service = service_of(request)
+    if not contexts.is_valid(subject):
+        raise errors.invalid_subject(subject)
+    find_version(service, subject, version, deleted=False)
+    wanted = tags_request(await json_body(request))
+
+    def decide() -> Change:
+        found = find_version(service, subject, version, deleted=False)
+        return service.commands.change_tags(service.subject(subject), found, wanted)
+
+    return await at_leader(request, decide, lambda made: _registered(service, cast(Version, made)))
+
+
 @router.post("/subjects/{subject:subject}/versions")
 async def register(subject: str, request: Request) -> Response:
     """Register a schema. The same schema again gives the same id."""
@@ -101,24 +120,24 @@ async def register(subject: str, request: Request) -> Response:
     normalize, force = flag(request, "normalize"), flag(request, "force")
     form = request.query_params.get("format", "")
 
-    def render(result: object) -> Response:
-        made = cast(Version, result)
-        body: dict[str, Any] = {"id": made.id, "version": made.version}
-        body.update(schema_body(made, text=formatted(service, made, form)))
-        if made.content.schema_type == "PROTOBUF" and not form.strip():
-            # Confluent's Python client sends a descriptor and takes what comes back for one.
-            del body["schema"]
-        return answer(body)
-
     # A schema that is there already is answered by any instance.
     known = service.queries.registered(subject, wanted, normalize=normalize)
     if known is not None:
-        return render(known)
+        return _registered(service, known, form)
     return await at_leader(
         request,
         lambda: service.commands.register(subject, wanted, normalize=normalize, force=force),
-        render,
+        lambda made: _registered(service, cast(Version, made), form),
     )
+
+
+def _registered(service: RegistryService, made: Version, form: str = "") -> Response:
+    body: dict[str, Any] = {"id": made.id, "version": made.version}
+    body.update(schema_body(made, text=formatted(service, made, form)))
+    if made.content.schema_type == "PROTOBUF" and not form.strip():
+        # Confluent's Python client sends a descriptor and takes what comes back for one.
+        del body["schema"]
+    return answer(body)
 
 
 @router.delete("/subjects/{subject:subject}/versions/{version}")

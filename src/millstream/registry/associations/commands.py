@@ -249,14 +249,17 @@ class AssociationCommands:
             return
         subject = _subject(info)
         earlier = list(self._state.all_versions(subject))
-        problems = self._commands.check_compatibility(subject, info.schema, earlier, normalize=info.normalize)
+        schema = self._queries.with_tags(subject, info.schema)
+        problems = self._commands.check_compatibility(subject, schema, earlier, normalize=info.normalize)
         if problems:
             raise errors.incompatible(problems)
 
     def _look_up(self, info: AssociationInfo) -> Version | None:
         if info.schema is None:
             return None
-        return self._queries.look_up(_subject(info), info.schema, normalize=info.normalize, deleted=False)
+        subject = _subject(info)
+        schema = self._queries.with_tags(subject, info.schema)
+        return self._queries.look_up(subject, schema, normalize=info.normalize, deleted=False)
 
     # Deleting
 

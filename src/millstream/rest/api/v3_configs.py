@@ -94,7 +94,7 @@ async def alter_many_topics_configs(cluster_id: str, request: Request) -> Respon
         return done()
     await _check_known(request, [(_topic(name), changes) for name, changes in wanted.items()])
     validate_only = flag_of(body, "validate_only")
-    answers = await service_of(request).kafka.ask(
+    answers = await service_of(request).kafka.run(
         lambda cluster: Admin(cluster).alter_configs(
             {(TOPIC, name): changes for name, changes in wanted.items()}, validate_only
         )
