@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
 )
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.rule_registry import RuleRegistry
 from confluent_kafka.schema_registry.rules.encryption.encrypt_executor import FieldEncryptionExecutor
 from confluent_kafka.schema_registry.rules.encryption.localkms.local_driver import LocalKmsDriver
@@ -147,6 +148,43 @@ def test_the_client_uses_a_shared_kek_without_the_secret(
     sent = serialize(dict(ROW), context)  # the client encrypts in place
     assert sent is not None and IBAN.encode() not in sent
     assert deserialize(sent, context) == ROW
+
+
+def test_the_client_encrypts_what_the_registry_has_tagged(
+    registry: RunningRegistry, api: Api, subject: str, kek: str
+) -> None:
+    """A JSON Schema without tags; they are added, with the rule, when it is registered."""
+    shared_kek(api, kek)
+    schema = {
+        "title": "Customer",
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "iban": {"type": "string"}},
+    }
+    rule = {"name": "r", "type": "ENCRYPT", "tags": ["PII"], "params": {"encrypt.kek.name": kek}}
+    entity = {"entityPath": "object.iban", "entityType": "sr_field"}
+    api.post(
+        f"/subjects/{subject}-value/versions",
+        {
+            "schemaType": "JSON",
+            "schema": json.dumps(schema),
+            "schemaTagsToAdd": [{"schemaEntity": entity, "tags": ["PII"]}],
+            "ruleSet": {"domainRules": [{**rule, "kind": "TRANSFORM", "mode": "WRITEREAD"}]},
+        },
+    )
+    client = SchemaRegistryClient({"url": registry.url})
+    settings = {"auto.register.schemas": False, "use.latest.version": True}
+    registered = RuleRegistry()
+    registered.register_executor(FieldEncryptionExecutor())
+    serialize = JSONSerializer(
+        json.dumps(schema), client, conf=settings, rule_conf={}, rule_registry=registered
+    )
+    deserialize = JSONDeserializer(
+        None, schema_registry_client=client, rule_conf={}, rule_registry=registered
+    )
+    context = SerializationContext(subject, MessageField.VALUE)
+    sent = serialize({"id": 7, "iban": IBAN}, context)
+    assert sent is not None and IBAN.encode() not in sent
+    assert deserialize(sent, context) == {"id": 7, "iban": IBAN}
 
 
 # The local KMS

@@ -1,6 +1,7 @@
 """The HTTP side: media types, unknown paths, broken bodies, sizes, the OpenAPI page."""
 
 import json
+import socket
 
 import httpx
 import pytest
@@ -116,3 +117,21 @@ def test_answers_follow_changes_at_once(api: Api, subject: str) -> None:
         for _ in range(3):
             assert api.get(f"/subjects/{subject}/versions") == list(range(1, round_number + 1))
             assert api.get(f"/subjects/{subject}/versions/latest")["version"] == round_number
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one-segment", "body-later"])
+def test_offers_of_http2_are_ignored(registry: RunningRegistry, subject: str, at_once: bool) -> None:
+    """Java's HTTP client sends them with its first request, and the body goes with it."""
+    sent = json.dumps(body(A)).encode()
+    head = (
+        f"POST /subjects/{subject}/versions HTTP/1.1\r\nHost: {registry.http.base_url.host}\r\n"
+        "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+        f"Upgrade: h2c\r\nContent-Type: {V1}\r\nContent-Length: {len(sent)}\r\n\r\n"
+    ).encode()
+    address = (registry.http.base_url.host, registry.http.base_url.port or 80)
+    with socket.create_connection(address, timeout=60) as connection:
+        for data in (head + sent,) if at_once else (head, sent):
+            connection.sendall(data)
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert registry.http.get(f"/subjects/{subject}/versions").json() == [1]

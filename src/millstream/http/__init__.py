@@ -2,6 +2,7 @@
 
 service_main     the command of a service: its options, its configuration, its run
 service_config   configuration keys under Confluent's names, and their typed values
+upgrades         offers of other protocols, which are ignored
 serving          listeners, uvicorn, signals, the `ready` line
 app              the FastAPI application: routers, errors, and what surrounds them
 openapi          what the OpenAPI page says beside FastAPI's own

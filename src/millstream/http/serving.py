@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from millstream.http.service_config import ServiceConfig
 from millstream.http.tls import server_context
+from millstream.http.upgrades import HttpProtocol
 
 BACKLOG = 2048
 # How long running requests may take to end, and connections to close.
@@ -88,6 +89,7 @@ def _servers(config: ServiceConfig, app: ASGIApp) -> list[_Server]:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=HttpProtocol,
             ws="none",
             backlog=BACKLOG,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,

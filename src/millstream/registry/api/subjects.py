@@ -100,6 +100,7 @@ async def change_tags(subject: str, version: str, request: Request) -> Response:
         raise errors.invalid_subject(subject)
     find_version(service, subject, version, deleted=False)
     wanted = tags_request(await json_body(request))
+    wanted.rule_set = with_kek_names(wanted.rule_set)
 
     def decide() -> Change:
         found = find_version(service, subject, version, deleted=False)
