@@ -8,7 +8,7 @@ from typing import Any
 from millstream.streams.dsl.base import storing_node, write_store
 from millstream.streams.dsl.options import Materialized
 from millstream.streams.dsl.table import KTable
-from millstream.streams.graph import PlanNode
+from millstream.streams.graph import Plan, PlanNode
 from millstream.streams.operators.foreign_key import (
     SUBSCRIPTIONS,
     AnswerSubscribers,
@@ -19,9 +19,9 @@ from millstream.streams.operators.foreign_key import (
     answers,
 )
 from millstream.streams.operators.tables import TableSource
-from millstream.streams.serdes import BYTES
+from millstream.streams.serdes import BYTES, Serde
 from millstream.streams.stores import StoreSpec
-from millstream.streams.topology import Topology
+from millstream.streams.topology import Partitioner, Topology
 
 _FK = "KTABLE-FK-JOIN-"
 
@@ -43,15 +43,13 @@ def join_on_foreign_key(
     registration = f"{_FK}SUBSCRIPTION-REGISTRATION-"
     processor = f"{_FK}SUBSCRIPTION-PROCESSOR-"
 
-    topic = plan.suffixed_or_new(name, "-subscription-registration", registration) + "-topic"
-    plan.add(PlanNode("", lambda topology, _node: topology.add_internal_topic(topic)))
+    topic = _internal_topic(plan, name, "-subscription-registration", registration)
     subscribe = Subscribe(foreign_key, is_left, key, value, right_key, topic)
     subscribe_name = plan.suffixed_or_new(name, "-subscription-registration-processor", registration)
-    send = plan.add(storing_node(subscribe_name, subscribe, None), left._node)
-    sink_name = plan.suffixed_or_new(name, "-subscription-registration-sink", "KTABLE-SINK-")
-    sink = plan.add(_sink(sink_name, topic, right_key, SUBSCRIPTIONS), send)
-    source_name = plan.suffixed_or_new(name, "-subscription-registration-source", "KTABLE-SOURCE-")
-    source = plan.add(_source(source_name, topic, right_key, SUBSCRIPTIONS), sink)
+    subscribing = plan.add(storing_node(subscribe_name, subscribe, None), left._node)
+    source_name, source = _through(
+        plan, name, "-subscription-registration", topic, right_key, SUBSCRIPTIONS, subscribing
+    )
 
     plan.keep_together(right._sources | {source_name})
     store = plan.suffixed_or_new(name, "-subscription-store", f"{_FK}SUBSCRIPTION-STATE-STORE-")
@@ -68,15 +66,19 @@ def join_on_foreign_key(
     update = AnswerSubscribers(store, key, right_key, topic)
     updating = plan.add(storing_node(update_name, update, None, store), right._node)
 
-    back = plan.suffixed_or_new(name, "-subscription-response", f"{_FK}SUBSCRIPTION-RESPONSE-") + "-topic"
-    plan.add(PlanNode("", lambda topology, _node: topology.add_internal_topic(back)))
-    answer_serde = answers(right_value)
-    back_sink_name = plan.suffixed_or_new(name, "-subscription-response-sink", "KTABLE-SINK-")
-    back_sink_node = _sink(back_sink_name, back, key, answer_serde, to_asker=True)
-    back_sink = plan.add(back_sink_node, answering, updating)
-    back_source_name = plan.suffixed_or_new(name, "-subscription-response-source", "KTABLE-SOURCE-")
-    back_source = plan.add(_source(back_source_name, back, key, answer_serde), back_sink)
-    sources = left._sources | {back_source_name}
+    response = _internal_topic(plan, name, "-subscription-response", f"{_FK}SUBSCRIPTION-RESPONSE-")
+    response_source, responses = _through(
+        plan,
+        name,
+        "-subscription-response",
+        response,
+        key,
+        answers(right_value),
+        answering,
+        updating,
+        partitioner=lambda _topic, _key, answer, _partitions: answer.partition,
+    )
+    sources = left._sources | {response_source}
     plan.keep_together(sources)
 
     left_rows = left._operator.getter()
@@ -84,33 +86,55 @@ def join_on_foreign_key(
         name, "-subscription-response-resolver", f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-"
     )
     take = TakeAnswer(left_rows, joiner, is_left, value, topic)
-    taken = plan.add(storing_node(resolver, take, None, *dict.fromkeys(left_rows.stores())), back_source)
+    taken = plan.add(storing_node(resolver, take, None, *dict.fromkeys(left_rows.stores())), responses)
+    return _result(left, name, kept, taken, sources)
+
+
+def _result(
+    left: KTable[Any, Any], name: str | None, kept: Materialized, parent: PlanNode, sources: frozenset[str]
+) -> KTable[Any, Any]:
+    plan = left._plan
     result_name = plan.suffixed_or_new(name, "-result", f"{_FK}OUTPUT-")
-    result_store = kept.name or plan.new_store_name(f"{_FK}OUTPUT-")
-    result = TableSource(result_store, kept=kept.name is not None)
-    result_key = kept.key or left._key
-    rows_spec = left._rows_spec(result_store, kept, result_key, kept.value)
+    store = kept.name or plan.new_store_name(f"{_FK}OUTPUT-")
+    result = TableSource(store, kept=kept.name is not None)
+    key = kept.key or left._key
+    rows_spec = left._rows_spec(store, kept, key, kept.value)
 
     def write(topology: Topology, node: PlanNode) -> None:
         topology.add_operator(node.name, result, *node.parent_names)
         if result.kept:
             topology.add_store(rows_spec, node.name)
 
-    node = plan.add(PlanNode(result_name, write, operator=result), taken)
-    return KTable(plan, defaults, result_name, node, sources, result_key, kept.value, result)
+    node = plan.add(PlanNode(result_name, write, operator=result), parent)
+    return KTable(plan, left._defaults, result_name, node, sources, key, kept.value, result)
 
 
-def _sink(name: str, topic: str, key: Any, value: Any, *, to_asker: bool = False) -> PlanNode:
-    partitioner = (lambda _topic, _key, answer, _partitions: answer.partition) if to_asker else None
-
-    def write(topology: Topology, node: PlanNode) -> None:
-        topology.add_sink(name, topic, *node.parent_names, key=key, value=value, partitioner=partitioner)
-
-    return PlanNode(name, write)
+def _internal_topic(plan: Plan, name: str | None, suffix: str, prefix: str) -> str:
+    topic = plan.suffixed_or_new(name, suffix, prefix) + "-topic"
+    plan.add(PlanNode("", lambda topology, _node: topology.add_internal_topic(topic)))
+    return topic
 
 
-def _source(name: str, topic: str, key: Any, value: Any) -> PlanNode:
-    def write(topology: Topology, _node: PlanNode) -> None:
-        topology.add_source(name, topic, key, value)
+def _through(
+    plan: Plan,
+    name: str | None,
+    suffix: str,
+    topic: str,
+    key: Serde,
+    value: Serde,
+    *parents: PlanNode,
+    partitioner: Partitioner | None = None,
+) -> tuple[str, PlanNode]:
+    """Into a topic and out of it again: the source that goes on, and its name."""
+    sink_name = plan.suffixed_or_new(name, f"{suffix}-sink", "KTABLE-SINK-")
 
-    return PlanNode(name, write)
+    def write_sink(topology: Topology, node: PlanNode) -> None:
+        topology.add_sink(sink_name, topic, *node.parent_names, key=key, value=value, partitioner=partitioner)
+
+    sink = plan.add(PlanNode(sink_name, write_sink), *parents)
+    source_name = plan.suffixed_or_new(name, f"{suffix}-source", "KTABLE-SOURCE-")
+
+    def write_source(topology: Topology, _node: PlanNode) -> None:
+        topology.add_source(source_name, topic, key, value)
+
+    return source_name, plan.add(PlanNode(source_name, write_source), sink)

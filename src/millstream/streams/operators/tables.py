@@ -34,6 +34,20 @@ class StoredRows:
         return lambda key: get(encode(key))
 
 
+class WithStore:
+    """An operator that keeps its rows in a store of its own: it can always send old values."""
+
+    store: str
+    send_old: bool
+
+    def enable_sending_old_values(self, force: bool) -> bool:
+        self.send_old = True
+        return True
+
+    def getter(self) -> Getter:
+        return StoredRows(self.store)
+
+
 @dataclass(slots=True)
 class DerivedRows:
     """Lookup in a table that is computed from the rows of another."""
@@ -107,8 +121,29 @@ class TableSource:
         return process
 
 
+class _Derived:
+    """A table that is computed from the rows of another, and keeps them only if its store has a name."""
+
+    parent: TableOperator
+    store: str | None
+    send_old: bool
+
+    def _derive(self, key: Any, value: Any) -> Any:
+        raise NotImplementedError
+
+    def enable_sending_old_values(self, force: bool) -> bool:
+        if self.store is not None or self.parent.enable_sending_old_values(force):
+            self.send_old = True
+        return self.send_old
+
+    def getter(self) -> Getter:
+        if self.store is not None:
+            return StoredRows(self.store)
+        return DerivedRows(self.parent.getter(), self._derive)
+
+
 @dataclass(slots=True)
-class TableFilter:
+class TableFilter(_Derived):
     """Rows that do not pass become tombstones. With old values known, a row that never passed is not sent at
     all."""
 
@@ -121,43 +156,23 @@ class TableFilter:
     def __post_init__(self) -> None:
         self.send_old = self.parent.enable_sending_old_values(False)
 
-    def enable_sending_old_values(self, force: bool) -> bool:
-        if self.store is not None or self.parent.enable_sending_old_values(force):
-            self.send_old = True
-        return self.send_old
-
     def _derive(self, key: Any, value: Any) -> Any:
         return value if bool(self.predicate(key, value)) != self.negate else None
-
-    def getter(self) -> Getter:
-        if self.store is not None:
-            return StoredRows(self.store)
-        return DerivedRows(self.parent.getter(), self._derive)
 
     def build(self, task: TaskContext, out: Out) -> Process:
         return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=self.send_old)
 
 
 @dataclass(slots=True)
-class TableMapValues:
+class TableMapValues(_Derived):
     parent: TableOperator
     mapper: Callable[..., Any]
     with_key: bool = False
     store: str | None = None
     send_old: bool = False
 
-    def enable_sending_old_values(self, force: bool) -> bool:
-        if self.store is not None or self.parent.enable_sending_old_values(force):
-            self.send_old = True
-        return self.send_old
-
     def _derive(self, key: Any, value: Any) -> Any:
         return self.mapper(key, value) if self.with_key else self.mapper(value)
-
-    def getter(self) -> Getter:
-        if self.store is not None:
-            return StoredRows(self.store)
-        return DerivedRows(self.parent.getter(), self._derive)
 
     def build(self, task: TaskContext, out: Out) -> Process:
         return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=False)
@@ -237,7 +252,7 @@ class Regroup:
 
 
 @dataclass(slots=True)
-class TableAggregate:
+class TableAggregate(WithStore):
     """An aggregation that can take out again what it put in."""
 
     store: str
@@ -246,22 +261,11 @@ class TableAggregate:
     subtractor: Callable[[Any, Any, Any], Any]
     send_old: bool = False
 
-    def enable_sending_old_values(self, force: bool) -> bool:
-        self.send_old = True
-        return True
-
-    def getter(self) -> Getter:
-        return StoredRows(self.store)
-
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
         get, put, encode, forward = store.get, store.put, store.encode, out.forward
-        initializer, adder, subtractor, send_old = (
-            self.initializer,
-            self.adder,
-            self.subtractor,
-            self.send_old,
-        )
+        initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
+        send_old = self.send_old
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             new, old = value
@@ -282,18 +286,11 @@ class TableAggregate:
 
 
 @dataclass(slots=True)
-class TableReduce:
+class TableReduce(WithStore):
     store: str
     adder: Callable[[Any, Any], Any]
     subtractor: Callable[[Any, Any], Any]
     send_old: bool = False
-
-    def enable_sending_old_values(self, force: bool) -> bool:
-        self.send_old = True
-        return True
-
-    def getter(self) -> Getter:
-        return StoredRows(self.store)
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)

@@ -149,8 +149,8 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                     break
                 if slot >= 0:
                     small = np.uint32(0)
-                    for n in range(4):
-                        small |= np.uint32(data[at + n]) << np.uint32(8 * n)
+                    for index in range(4):
+                        small |= np.uint32(data[at + index]) << np.uint32(8 * index)
                     if op == FLOAT:
                         store[base[slot] + cursor[level_of[slot]]] = np.int64(small)
                     else:
@@ -192,6 +192,7 @@ def run(data, starts, ends, program, table, base, level_of, room, cursor, store,
                             return FULL, level
                         pc = begin[depth - 1]
                         continue
+                    # The same number, in line once more for the same reason.
                     shift, raw, byte = np.uint64(0), np.uint64(0), np.uint64(0x80)
                     while byte >= 0x80:
                         if at >= end:
