@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -110,7 +110,13 @@ def test_scram_refuses_a_broker_that_does_not_know_the_password() -> None:
 @contextlib.contextmanager
 def tunnel(port: int, context: ssl.SSLContext) -> Iterator[int]:
     """TLS on a port of its own, plain to the broker behind it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    opened: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as threads:
+
+        def start(target: Callable[..., None], *arguments: socket.socket) -> None:
+            thread = threading.Thread(target=target, args=arguments)
+            thread.start()
+            threads.callback(thread.join)
 
         def pump(source: socket.socket, target: socket.socket) -> None:
             with contextlib.suppress(OSError):
@@ -130,13 +136,19 @@ def tunnel(port: int, context: ssl.SSLContext) -> Iterator[int]:
                         raw.close()
                         continue
                     inside = socket.create_connection(("127.0.0.1", port))
+                    opened.extend((outside, inside))
                     for pair in ((outside, inside), (inside, outside)):
-                        threading.Thread(target=pump, args=pair, daemon=True).start()
+                        start(pump, *pair)
 
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
+        start(serve)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            for end in (listener, *opened):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+    for end in opened:
+        end.close()
 
 
 @pytest.fixture(scope="module")

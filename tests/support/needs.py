@@ -56,16 +56,23 @@ LONG = (
     "tests/cli/test_up.py",
     "tests/cluster/test_invariants.py",
     "tests/console/test_bad_input.py",
+    "tests/console/test_security.py",
     "tests/docs",
     "tests/faults",
+    "tests/interop/test_cli.py",
     "tests/registry/test_instances.py",
     "tests/registry/test_openapi.py",
     "tests/releases",
     "tests/rest/test_bad_input.py",
     "tests/rest/test_openapi.py",
     "tests/rest/test_tls_cluster.py",
+    "tests/storage/test_append_fast_path.py",
     "tests/storage/test_crashes.py",
     "tests/storage/test_model.py",
+    "tests/streams/runtime/test_formats.py",
+    "tests/streams/runtime/test_kills.py",
+    "tests/streams/runtime/test_moves.py",
+    "tests/testing/test_pytest_plugin.py",
 )
 
 

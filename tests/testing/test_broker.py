@@ -140,8 +140,10 @@ def test_it_cannot_be_started_twice_and_has_no_address_before_it_started() -> No
 
 
 PARENT = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 from millstream.testing import Broker
+# A shell that runs the tests in the background has SIGINT ignored, which children inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 broker = Broker(command=[sys.executable, {fake!r}])
 # The thread that starts it ends at once: that is not the end of the parent.
 starter = threading.Thread(target=broker.start)
@@ -175,7 +177,7 @@ def test_it_ends_with_its_parent(how: signal.Signals, paused: bool, forks: bool)
             time.sleep(0.1)
             assert psutil.pid_exists(pid), "it ended with the thread that started it"
             parent.send_signal(how)
-            parent.wait(10)
+            parent.wait(60)
             wait_until_gone(pid)
         finally:
             os.killpg(parent.pid, signal.SIGKILL) if forks else parent.kill()
