@@ -39,11 +39,14 @@ help:
 	@echo "make lint      ruff, mypy, import contracts;  make format  rewrites"
 	@echo "make wheel     build the wheel;  make docs  renew the generated pages"
 
-$(BIN)/python: scripts/setup
+# A stamp, not $(BIN)/python: that is a link to an interpreter older than this checkout, so everything would be
+# installed again at every call.
+$(VENV)/.created: scripts/setup
 	@scripts/setup $(PYTHON) $(VENV)
+	@touch $@
 
 # The package is installed from its wheel, as a user gets it; tests and tools come beside it.
-$(VENV)/.installed: $(BIN)/python pyproject.toml $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js')
 	@rm -rf dist && $(BIN)/python -m pip install --quiet --upgrade pip build
 	@$(BIN)/python -m build --quiet --wheel --outdir dist . >/dev/null
 	@$(BIN)/python -m pip install --quiet --upgrade --force-reinstall --no-deps dist/millstream-*.whl
@@ -55,7 +58,7 @@ $(VENV)/.dev: $(VENV)/.installed
 	@touch $@
 
 # The same environment with the package as links to src: what was edited runs at once, and nothing is built.
-$(VENV)/.editable: $(BIN)/python pyproject.toml
+$(VENV)/.editable: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet --editable ".[all,dev]"
 	@rm -f $(VENV)/.installed $(VENV)/.dev && touch $@
