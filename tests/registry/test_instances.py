@@ -206,6 +206,7 @@ def test_the_broker_goes_away_and_comes_back() -> None:
         ) as running,
     ):
         api = Api(running.http)
+        running.wait_until_leading()
         first = api.register("a", schema(1))
         broker.kill()
         answer = running.http.post("/subjects/b/versions", json={"schema": '"int"'})
