@@ -126,7 +126,7 @@ def _replicas(page: Page, broker: Broker) -> None:
         "kafka_server_replicamanager_underminisrpartitioncount",
         "gauge",
         "Partitions led that refuse acks=all.",
-        sum(1 for p in broker.partitions if p.leads and not p.enough_in_sync),
+        sum(1 for partition in broker.partitions if partition.leads and not partition.enough_in_sync),
     )
     page.one(
         "kafka_server_replicamanager_offlinereplicacount",

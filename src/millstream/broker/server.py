@@ -36,7 +36,7 @@ from millstream.broker.coordinators.transactions.coordinator import TransactionC
 from millstream.broker.coordinators.transactions.verification import TransactionVerifier
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.log_cleaner import LogCleaner
-from millstream.broker.network.connection import BufferBudget
+from millstream.broker.network.buffer_budget import BufferBudget
 from millstream.broker.network.dispatch import Api, Dispatcher
 from millstream.broker.network.listener import Acceptor, Admission, ListenerContext
 from millstream.broker.network.poller import Poller

@@ -14,18 +14,11 @@ from typing import Any
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
-from millstream.client.consumer_protocol import (
-    PROTOCOL_TYPE,
-    RANGE,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-    range_assign,
-)
+from millstream.client.consumer_protocol import RANGE, decode_assignment, encode_assignment, range_assign
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.client.errors import check
 from millstream.client.groups import NAMES_ONLY, offsets_by_topic
+from millstream.wire.consumer_protocol import CONSUMER, encode_subscription, topics_of
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -195,7 +188,7 @@ class ConsumerMembership:
         self._member = GroupMember(
             cluster,
             group_id,
-            protocol_type=PROTOCOL_TYPE,
+            protocol_type=CONSUMER,
             protocol=RANGE,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
@@ -259,6 +252,6 @@ class ConsumerMembership:
         self._joined = False
 
     def _assign(self, members: Mapping[str, bytes]) -> dict[str, bytes]:
-        subscriptions = {member_id: decode_subscription(data) for member_id, data in members.items()}
+        subscriptions = {member_id: topics_of(data) for member_id, data in members.items()}
         assigned = range_assign(subscriptions, self._assigned_topics)
         return {member_id: encode_assignment(partitions) for member_id, partitions in assigned.items()}

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.network.connection import SCRATCH_SIZE, BufferBudget, Connection
+from millstream.broker.network.buffer_budget import BufferBudget
+from millstream.broker.network.connection import SCRATCH_SIZE, Connection
 from millstream.broker.network.dispatch import LARGE_FRAME, MAX_ELEMENTS, Api, Call, Dispatcher
 from millstream.broker.network.poller import Poller
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, collect

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.network.connection import LARGE_REQUEST, BufferBudget, Connection
+from millstream.broker.network.buffer_budget import BufferBudget
+from millstream.broker.network.connection import LARGE_REQUEST, Connection
 from millstream.broker.network.poller import Poller
 
 

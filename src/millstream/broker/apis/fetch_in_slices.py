@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,13 @@ from millstream.wire.primitives import BAD_FRAME
 if TYPE_CHECKING:
     from millstream.broker.apis.fetch import Fetch, FetchHandler, Topics
     from millstream.broker.apis.fetch_sessions import Session
-    from millstream.broker.network.connection import Connection, KeptFrame
+    from millstream.broker.network.buffer_budget import KeptFrame
+    from millstream.broker.network.connection import Connection
     from millstream.broker.partitions import Partition
 
 logger = logging.getLogger("millstream.fetch")
 
+Work = Callable[[], Coroutine[Any, Any, None]]
 STEP = ELEMENTS_PER_SLICE // 8  # partitions between two looks at the clock
 
 
@@ -47,11 +50,12 @@ class SlicedFetch:
         self._task: asyncio.Task[None] | None = None
 
     def serve(self, fetch: Fetch) -> None:
-        self._start(self._serve(fetch))
+        self._start(partial(self._serve, fetch))
         self._connection.park(self)
 
     def read_and_serve(self, frame: memoryview, start: int, version: int, correlation_id: int) -> None:
-        self._start(self._read_and_serve(self._connection.keep_frame(frame), start, version, correlation_id))
+        kept = self._connection.keep_frame(frame)
+        self._start(partial(self._read_and_serve, kept, start, version, correlation_id))
         self._connection.park(None)
 
     def wake(self) -> None:
@@ -63,14 +67,14 @@ class SlicedFetch:
         if self._task is not None:
             self._task.cancel()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Work) -> None:
         task = self._task = self._connection.loop.create_task(self._run(work))
         self._handler.tasks.add(task)
         task.add_done_callback(self._handler.tasks.discard)
 
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, work: Work) -> None:
         try:
-            await work
+            await work()
         except asyncio.CancelledError:
             raise
         except Exception:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 # Operations on a group as a bit field: read 3, delete 6, describe 8, describe configs 10, alter configs 11.
-ALL_GROUP_OPERATIONS = sum(1 << n for n in (3, 6, 8, 10, 11))
+ALL_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
 MAX_PROTOCOLS = 1000  # of a member of a classic group; these are the names of its assignors
 

@@ -48,9 +48,9 @@ logger = logging.getLogger("millstream.metadata")
 
 # Bit n stands for operation n: read 3, write 4, create 5, delete 6, alter 7, describe 8, cluster action 9,
 # describe configs 10, alter configs 11, idempotent write 12.
-ALL_TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
-NOT_ASKED = -(1 << 31)
+ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+OPERATIONS_NOT_REQUESTED = -(1 << 31)
 Named = dict[str | UUID | None, Any]  # the topics of a request, by id or else by name
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
@@ -100,12 +100,12 @@ class MetadataApi:
         refused = yield from collect(
             (
                 pack_topic(call.version, ErrorCode.invalid_request, topic.name, topic.topic_id, False, ()),
-                NOT_ASKED,
+                OPERATIONS_NOT_REQUESTED,
             )
             for topic in call.request.topics
         )
         return pack_metadata_response(
-            call.correlation_id, call.version, (), None, NO_LEADER, refused, NOT_ASKED
+            call.correlation_id, call.version, (), None, NO_LEADER, refused, OPERATIONS_NOT_REQUESTED
         )
 
     def _may_create(self, call: Call) -> bool:
@@ -145,7 +145,7 @@ class MetadataApi:
         operations = (
             ALL_TOPIC_OPERATIONS
             if getattr(request, "include_topic_authorized_operations", False)
-            else NOT_ASKED
+            else OPERATIONS_NOT_REQUESTED
         )
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
@@ -167,7 +167,7 @@ class MetadataApi:
             broker.cluster_id,
             broker.image.controller_id,
             found,
-            ALL_CLUSTER_OPERATIONS if cluster else NOT_ASKED,
+            ALL_CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_REQUESTED,
         )
 
     def _addresses(self, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
@@ -195,7 +195,7 @@ class MetadataApi:
             return self._packed(topic, version), operations
         packed = pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ())
         # What is authorized depends on the name alone.
-        return packed, NOT_ASKED if name is None else operations
+        return packed, OPERATIONS_NOT_REQUESTED if name is None else operations
 
     def _why_missing(self, name: str) -> ErrorCode:
         return (
@@ -315,7 +315,7 @@ class MetadataApi:
                 )
                 for partition in partitions
             ),
-            topic_authorized_operations=NOT_ASKED
+            topic_authorized_operations=OPERATIONS_NOT_REQUESTED
             if error is ErrorCode.invalid_request
             else ALL_TOPIC_OPERATIONS,
         )
@@ -331,7 +331,7 @@ class MetadataApi:
             message = "This endpoint is a broker's, not a controller's."
         elif endpoint_type != BROKERS:
             error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}"
-        asked = request.include_cluster_authorized_operations and not error
+        requested = request.include_cluster_authorized_operations and not error
         return call.answer(
             error_code=error,
             error_message=message,
@@ -346,7 +346,7 @@ class MetadataApi:
                 )
                 for node, host, port, rack in self._addresses(call)
             ),
-            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NOT_ASKED,
+            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if requested else OPERATIONS_NOT_REQUESTED,
         )
 
 

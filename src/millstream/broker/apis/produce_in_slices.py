@@ -18,7 +18,8 @@ from millstream.wire.produce import MAX_ELEMENTS, ProduceRequest, pack_produce_r
 if TYPE_CHECKING:
     from millstream.broker.apis.produce import ProduceHandler, TopicBatches, Writes
     from millstream.broker.coordinators.transactions.verification import Refused
-    from millstream.broker.network.connection import Connection, KeptFrame
+    from millstream.broker.network.buffer_budget import KeptFrame
+    from millstream.broker.network.connection import Connection
     from millstream.wire.errors import ErrorCode
 
 logger = logging.getLogger("millstream.produce")

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -103,10 +104,10 @@ def batch_size(length: int, available: int) -> int:
     return size
 
 
-class CoordinatorShard:
+class CoordinatorShard(ABC):
     """The state of one partition of the internal topic, while this broker leads it.
 
-    Coordinators fill in `replay`, `loaded` and `unloaded`; all calls come from the event loop.
+    Coordinators fill in the abstract methods; all calls come from the event loop.
     """
 
     __slots__ = ("_load", "_runtime", "epoch", "index", "partition", "ready")
@@ -121,21 +122,23 @@ class CoordinatorShard:
 
     # ------------------------------------------------------------------ for the coordinator to fill in
 
+    @abstractmethod
     def replay(
         self, attributes: int, producer_id: int, offset: int, key: bytes | None, value: bytes | None
     ) -> None:
         """The next record of the log, with attributes and producer id of its batch. Control records come as
         they are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unreadable(self, offset: int, error: Exception) -> None:
         """`replay` raised one of BAD_FRAME or KafkaError. Return to skip the record, raise KafkaError to give
         up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loaded(self) -> None:
         """Everything was replayed: timers may start, requests will come. KafkaError if it cannot be used."""
 
+    @abstractmethod
     def unloaded(self) -> None:
         """This broker no longer leads the partition: answer waiting requests with NOT_COORDINATOR."""
 

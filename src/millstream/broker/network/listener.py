@@ -9,7 +9,8 @@ import socket
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from millstream.broker.network.connection import BufferBudget, Connection
+from millstream.broker.network.buffer_budget import BufferBudget
+from millstream.broker.network.connection import Connection
 from millstream.broker.network.poller import Poller
 from millstream.wire.sockets import send_unpaced
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from millstream.broker.coordinators.groups.subscription import assignment, parse_assignment
 from millstream.broker.server import Broker
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.settings.resolve import BrokerSettings
+from millstream.wire.consumer_protocol import encode_assignment, parse_assignment
 
 from ...raw_frames import new_topic
 from .raw_groups import Groups
@@ -47,7 +47,7 @@ def begin(client: Groups, name: str, instance: str | None = None, notes: bytes =
     joined = client.join(name, **options) if instance else client.enter(name, **options)
     assert (joined.error_code, joined.generation_id) == (NONE, 1)
     member = str(joined.member_id)
-    mine = assignment(1, {name: [0, 1, 2]})
+    mine = encode_assignment(1, {name: [0, 1, 2]})
     if notes:
         mine = mine[:-4] + struct.pack(">i", len(notes)) + notes
     assert client.sync(name, member, 1, {member: mine}, instance=instance).error_code == NONE

@@ -29,11 +29,11 @@ from millstream.broker.coordinators.groups.consumer_types import (
     Topics,
 )
 from millstream.broker.coordinators.groups.group import NEVER
-from millstream.broker.coordinators.groups.subscription import (
+from millstream.wire.consumer_protocol import (
     CONSUMER,
     UNREADABLE,
     Subscription,
-    assignment,
+    encode_assignment,
     parse_subscription,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -128,7 +128,9 @@ def sync(group: ConsumerGroup, request: SyncRequest, topics: Topics, now: float)
         version = parse_subscription(metadata).version
     except UNREADABLE:
         version = 0
-    mine = assignment(version, {topic: indexes for topic, indexes in named.items() if topic is not None})
+    mine = encode_assignment(
+        version, {topic: indexes for topic, indexes in named.items() if topic is not None}
+    )
     return Synced(ErrorCode.none, mine, request.protocol_type, request.protocol)
 
 

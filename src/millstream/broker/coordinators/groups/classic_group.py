@@ -35,7 +35,7 @@ from millstream.broker.coordinators.groups.group import (
     Row,
 )
 from millstream.broker.coordinators.groups.offset_records import GroupRecord
-from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.wire.consumer_protocol import CONSUMER
 from millstream.wire.errors import ErrorCode, KafkaError
 
 

@@ -32,7 +32,7 @@ from millstream.broker.coordinators.groups.classic_types import (
 )
 from millstream.broker.coordinators.groups.group import NEVER
 from millstream.broker.coordinators.groups.offset_records import GroupRecord, MemberRecord
-from millstream.broker.coordinators.groups.subscription import CONSUMER, subscribed_topics
+from millstream.wire.consumer_protocol import CONSUMER, subscribed_topics
 from millstream.wire.errors import ErrorCode
 
 NEW_MEMBER_TIMEOUT = 300_000  # ms that a first JoinGroup may wait; by then the client has certainly given up

@@ -37,7 +37,7 @@ from millstream.broker.coordinators.groups.group import (
     ListedGroup,
     OffsetExpiration,
 )
-from millstream.broker.coordinators.groups.subscription import CONSUMER
+from millstream.wire.consumer_protocol import CONSUMER
 from millstream.wire.errors import ErrorCode, KafkaError
 
 FIRST_EPOCH = 1  # of a new group and of its target, which is empty

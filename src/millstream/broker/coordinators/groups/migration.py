@@ -31,10 +31,10 @@ from millstream.broker.coordinators.groups.consumer_types import (
     TargetEpochChanged,
     Topics,
 )
-from millstream.broker.coordinators.groups.subscription import (
+from millstream.wire.consumer_protocol import (
     CONSUMER,
     UNREADABLE,
-    assignment,
+    encode_assignment,
     parse_assignment,
     parse_subscription,
 )
@@ -160,7 +160,9 @@ def to_classic(
             version = parse_subscription(info.protocols[0][1]).version
         except UNREADABLE:
             version = 0
-        encoded = assignment(version, {topic: each for topic, each in named.items() if topic is not None})
+        encoded = encode_assignment(
+            version, {topic: each for topic, each in named.items() if topic is not None}
+        )
         classic.adopt(
             ClassicMember(
                 member.member_id,

@@ -1,9 +1,9 @@
 """What the members of a classic consumer group tell each other: subscriptions and assignments.
 
-To the coordinator these are opaque bytes, with two exceptions: it looks into subscriptions to know which
-topics a group reads (the offsets of others may expire), and it reads and writes both when a group moves
-between the protocols. A version (int16) comes first; every version begins like version 0, and only grows at
-its end:
+Clients write and read both. To the coordinator they are opaque bytes, with two exceptions: it looks into
+subscriptions to know which topics a group reads (the offsets of others may expire), and it reads and writes
+both when a group moves between the protocols. A version (int16) comes first; every version begins like
+version 0, and only grows at its end:
 
     subscription  0  topics, user data    1  and owned partitions    2  and generation    3  and rack
     assignment    0  partitions, user data (and so are the later ones)
@@ -12,7 +12,7 @@ its end:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from millstream.wire.primitives import INT16, INT32, read_bytes
@@ -20,6 +20,7 @@ from millstream.wire.varint import Malformed
 
 CONSUMER = "consumer"  # the protocol type of consumers
 NEWEST = 3
+_NO_USER_DATA = INT32.pack(-1)
 
 
 class Subscription(NamedTuple):
@@ -84,12 +85,17 @@ class _Source:
 UNREADABLE = (Malformed, struct.error, UnicodeDecodeError)
 
 
+def topics_of(subscription: bytes) -> tuple[str, ...]:
+    """The topics of a subscription of any version. One of the `UNREADABLE` if it makes no sense."""
+    return _Source(subscription).topics()
+
+
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """All topics in these subscriptions; None if one of them makes no sense."""
     topics: set[str] = set()
     try:
         for data in subscriptions:
-            topics.update(_Source(data).topics())
+            topics.update(topics_of(data))
     except UNREADABLE:
         return None
     return frozenset(topics)
@@ -120,12 +126,17 @@ def parse_assignment(data: bytes) -> Assignment:
     return Assignment(source.partitions(), source.bytes_())
 
 
-def assignment(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
+def encode_subscription(topics: Sequence[str]) -> bytes:
+    """Version 0: the topics, no user data."""
+    names = b"".join(INT16.pack(len(name)) + name for name in (topic.encode() for topic in topics))
+    return INT16.pack(0) + INT32.pack(len(topics)) + names + _NO_USER_DATA
+
+
+def encode_assignment(version: int, partitions: Mapping[str, Iterable[int]]) -> bytes:
     out = bytearray(INT16.pack(min(version, NEWEST)) + INT32.pack(len(partitions)))
     for topic, indexes in partitions.items():
         name = topic.encode()
         numbers = sorted(indexes)
         out += INT16.pack(len(name)) + name + INT32.pack(len(numbers))
         out += struct.pack(f">{len(numbers)}i", *numbers)
-    out += b"\xff\xff\xff\xff"  # no user data
-    return bytes(out)
+    return bytes(out + _NO_USER_DATA)

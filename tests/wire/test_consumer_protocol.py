@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from millstream.broker.coordinators.groups.subscription import (
+from millstream.wire.consumer_protocol import (
     UNREADABLE,
     Subscription,
-    assignment,
+    encode_assignment,
     parse_assignment,
     parse_subscription,
 )
@@ -58,6 +58,6 @@ def test_subscriptions(version: int, user_data: bytes | None) -> None:
 
 def test_assignments() -> None:
     for version in (0, 1, 3):
-        assert parse_assignment(assignment(version, OWNED)).partitions == OWNED
+        assert parse_assignment(encode_assignment(version, OWNED)).partitions == OWNED
     assert parse_assignment(b"") == ({}, b"")
     assert parse_assignment(b"\0\0\0\0\0\0\0\0\0\2hi").user_data == b"hi"
