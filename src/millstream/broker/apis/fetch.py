@@ -36,7 +36,14 @@ from millstream.broker.apis.fetch_fast_path import FetchFastPath, SessionFetchFa
 from millstream.broker.apis.fetch_in_slices import SlicedFetch
 from millstream.broker.apis.fetch_sessions import FINAL_EPOCH, Cached, FetchSessions, Key, Session
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
-from millstream.broker.network.file_range import COPY_BELOW, FileRange, Outgoing, Part, read_through, release
+from millstream.broker.network.file_range import (
+    COPY_BELOW,
+    FileRange,
+    Part,
+    join_parts,
+    read_through,
+    release,
+)
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
     FIRST_FLEXIBLE,
@@ -169,17 +176,14 @@ class Fetch:
     """One fetch request on its way to an answer."""
 
     __slots__ = (
-        "_left",
         "behind",
         "by_id",
         "connection",
         "correlation_id",
-        "failed",
         "found",
         "full",
         "handler",
         "request",
-        "results",
         "session",
         "version",
     )
@@ -200,9 +204,7 @@ class Fetch:
         self.by_id = version >= FIRST_WITH_TOPIC_ID
         self.session: Session | None = None
         self.full = True
-        self.results: list[Result] = []
         self.found = 0  # bytes of records
-        self.failed = False  # something is wrong with a partition
         self.behind = False  # a partition is read in an older segment, with more to read after it
 
     def wanted(self) -> Iterator[Wanted]:
@@ -225,44 +227,35 @@ class Fetch:
 
     def try_answer(self, patient: bool) -> bool:
         """Answer if there is enough; a patient fetch waits for `min_bytes`, or for as much as it may get."""
-        self.begin()
-        self.read_some(self.wanted())
-        if patient and not self.is_enough():
-            for _, result, _ in self.results:
+        self.behind = False
+        max_bytes = min(self.request.max_bytes, self.handler.max_bytes)
+        results, self.found, failed = self.read_some(self.wanted(), max_bytes, 0)
+        if patient and results and not failed and not self.is_enough(self.found):
+            for _, result, _ in results:
                 if result.size:
                     result.source.release()  # type: ignore[attr-defined]
             return False
-        self._answer()
+        self._answer(results)
         return True
 
-    def begin(self) -> None:
-        """Nothing has been read yet, or not for this attempt."""
-        self._left = min(self.request.max_bytes, self.handler.max_bytes)
-        self.found = 0
-        self.failed = self.behind = False
-        self.results = []
-
-    def read_some(self, wanted: Iterable[Wanted]) -> None:
-        left, found = self._left, self.found
-        results = self.results
+    def read_some(self, wanted: Iterable[Wanted], left: int, found: int) -> tuple[list[Result], int, bool]:
+        """Read these partitions, up to `left` bytes, after `found` bytes in others. Returns the results, the
+        bytes found so far, and whether something is wrong with a partition."""
+        failed = False
+        results: list[Result] = []
         for topic, want, cached in wanted:
             result = self._read(topic, want, left, found == 0)
             results.append((topic, result, cached))
             left -= result.size
             found += result.size
             if result.error or result.diverging is not None:
-                self.failed = True
-        self._left, self.found = left, found
+                failed = True
+        return results, found, failed
 
-    def is_enough(self) -> bool:
+    def is_enough(self, found: int) -> bool:
         """A read ends with its segment: in an older one, waiting brings no more."""
         request = self.request
-        return (
-            self.found >= min(request.min_bytes, request.max_bytes, self.handler.max_bytes)
-            or self.failed
-            or self.behind
-            or not self.results
-        )
+        return self.behind or found >= min(request.min_bytes, request.max_bytes, self.handler.max_bytes)
 
     def _read(self, topic: bytes, want: FetchPartition, left: int, first: bool) -> FetchResult:
         handler = self.handler
@@ -333,28 +326,21 @@ class Fetch:
         self.handler.failed += 1
         return FetchResult(want.partition, error)
 
-    def _answer(self) -> None:
+    def _answer(self, results: list[Result]) -> None:
         topics: Topics = []
-        self.group_some(self.results, topics)
-        parts = pack_fetch_response(self.correlation_id, self.version, 0, self.session_id, topics)
+        self.group_some(results, topics)
+        session_id = self.session.id if self.session is not None else 0
+        parts = pack_fetch_response(self.correlation_id, self.version, 0, session_id, topics)
         if len(parts) == 1:
             self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
-            return
-        outgoing = Outgoing()
-        for part in parts:
-            outgoing.add(part)
-        self.send(outgoing)
+        else:
+            self.send(*join_parts(parts))
 
-    def send(self, outgoing: Outgoing) -> None:
-        parts, cold = outgoing.finish()
+    def send(self, parts: list[Part], cold: list[FileRange]) -> None:
         if len(parts) == 1 and not cold:
             self.connection.send(bytes(parts[0]))  # type: ignore[arg-type]
         else:
             self.handler.send(self.connection, parts, cold)
-
-    @property
-    def session_id(self) -> int:
-        return self.session.id if self.session is not None else 0
 
     def group_some(self, results: Iterable[Result], topics: Topics) -> None:
         """Add results to the response, by topic. An incremental one leaves out what has not changed."""

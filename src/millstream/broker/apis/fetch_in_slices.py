@@ -15,14 +15,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.network.file_range import Outgoing, release
+from millstream.broker.network.file_range import FileRange, Part, join_parts, release
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Element, Slices, run_slices
 from millstream.wire.errors import KafkaError
 from millstream.wire.fetch import MAX_ELEMENTS, FetchRequest, pack_fetch_response, read_fetch
 from millstream.wire.primitives import BAD_FRAME
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.fetch import Fetch, FetchHandler, Topics
+    from millstream.broker.apis.fetch import Fetch, FetchHandler, Result, Topics
     from millstream.broker.apis.fetch_sessions import Session
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection
@@ -37,16 +37,25 @@ STEP = ELEMENTS_PER_SLICE // 8  # partitions between two looks at the clock
 class SlicedFetch:
     """One such request, from its frame to its response. Partitions see it as they see a `ParkedFetch`."""
 
-    __slots__ = ("_connection", "_fetch", "_handler", "_outgoing", "_task", "_unsent", "_watched", "_woken")
+    __slots__ = (
+        "_connection",
+        "_handler",
+        "_joined",
+        "_results",
+        "_task",
+        "_unsent",
+        "_watched",
+        "_woken",
+    )
 
     def __init__(self, handler: FetchHandler, connection: Connection) -> None:
         self._handler = handler
         self._connection = connection
-        self._fetch: Fetch | None = None
         self._woken = asyncio.Event()
         self._watched: list[Partition] = []
-        self._unsent: deque[object] = deque()  # parts of the response
-        self._outgoing: Outgoing | None = None
+        self._results: list[Result] = []
+        self._unsent: deque[object] = deque()  # parts of the response, as they were packed
+        self._joined: list[Part] = []  # and as they will be sent
         self._task: asyncio.Task[None] | None = None
 
     def serve(self, fetch: Fetch) -> None:
@@ -121,7 +130,6 @@ class SlicedFetch:
 
     async def _serve(self, fetch: Fetch) -> None:
         handler, connection = self._handler, self._connection
-        self._fetch = fetch
         deadline = connection.loop.time() + fetch.request.max_wait_ms / 1000
         patient = fetch.request.max_wait_ms > 0
         if patient and len(handler.parked) >= handler.max_parked:
@@ -136,9 +144,8 @@ class SlicedFetch:
             await run_slices(self._watch(fetch))
         while True:
             self._woken.clear()
-            fetch.begin()
-            await run_slices(self._read(fetch))
-            if not patient or fetch.is_enough():
+            enough = await run_slices(self._read(fetch))
+            if not patient or enough:
                 break
             self._release()
             try:
@@ -159,11 +166,18 @@ class SlicedFetch:
             for _ in step:
                 yield
 
-    def _read(self, fetch: Fetch) -> Slices[None]:
+    def _read(self, fetch: Fetch) -> Slices[bool]:
+        """Read everything; whether that is enough for an answer."""
+        fetch.behind = any_failed = False
+        found = 0
+        max_bytes = min(fetch.request.max_bytes, self._handler.max_bytes)
         for step in _steps(list(fetch.wanted())):
-            fetch.read_some(step)
+            results, found, failed = fetch.read_some(step, max_bytes - found, found)
+            self._results += results
+            any_failed = any_failed or failed
             for _ in step:
                 yield
+        return not self._results or any_failed or fetch.is_enough(found)
 
     def _stop_watching(self) -> None:
         self._handler.parked.discard(self)
@@ -176,26 +190,32 @@ class SlicedFetch:
     async def _answer(self, fetch: Fetch) -> None:
         topics: Topics = []
         await run_slices(self._group(fetch, topics))
+        session_id = fetch.session.id if fetch.session is not None else 0
         parts = await self._connection.dispatcher.in_thread(
-            pack_fetch_response, fetch.correlation_id, fetch.version, 0, fetch.session_id, topics
+            pack_fetch_response, fetch.correlation_id, fetch.version, 0, session_id, topics
         )
-        outgoing = self._outgoing = Outgoing()
         self._unsent.extend(parts)
-        fetch.results = []
-        await run_slices(self._join(outgoing))
-        self._outgoing = None
-        fetch.send(outgoing)
+        self._results = []
+        cold = await run_slices(self._join())
+        joined, self._joined = self._joined, []
+        fetch.send(joined, cold)
 
     def _group(self, fetch: Fetch, topics: Topics) -> Slices[None]:
-        for step in _steps(fetch.results):
+        for step in _steps(self._results):
             fetch.group_some(step, topics)
             for _ in step:
                 yield
 
-    def _join(self, outgoing: Outgoing) -> Slices[None]:
+    def _join(self) -> Slices[list[FileRange]]:
+        all_cold: list[FileRange] = []
         while self._unsent:
-            outgoing.add(self._unsent.popleft())
-            yield
+            step = [self._unsent.popleft() for _ in range(min(STEP, len(self._unsent)))]
+            parts, cold = join_parts(step)
+            self._joined += parts
+            all_cold += cold
+            for _ in step:
+                yield
+        return all_cold
 
     def _resume(self) -> None:
         # Otherwise a cold range is still being read, which resumes the connection when it is done.
@@ -204,16 +224,14 @@ class SlicedFetch:
 
     def _release(self) -> None:
         """Give back the segments of what was read and is not sent."""
-        if self._fetch is not None:
-            for _, result, _ in self._fetch.results:
-                if result.size:
-                    result.source.release()  # type: ignore[attr-defined]
-            self._fetch.results = []
+        for _, result, _ in self._results:
+            if result.size:
+                result.source.release()  # type: ignore[attr-defined]
         release(self._unsent)
+        release(self._joined)
+        self._results = []
         self._unsent.clear()
-        if self._outgoing is not None:
-            release(self._outgoing.finish()[0])
-            self._outgoing = None
+        self._joined = []
 
 
 def _update(session: Session, request: FetchRequest) -> Slices[None]:

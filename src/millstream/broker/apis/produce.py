@@ -50,7 +50,7 @@ from millstream.wire.produce import (
 
 if TYPE_CHECKING:
     from millstream.broker.coordinators.transactions.transaction_state import Outcome
-    from millstream.broker.coordinators.transactions.verification import Refused, TransactionVerifier
+    from millstream.broker.coordinators.transactions.verification import Refused, Table, TransactionVerifier
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
@@ -59,6 +59,7 @@ logger = logging.getLogger("millstream.produce")
 
 TopicBatches = tuple[bytes, list[tuple[int, memoryview | None]]]
 Answer = list[tuple[bytes, list[PartitionResult]]]
+Uncommitted = tuple["Partition", int, int, PartitionResult]  # its end offset, its topic's number
 
 MANY_PARTITIONS = 512  # topics and partitions; a request with more is served in slices
 FIRST_WITH_ZSTD = 7
@@ -96,46 +97,50 @@ class ProduceHandler:
         except TooManyElements:
             handle_in_slices(self, connection, frame, start, version, correlation_id)
             return
-        writes = Writes(self.partitions, request, version)
-        if writes.transactional:
-            judged = self.transactions.verify(request, writes.table, version, verdict)
+        acks = request.acks
+        partitions = self.partitions
+        table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
+        refused: Refused | None = None
+        transactional = request.transactional_id is not None
+        if transactional:
+            judged = self.transactions.verify(request, table, version, verdict)
             if isinstance(judged, asyncio.Future):
                 self._handle_later(judged, connection, frame, client_id_size, version, correlation_id)
                 return
-            writes.refused = judged
-        written = self.write(writes, request.topics, 0)
-        if writes.waiting:
-            self.answer_when_committed(connection, correlation_id, request, writes)
-        elif writes.acks:
-            connection.send(pack_produce_response(correlation_id, version, writes.answer))
-            if written is not None and not writes.transactional:
-                self._learn(connection, request, frame, version, written)
-        else:
-            self.check_unacknowledged(connection, writes.answer)
-        writes.wake_fetches()
-
-    def new_writes(self, request: ProduceRequest, version: int) -> Writes:
-        return Writes(self.partitions, request, version)
-
-    def answer_when_committed(
-        self, connection: Connection, correlation_id: int, request: ProduceRequest, writes: Writes
-    ) -> None:
-        PendingProduce(
-            connection, writes.version, correlation_id, request.timeout_ms, writes.answer, writes.waiting
+            refused = judged
+        answer, waiting, woken, written = self.write(
+            request.topics, table, acks, version, transactional, refused
         )
+        if waiting is not None:
+            PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
+        elif acks:
+            if written is not None and not transactional:
+                self._learn(connection, request, frame, version, written)
+            connection.send(pack_produce_response(correlation_id, version, answer))
+        else:
+            self.check_unacknowledged(connection, answer)
+        for partition in woken:
+            partition.wake_fetches()
 
-    def write(self, writes: Writes, topics: list[TopicBatches], first: int) -> Partition | None:
-        """Append the batches of these topics, the first of which is the request's topic number `first`.
-        Returns the last partition that was written to."""
-        acks, version, answer = writes.acks, writes.version, writes.answer
+    def write(
+        self,
+        topics: list[TopicBatches],
+        table: Table,
+        acks: int,
+        version: int,
+        transactional: bool,
+        refused: Refused | None,
+    ) -> tuple[Answer, list[Uncommitted] | None, list[Partition], Partition | None]:
+        """Append batches. Returns the answer, what of it has to wait for its commit, the partitions for whose
+        records somebody waits, and the last partition written to."""
         now_ms = _time_ns() // 1_000_000
-        refused = writes.refused
-        written = None
-        for number, (topic, batches) in enumerate(topics, first):
-            hosted = writes.table.get(topic)
-            if number == len(answer):
-                answer.append((topic, []))
-            results = answer[number][1]
+        woken: list[Partition] = []
+        waiting: list[Uncommitted] | None = None
+        written: Partition | None = None
+        answer: Answer = []
+        for topic, batches in topics:
+            hosted = table.get(topic)
+            results: list[PartitionResult] = []
             for index, records in batches:
                 partition = hosted.get(index) if hosted is not None else None
                 if partition is None or not partition.open_to_clients:
@@ -150,7 +155,7 @@ class ProduceHandler:
                     )
                     continue
                 try:
-                    appended = self._append(partition, records, acks, now_ms, version, writes.transactional)
+                    appended = self._append(partition, records, acks, now_ms, version, transactional)
                 except KafkaError as error:
                     results.append(self.refused(partition, index, error))
                     continue
@@ -166,10 +171,24 @@ class ProduceHandler:
                 else:
                     committed = partition.appended(appended.size, end_offset - appended.base_offset, now_ms)
                     if partition.fetch_waiters:
-                        writes.woken.append(partition)
+                        woken.append(partition)
                 if not committed and partition.waits_for_commit(acks):
-                    writes.waiting.append((partition, end_offset, number, result))
-        return written
+                    if waiting is None:
+                        waiting = []
+                    waiting.append((partition, end_offset, len(answer), result))
+            answer.append((topic, results))
+        return answer, waiting, woken, written
+
+    def answer_when_committed(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        timeout_ms: int,
+        answer: Answer,
+        waiting: list[Uncommitted],
+    ) -> None:
+        PendingProduce(connection, version, correlation_id, timeout_ms, answer, waiting)
 
     def _handle_later(
         self,
@@ -300,27 +319,6 @@ class ProduceHandler:
             connection.close(f"a write with acks=0 failed with {code}, and has no response to say so")
 
 
-class Writes:
-    """What came of a request's batches so far."""
-
-    __slots__ = ("acks", "answer", "refused", "table", "transactional", "version", "waiting", "woken")
-
-    def __init__(self, partitions: Partitions, request: ProduceRequest, version: int) -> None:
-        self.acks = request.acks
-        self.version = version
-        self.transactional = request.transactional_id is not None
-        self.table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
-        self.refused: Refused | None = None
-        self.answer: Answer = []
-        self.waiting: list[tuple[Partition, int, int, PartitionResult]] = []  # to be committed first
-        self.woken: list[Partition] = []  # somebody waits for their records
-
-    def wake_fetches(self) -> None:
-        for partition in self.woken:
-            partition.wake_fetches()
-        self.woken = []
-
-
 def _not_one_batch(records: memoryview | None) -> KafkaError:
     """As Kafka has it: an impossible length is corruption, anything else (old formats too) is not one
     batch."""
@@ -358,7 +356,7 @@ class PendingProduce:
         correlation_id: int,
         timeout_ms: int,
         answer: Answer,
-        waiting: list[tuple[Partition, int, int, PartitionResult]],
+        waiting: list[Uncommitted],
     ) -> None:
         self._connection = connection
         self._version = version

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE
 from millstream.wire.primitives import BAD_FRAME
-from millstream.wire.produce import MAX_ELEMENTS, ProduceRequest, pack_produce_response, read_produce
+from millstream.wire.produce import (
+    FIRST_WITH_TOPIC_ID,
+    MAX_ELEMENTS,
+    ProduceRequest,
+    pack_produce_response,
+    read_produce,
+)
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.produce import ProduceHandler, TopicBatches, Writes
-    from millstream.broker.coordinators.transactions.verification import Refused
+    from millstream.broker.apis.produce import Answer, ProduceHandler, TopicBatches, Uncommitted
+    from millstream.broker.coordinators.transactions.verification import Refused, Table
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection
     from millstream.wire.errors import ErrorCode
@@ -67,33 +73,52 @@ async def _serve(
         dispatcher.malformed += 1
         connection.close(f"request cannot be served: {error}")
         return
-    writes = handler.new_writes(request, version)
+    partitions = handler.partitions
+    table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
+    transactional = request.transactional_id is not None
+    answer: Answer = []
+    waiting: list[Uncommitted] = []
     for first, topics in slices_of(request.topics):
-        if writes.transactional:
-            writes.refused = await _verify(handler, request._replace(topics=topics), writes)
-        handler.write(writes, topics, first)
-        writes.wake_fetches()
+        refused = None
+        if transactional:
+            refused = await _verify(handler, request._replace(topics=topics), table, version)
+        made, uncommitted, woken, _ = handler.write(
+            topics, table, request.acks, version, transactional, refused
+        )
+        for number, (topic, results) in enumerate(made, first):
+            if number == len(answer):
+                answer.append((topic, results))
+            else:
+                answer[number][1].extend(results)
+        for partition, end_offset, number, result in uncommitted or ():
+            waiting.append((partition, end_offset, first + number, result))
+        for partition in woken:
+            partition.wake_fetches()
         await asyncio.sleep(0)
     if connection.closed:
         return
-    if writes.waiting:
-        handler.answer_when_committed(connection, correlation_id, request, writes)
+    if waiting:
+        handler.answer_when_committed(
+            connection, version, correlation_id, request.timeout_ms, answer, waiting
+        )
         return
-    if writes.acks:
-        response = await dispatcher.in_thread(pack_produce_response, correlation_id, version, writes.answer)
+    if request.acks:
+        response = await dispatcher.in_thread(pack_produce_response, correlation_id, version, answer)
         if not connection.closed:
             connection.send(response)
     else:
-        handler.check_unacknowledged(connection, writes.answer)
+        handler.check_unacknowledged(connection, answer)
     if not connection.closed:
         connection.resume()
 
 
-async def _verify(handler: ProduceHandler, request: ProduceRequest, writes: Writes) -> Refused | None:
+async def _verify(
+    handler: ProduceHandler, request: ProduceRequest, table: Table, version: int
+) -> Refused | None:
     """Ends in the same turn of the loop as the verdict is given."""
     verdict: ErrorCode | None = None
     while True:
-        judged = handler.transactions.verify(request, writes.table, writes.version, verdict)
+        judged = handler.transactions.verify(request, table, version, verdict)
         if not isinstance(judged, asyncio.Future):
             return judged
         verdict = (await judged).error or None

@@ -36,38 +36,30 @@ class FileRange:
 Part = bytes | bytearray | memoryview | FileRange
 
 
-class Outgoing:
-    """The parts of a response: what is small becomes one piece, what is large or cold is left to sendfile."""
-
-    __slots__ = ("_cold", "_parts", "_small")
-
-    def __init__(self) -> None:
-        self._parts: list[Part] = []
-        self._small = bytearray()
-        self._cold: list[FileRange] = []
-
-    def add(self, part: object) -> None:
+def join_parts(parts: Iterable[object]) -> tuple[list[Part], list[FileRange]]:
+    """What is small becomes one piece, what is large or cold is left to sendfile. Returns the parts, and
+    those of them that have to be read from the disk first."""
+    out: list[Part] = []
+    small = bytearray()
+    cold: list[FileRange] = []
+    for part in parts:
         if type(part) is not FileRange:
-            self._small += part  # type: ignore[arg-type]
-            return
+            small += part  # type: ignore[arg-type]
+            continue
         is_cold = not_in_memory(part)
         if part.size < COPY_BELOW and not is_cold:
-            self._small += os.pread(part.segment.fd, part.size, part.position)
+            small += os.pread(part.segment.fd, part.size, part.position)
             part.release()
-            return
-        if self._small:
-            self._parts.append(self._small)
-            self._small = bytearray()
-        self._parts.append(part)
+            continue
+        if small:
+            out.append(small)
+            small = bytearray()
+        out.append(part)
         if is_cold:
-            self._cold.append(part)
-
-    def finish(self) -> tuple[list[Part], list[FileRange]]:
-        """The parts, and those of them that have to be read from the disk first."""
-        if self._small:
-            self._parts.append(self._small)
-            self._small = bytearray()
-        return self._parts, self._cold
+            cold.append(part)
+    if small:
+        out.append(small)
+    return out, cold
 
 
 def release(parts: Iterable[object]) -> None:

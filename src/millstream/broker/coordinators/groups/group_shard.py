@@ -26,7 +26,7 @@ from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.runtime import CoordinatorShard, wall_ms
 from millstream.wire.batch import CONTROL, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.primitives import BAD_FRAME
+from millstream.wire.primitives import BAD_FRAME, INT32
 from millstream.wire.records import ABORT_MARKER, COMMIT_MARKER, control_type
 from millstream.wire.topic_partition import TopicPartition
 from millstream.wire.varint import Malformed
@@ -249,10 +249,12 @@ class GroupShard(CoordinatorShard):
                 for (topic, partition), value in commits.items():
                     put_pending(producer[0], group_id, topic, partition, value, position)
 
-        offset_key = offset_records.offset_key
-        rows = [
-            (offset_key(group_id, topic, partition), value) for (topic, partition), value in commits.items()
-        ]
+        rows: list[Row] = []
+        last, prefix = None, b""
+        for (topic, partition), value in commits.items():
+            if topic is not last:
+                last, prefix = topic, offset_records.offset_key_prefix(group_id, topic)
+            rows.append((prefix + INT32.pack(partition), value))
         return self._write(rows, apply, producer)
 
     def delete_offsets(
