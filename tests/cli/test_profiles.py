@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from millstream.cli import profile_store
 from millstream.cli.command_table import COMMANDS
 from millstream.cli.completion import SCRIPTS
-from millstream.cli.doctor import examine
+from millstream.cli.doctor import examine, spark_python
 from millstream.up.data_folders import DataFolder
 
 from .conftest import Run
@@ -219,3 +220,19 @@ def test_doctor(run: Run, tmp_path, monkeypatch) -> None:
     assert "--data-dir" in sick["Data folder"].cure
     assert sick["Port 65536"].state == "problem"
     assert run("doctor").out.rstrip().endswith(".")
+
+
+def test_doctor_says_what_to_set_for_spark(tmp_path, monkeypatch) -> None:
+    """`python3` on the PATH of a shell without the virtual environment."""
+    pytest.importorskip("pyspark")
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    (found,) = spark_python()
+    assert found.state == "warning"
+    assert found.cure.startswith(f"export PYSPARK_PYTHON={sys.executable}, or activate the environment")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (found,) = spark_python()
+    assert found.state == "ok"

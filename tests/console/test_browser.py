@@ -175,7 +175,8 @@ def test_charts_are_drawn_and_move(page: Page) -> None:
 
 
 def test_a_topic_from_beginning_to_end(page: Page) -> None:
-    name = f"browser-{time.time_ns()}"
+    # Also the last word of the address under which topics used to be made.
+    name = "new"
     page.goto("/topics")
     page.get_by_role("link", name="New topic").click()
     page.locator("input[name=name]").fill(name)
@@ -209,6 +210,18 @@ def test_a_topic_from_beginning_to_end(page: Page) -> None:
     expect(delete).to_be_enabled()
     delete.click()
     expect(page.get_by_text(f"Topic {name} was deleted.")).to_be_visible()
+
+
+def test_settings_can_be_changed_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/topics/shop.orders/settings")
+    field = page.get_by_label("Value of retention.ms", exact=True).bounding_box()
+    save = page.locator("form.edit").first.get_by_role("button", name="Save").bounding_box()
+    assert field is not None
+    assert save is not None
+    for box in (field, save):
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
 
 
 def test_topic_list_narrows_while_typing(page: Page) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from millstream.client import Fetched
 from millstream.console.batch_search import Damaged
 from millstream.console.console_config import ConsoleConfig
-from millstream.console.formatting import Paging, number, size
+from millstream.console.formatting import Paging, counted, number, size
 from millstream.console.json_tree import parse_tree, tree_text
 from millstream.console.masking import DOTS, Masks
 from millstream.console.pages.schemas import side_by_side
@@ -170,6 +170,11 @@ def test_moments() -> None:
 def test_numbers() -> None:
     assert number(1234567) == "1\u202f234\u202f567"
     assert number(None) == "\u2013"
+    assert [counted(count, "message") for count in (0, 1, 1200)] == [
+        "0 messages",
+        "1 message",
+        "1\u202f200 messages",
+    ]
     assert size(999) == "999 B"
     assert size(1500) == "1.5 KB"
     assert size(-1) == "\u2013"

@@ -452,5 +452,8 @@ class RecordPrinter:
         facts = self._facts(record)
         headers = ",".join(f"{header['name']}:{header['value']}" for header in facts["headers"])
         self._rows.append(
-            [*(facts[n] for n in ("topic", "partition", "offset", "timestamp", "key", "value")), headers]
+            [
+                *(facts[name] for name in ("topic", "partition", "offset", "timestamp", "key", "value")),
+                headers,
+            ]
         )

@@ -178,7 +178,7 @@ def command(
     if version:
         return shared_options.show_version()
     style = check_style(output)
-    asked = {
+    actions = {
         "list": list_groups,
         "describe": describe,
         "delete": delete,
@@ -186,7 +186,7 @@ def command(
         "delete-offsets": delete_offsets,
         "validate-regex": validate_regex is not None,
     }
-    action = shared_options.chosen_action(asked, ", ".join(f"--{name}" for name in ACTIONS))
+    action = shared_options.chosen_action(actions, ", ".join(f"--{name}" for name in ACTIONS))
     if validate_regex is not None:
         problem = regex_problem(validate_regex)
         verdict = f"invalid: {problem}" if problem else "valid"

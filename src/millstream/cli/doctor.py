@@ -83,6 +83,7 @@ def examine(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
     yield python()
     yield from packages()
     yield java()
+    yield from spark_python()
     yield from folder(home)
     yield files()
     yield memory()
@@ -130,6 +131,34 @@ def version_of(module: str) -> str:
         return f"{module} {importlib.metadata.version(names.get(module, module))}"
     except importlib.metadata.PackageNotFoundError:
         return module
+
+
+def spark_python() -> Iterator[Finding]:
+    """Spark starts its Python processes as `python3`, whatever that is on the PATH. In a session that is not
+    ours nothing of this package runs before that fails, so it can only be said here and in the docs."""
+    if importlib.util.find_spec("pyspark") is None:
+        return
+    named = os.environ.get("PYSPARK_PYTHON")
+    program = shutil.which(named or "python3")
+    found = f"{f'PYSPARK_PYTHON={named}' if named else 'python3 on the PATH'}: {program or 'not found'}"
+    if program is not None and is_this_python(program):
+        yield Finding("Spark's Python", GOOD, found)
+        return
+    cure = (
+        f"export PYSPARK_PYTHON={sys.executable}, or activate the environment; sessions of "
+        "millstream.spark.session and pipelines do not need it"
+    )
+    yield Finding("Spark's Python", WARNING, f"{found}, which is not this Python", cure)
+
+
+def is_this_python(program: str) -> bool:
+    """Whether it has the packages of this one: a virtual environment is told by its folder, since the program
+    in it is a link."""
+    folder = Path(program).parent.absolute()
+    return (
+        folder == Path(sys.executable).parent.absolute()
+        or folder.resolve() == Path(sys.prefix, "bin").resolve()
+    )
 
 
 def java() -> Finding:

@@ -48,7 +48,7 @@ class PartitionConsumer:
                 self._matching_partitions = lambda: {TopicPartition(topic, partition)}
             else:
                 self._matching_partitions = lambda: {
-                    TopicPartition(topic, n) for n in cluster.topic(topic).partitions
+                    TopicPartition(topic, number) for number in cluster.topic(topic).partitions
                 }
             return
         matcher = cluster_access.topic_matcher(include)

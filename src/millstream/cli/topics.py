@@ -145,8 +145,8 @@ def command(
     if version:
         return shared_options.show_version()
     style = check_style(output)
-    asked = {"list": list_topics, "describe": describe, "create": create, "alter": alter, "delete": delete}
-    action = shared_options.chosen_action(asked, "--list, --describe, --create, --alter or --delete")
+    actions = {"list": list_topics, "describe": describe, "create": create, "alter": alter, "delete": delete}
+    action = shared_options.chosen_action(actions, "--list, --describe, --create, --alter or --delete")
     filters = {
         "under-replicated-partitions": under_replicated_partitions,
         "unavailable-partitions": unavailable_partitions,

@@ -279,8 +279,8 @@ def producers_of(
 def producers_report(
     transactions: "Transactions", topic_partition: TopicPartition, broker: int | None
 ) -> Report:
-    asked = "leader" if broker is None else f"broker {broker}"
-    what = f"Failed to describe producers for partition {topic_partition} on {asked}"
+    answering = "leader" if broker is None else f"broker {broker}"
+    what = f"Failed to describe producers for partition {topic_partition} on {answering}"
     data = [
         {
             "producer_id": producer.producer_id,

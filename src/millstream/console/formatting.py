@@ -20,6 +20,11 @@ def number(value: float | int | None) -> str:
     return f"{round(value):,}".replace(",", "\u202f")
 
 
+def counted(value: int, noun: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
+
+
 def size(value: float | int | None) -> str:
     if value is None or value < 0:
         return "\u2013"
@@ -70,6 +75,7 @@ def asset_url(folder: Path) -> Callable[[str], str]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
+    "counted": counted,
     "size": size,
     "ago": ago,
     "clock": clock,

@@ -270,7 +270,7 @@ class Run:
             ]
         columns = ["Records", "MB", "Records/s", "MB/s", "Joining ms", "Fetching ms"]
         names = ("records", "megabytes", "records_per_second", "megabytes_per_second")
-        row = [facts[n] for n in (*names, "rebalance_time_ms", "fetch_time_ms")]
+        row = [facts[name] for name in (*names, "rebalance_time_ms", "fetch_time_ms")]
         emit(Report(lines, facts, columns, [row]), style)
 
     def _time(self, moment: float) -> str:

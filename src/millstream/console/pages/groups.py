@@ -179,7 +179,7 @@ async def apply(request: Request) -> Response:
         await console.pool.run(act)
     except (RequestRefused, KafkaError) as error:
         return await _group_page(request, name, 400, wrong=f"Not reset: {error.message}")
-    flash(request, f"Offsets of {len(offsets)} partitions were set.")
+    flash(request, f"Offsets of {formatting.counted(len(offsets), 'partition')} were set.")
     await console.sampler.resample()
     return RedirectResponse("/groups/view?" + formatting.query(name=name), 303)
 

@@ -45,12 +45,12 @@ def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
             same = [
                 DiffRow(
                     "same",
-                    left_start + i + 1,
-                    left_lines[left_start + i],
-                    right_start + i + 1,
-                    right_lines[right_start + i],
+                    left_start + line + 1,
+                    left_lines[left_start + line],
+                    right_start + line + 1,
+                    right_lines[right_start + line],
                 )
-                for i in range(left_end - left_start)
+                for line in range(left_end - left_start)
             ]
             head, tail = (
                 (0 if left_start == 0 and right_start == 0 else around),
@@ -65,16 +65,16 @@ def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
                 ]
             rows += same
             continue
-        for i in range(max(left_end - left_start, right_end - right_start)):
-            old = left_lines[left_start + i] if left_start + i < left_end else None
-            new = right_lines[right_start + i] if right_start + i < right_end else None
+        for line in range(max(left_end - left_start, right_end - right_start)):
+            old = left_lines[left_start + line] if left_start + line < left_end else None
+            new = right_lines[right_start + line] if right_start + line < right_end else None
             kind = "changed" if old is not None and new is not None else "added" if old is None else "removed"
             rows.append(
                 DiffRow(
                     kind,
-                    left_start + i + 1 if old is not None else None,
+                    left_start + line + 1 if old is not None else None,
                     old or "",
-                    right_start + i + 1 if new is not None else None,
+                    right_start + line + 1 if new is not None else None,
                     new or "",
                 )
             )

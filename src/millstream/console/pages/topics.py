@@ -77,7 +77,7 @@ def _listed(console: Console, q: str, page: str, sort: str, internal: str) -> di
         "internal": internal,
         "hidden": 0
         if internal
-        else sum(topic.internal or n.startswith("__") for n, topic in snapshot.topics.items()),
+        else sum(topic.internal or name.startswith("__") for name, topic in snapshot.topics.items()),
         "link": lambda **change: (
             "/topics?" + formatting.query(**{"q": q, "sort": sort, "internal": internal, **change})
         ),

@@ -115,7 +115,7 @@
       status.textContent = text;
     };
     button.addEventListener("click", () => {
-      if (source) { stop(`Stopped after ${count} messages.`); return; }
+      if (source) { stop(`Stopped after ${count} ${count === 1 ? "message" : "messages"}.`); return; }
       count = 0;
       left = 0;
       list.replaceChildren();
@@ -132,7 +132,7 @@
         count += update.count;
         left += update.skipped;
         while (list.children.length > KEPT) list.lastElementChild.remove();
-        status.textContent = `${count} new messages${left ? `, about ${left} more went by too fast to show` : ""}.`;
+        status.textContent = `${count} new ${count === 1 ? "message" : "messages"}${left ? `, about ${left} more went by too fast to show` : ""}.`;
       });
       source.addEventListener("problem", (event) => stop(JSON.parse(event.data).text));
       source.onerror = () => { if (source && source.readyState === EventSource.CLOSED) stop("The live tail was closed by the console."); };

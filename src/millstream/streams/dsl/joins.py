@@ -123,12 +123,7 @@ def _with_stream(
     right_store = window_store(right_made if store_name is None else store_name + right_suffix, right_serde)
     waiting: StoreSpec | None = None
     if left_outer:
-        if store_name is not None:
-            waiting_name = store_name + (
-                "-outer-shared-join-store" if right_outer else "-left-shared-join-store"
-            )
-        else:
-            waiting_name = f"KSTREAM-OUTERSHARED-{left_made[-10:]}-store"
+        waiting_name = _shared_store_name(store_name, right_outer, left_made)
         waiting = StoreSpec(waiting_name, "outer-join", key_serde, left_serde, other_value=right_serde)
     waiting_store = None if waiting is None else waiting.name
     joined = joiner_of(joiner)
@@ -154,6 +149,13 @@ def _with_stream(
         PlanNode(merge_name, write, wants_nulls=left_outer or right_outer), left._node, right._node
     )
     return KStream(plan, defaults, merge_name, node, sources, key or left._key, None)
+
+
+def _shared_store_name(store_name: str | None, outer: bool, join: str) -> str:
+    """As Kafka Streams calls the store of records that have found no match yet."""
+    if store_name is None:
+        return f"KSTREAM-OUTERSHARED-{join[-10:]}-store"
+    return store_name + ("-outer-shared-join-store" if outer else "-left-shared-join-store")
 
 
 def _keep_node(name: str, store: str) -> PlanNode:

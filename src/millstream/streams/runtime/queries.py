@@ -177,6 +177,25 @@ def _windows(stores: list[Any], spec: StoreSpec, key: bytes, first: int, last: i
     return [{"start": start, "end": end, "value": value} for start, end, value in found]
 
 
+def _key_of(view: View, text: str) -> bytes:
+    from fastapi import HTTPException
+
+    try:
+        return view.key(text)
+    except ValueError as error:
+        raise HTTPException(400, f"{text!r} is not a key of {view.spec.name}: {error}") from None
+
+
+def _query(view: View, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
+    from fastapi import HTTPException
+
+    try:
+        return view.query(read)
+    except KafkaError as error:
+        # Nobody has started the application yet, or the cluster is not there.
+        raise HTTPException(503, f"{view.spec.name} cannot be read now: {error}") from None
+
+
 def query_app(topology: Topology, application: str, client: ClientConfig) -> FastAPI:
     """The HTTP application."""
     from fastapi import FastAPI, HTTPException, Response
@@ -190,18 +209,6 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         if found[name].spec.type not in store_types:
             raise HTTPException(400, f"{name} is a {found[name].spec.type} store")
         return found[name]
-
-    def key_of(of: View, text: str) -> bytes:
-        try:
-            return of.key(text)
-        except ValueError as error:
-            raise HTTPException(400, f"{text!r} is not a key of {of.spec.name}: {error}") from None
-
-    def query(of: View, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
-        try:
-            return of.query(read)
-        except KafkaError as error:  # nobody has started the application yet, or the cluster is not there
-            raise HTTPException(503, f"{of.spec.name} cannot be read now: {error}") from None
 
     def answer(**content: Any) -> Response:
         return Response(to_json(content), media_type="application/json")
@@ -218,8 +225,8 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
     @app.get("/stores/{name}/keys/{key:path}")
     def one_key(name: str, key: str) -> Response:
         of = view(name, "key-value")
-        wanted = key_of(of, key)
-        row, offsets = query(of, lambda stores: _row(stores, wanted))
+        wanted = _key_of(of, key)
+        row, offsets = _query(of, lambda stores: _row(stores, wanted))
         if row is None:
             raise HTTPException(404, f"{name} has no key {key}")
         return answer(key=of.decode(wanted), value=row[0], timestamp=row[1], offsets=offsets)
@@ -229,8 +236,8 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
         name: str, first: str | None = None, last: str | None = None, limit: int = 100
     ) -> Response:
         of = view(name, "key-value")
-        low = None if first is None else key_of(of, first)
-        high = None if last is None else key_of(of, last)
+        low = None if first is None else _key_of(of, first)
+        high = None if last is None else _key_of(of, last)
 
         def rows(stores: list[Any]) -> list[Any]:
             return [
@@ -238,15 +245,15 @@ def query_app(topology: Topology, application: str, client: ClientConfig) -> Fas
                 for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MAX_ROWS)))
             ]
 
-        content, offsets = query(of, rows)
+        content, offsets = _query(of, rows)
         return answer(rows=content, offsets=offsets)
 
     @app.get("/stores/{name}/windows/{key:path}")
     def windows(name: str, key: str, first: int = 0, last: int = 1 << 60) -> Response:
         of = view(name, "window", "session")
-        wanted = key_of(of, key)
+        wanted = _key_of(of, key)
 
-        content, offsets = query(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
+        content, offsets = _query(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
         return answer(key=of.decode(wanted), windows=content, offsets=offsets)
 
     return app
