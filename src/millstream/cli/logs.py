@@ -64,6 +64,9 @@ def command(
                 time.sleep(FOLLOW_PAUSE)
     except signals.Interrupted as stopped:
         return stopped.code
+    finally:
+        for tail in tails:
+            tail.close()
 
 
 class Tail:
@@ -102,6 +105,9 @@ class Tail:
             return []
         *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
         return whole
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Printer:

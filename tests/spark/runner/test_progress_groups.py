@@ -83,7 +83,7 @@ def test_the_runner_commits_with_each_report(coordinator: Coordinator) -> None:
         ends_of=lambda offsets: {("a", 0): 9, ("a", 1): 0},
         publish=published.append,
     )
-    screen: Any = SimpleNamespace(note=notes.append)
+    screen: Any = SimpleNamespace(message=notes.append)
     options = Options([], "h:1", ClientConfig.of("h:1"))
     _Process(options, {}, status_topic, screen)._publish(status(5))
     assert [one.queries[0].lag for one in published] == [4]
