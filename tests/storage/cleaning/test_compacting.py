@@ -494,3 +494,13 @@ def test_nothing_goes_behind_the_point_where_the_map_was_full(
     while planning.survey(log, log.cleaned_to, LATER).is_due(0.0):
         clean(log, map_bytes=24 * 7, buffer_bytes=1)
     assert [row[0] for row in rows(log)] == list(range(10, 20))
+
+
+def test_a_tombstone_that_is_a_batch_starts_its_clock(open_log: OpenLog) -> None:
+    log = open_log(compacted(segment_bytes=100_000))
+    for key, value in ((b"a", b"1"), (b"b", b"1"), (b"a", None), (b"c", b"1")):
+        put(log, (key, value))
+    log.roll(NOW)
+    clean(log, LATER)
+    assert rows(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+    assert [seen.horizon for seen in batches(log)] == [None, LATER + 1000, None]

@@ -47,6 +47,7 @@ class NotedChunk(NamedTuple):
     first: int  # offset
     last: int
     records: int
+    plain: bool  # every batch is one record with a value, not compressed, of no transaction
     starts: array[int] | None  # of each batch in the chunk, if each has one offset and none is missing
 
 
@@ -85,7 +86,7 @@ class KeyLearner:
         view = memoryview(chunk)
         filled, at, size = len(chunk), 0, HEADER_SIZE
         expected, end, first_dirty = reader.expected, reader.end, self._first_dirty
-        first, records = -1, 0
+        first, records, plain = -1, 0, True
         starts: list[int] = []
         unpack = OUTLINE.unpack_from
         while at + HEADER_SIZE <= filled:
@@ -131,12 +132,15 @@ class KeyLearner:
                 ):
                     keys.append(chunk[key_at:key_end])
                     offsets.append(base)
+                    if chunk[key_end] == 1:  # the length of a null
+                        plain = False
                     continue
+            plain = False
             self._open(view[start:stop])
             if len(keys) >= KEYS_AT_ONCE:
                 self._hand_over()
         if first >= first_dirty:
-            self._note(reader, NotedChunk(at, first, expected - 1, records, None), starts)
+            self._note(reader, NotedChunk(at, first, expected - 1, records, plain, None), starts)
         reader.take(at, size, expected)
         self._hand_over()
         return at
