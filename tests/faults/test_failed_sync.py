@@ -64,7 +64,7 @@ def wait_for(what: str, condition: Callable[[], object]) -> None:
 
 
 def critical_lines(broker: Broker) -> list[str]:
-    return [line for line in broker.log.splitlines() if "fsync of" in line]
+    return [line for line in broker.log.splitlines() if " CRITICAL " in line]
 
 
 def test_a_closed_segment_that_is_not_durable_stops_a_broker_with_one_folder(disk: FailingDisk) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
+from millstream.storage import lookup
 from millstream.storage.files import FilePool
 from millstream.storage.log import NOTHING, PartitionLog
+from millstream.wire import record_walk
 from millstream.wire.batch import read_header
 from millstream.wire.errors import ErrorCode, KafkaError
 
-from .batches import NOW, batch, contents, fill, headers, small
+from .batches import NOW, batch, contents, fill, headers, real, sealed, small
 from .conftest import OpenLog
 
 
@@ -161,3 +164,38 @@ def test_reading_a_reopened_log(open_log: OpenLog) -> None:
     before = list(contents(log))
     log.close()
     assert list(contents(open_log(small(), clean=True))) == before
+
+
+def test_a_batch_that_is_too_large_to_search_is_answered_by_its_header(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append_leader(real([b"small"] * 3, step=10), 0, NOW)
+    log.append_leader(real([bytes(3 << 20)] * 2, codec=4, timestamp=NOW + 100, step=10), 0, NOW + 200)
+    assert log.offset_for_timestamp(NOW + 15) == (NOW + 20, 2, 0)
+    assert log.offset_for_timestamp(NOW + 105) == (NOW + 110, 3, 0), "6 MB once decompressed"
+    monkeypatch.setattr(lookup, "MAX_BYTES", 8 << 20)
+    assert log.offset_for_timestamp(NOW + 105) == (NOW + 110, 4, 0)
+    monkeypatch.setattr(lookup, "MAX_RECORDS", 1)
+    assert log.offset_for_timestamp(NOW + 15) == (NOW + 20, 0, 0)
+
+
+def test_headers_that_promise_too_much_are_opened_a_few_times_only(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    for _ in range(20):
+        data = bytearray(real([b"v"]))
+        data[35:43] = (NOW + 1000).to_bytes(8, "big")
+        log.append_leader(sealed(data), 0, NOW + 1000)
+    opened = 0
+    whole = record_walk.record_times
+
+    def counting(*arguments: Any, **named: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return whole(*arguments, **named)
+
+    monkeypatch.setattr(record_walk, "record_times", counting)
+    assert log.offset_for_timestamp(NOW + 500) == (NOW + 1000, lookup.MAX_FRUITLESS, 0)
+    assert opened == lookup.MAX_FRUITLESS

@@ -22,6 +22,7 @@ from millstream.wire.record_walk import (
     keys_and_values,
     newest_timestamp,
     record_spans,
+    record_times,
     timestamp_delta,
 )
 from millstream.wire.records import Record, iter_records
@@ -128,6 +129,7 @@ def test_every_walk_finds_what_the_strict_reader_finds(batch: bytes, needle: byt
     entries = outcome(lambda: keys_and_values(batch, 0, len(batch), 0, BASE_OFFSET, count))
     spans = outcome(lambda: record_spans(header, data))
     newest = outcome(lambda: newest_timestamp(batch))
+    times = outcome(lambda: list(record_times(batch)))
     matches = outcome(lambda: matching(data, count, needle, key=True, value=True, header=False), Damaged)
     assert spans == outcome(lambda: batch_records.record_spans(header, data), batch_records.Damaged)
     keyed = (
@@ -147,6 +149,7 @@ def test_every_walk_finds_what_the_strict_reader_finds(batch: bytes, needle: byt
     contents = [(record.offset, record.key, record.value) for record in records]
     assert columns_of(batch) == contents
     assert entries == contents
+    assert times == [(record.offset, record.timestamp) for record in records]
     assert spans is not None
     assert [(BASE_OFFSET + delta, key, has_value) for _, _, delta, key, has_value in spans] == [
         (record.offset, record.key, record.value is not None) for record in records

@@ -4,12 +4,14 @@ say.
 `append_leader` tries the fast path (append_fast_path.py) and takes the full one for whatever that does not:
 several batches, recompression, compacted topics, new producers, retries, and everything that is wrong. The
 full path judges all batches first (validate.py, producers.py), then writes all of them at once, so nothing is
-written when it raises.
+written when it raises. A caller that must not be kept long has the batches prepared elsewhere and calls
+`append_prepared`.
 """
 
 from __future__ import annotations
 
 import time
+from struct import Struct
 from typing import NamedTuple
 
 from millstream.storage import validate
@@ -20,6 +22,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import encode_marker
 
 _unpack_header = HEADER.unpack_from
+_TIMES = Struct(">qq")  # of a batch header: base and max timestamp
 
 
 class Appended(NamedTuple):
@@ -46,26 +49,39 @@ class AppendableLog(FastAppendLog):
                 return Appended(first, self.end_offset - 1, append_time, len(batches), False)
         return self._append_full(batches, epoch, now_ms)
 
+    def records_to_open(self, batch: memoryview) -> int:
+        """How many records of a produced batch have to be looked at before it is stored; mostly none."""
+        if not self.opens:
+            base_timestamp, max_timestamp = _TIMES.unpack_from(batch, 27)
+            if self.stamps_time or max_timestamp >= base_timestamp:
+                return 0
+        return int.from_bytes(batch[57:61], "big", signed=True)
+
     def _append_full(self, batches: memoryview, epoch: int, now_ms: int) -> Appended:
         """The same, for whatever is not one plain batch of a known producer: judge all batches, then write
         all."""
+        config = self._config
+        return self.append_prepared(
+            [validate.prepare(part, config, now_ms) for part in validate.split(batches)], epoch, now_ms
+        )
+
+    def append_prepared(self, parts: list[memoryview], epoch: int, now_ms: int) -> Appended:
+        """Write the batches of one record set that `validate.prepare` has accepted under this log's
+        settings."""
         if self.closed:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
         # Here too, as a retry of a write that was never made durable must not be acknowledged as a duplicate.
         self.refuse_if_offline()
-        config = self._config
-        parts = validate.split(batches)
-        for number, part in enumerate(parts):
-            validate.refuse(part, config)
-            if not self.stamps_time:
-                parts[number] = validate.check_times(part, config, now_ms)
         headers = [read_header(part) for part in parts]
         sent = self.producers.check_all(headers)
         if sent is not None:
             when = sent.timestamp if self.stamps_time else -1
-            return Appended(sent.first_offset, sent.last_offset, when, len(batches), True)
-        if self._opens or self.stamps_time:
-            parts = [validate.rewrite(part, config, now_ms) for part in parts]
+            return Appended(sent.first_offset, sent.last_offset, when, sum(map(len, parts)), True)
+        if self.stamps_time:
+            for number, part in enumerate(parts):
+                if part.readonly:
+                    parts[number] = part = memoryview(bytearray(part))
+                validate.stamp_time(part, headers[number].attributes, now_ms)
             headers = [read_header(part) for part in parts]
         total = sum(len(part) for part in parts)
         newest = max(header.max_timestamp for header in headers)

@@ -1,7 +1,8 @@
 """Questions about a log other than "what is at this offset": by time, by transaction, by producer.
 
 Time questions are answered exactly, to the record: the time index leads to the neighbourhood, headers to the
-batch, and only that one batch is opened.
+batch, and only that one batch is opened. One that is too large to be opened by the event loop is answered by
+its header, that is, with its first record.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from millstream.storage.log import PartitionLog
+
+
+# What is opened to answer a question, in some ten milliseconds. Clients build smaller batches.
+MAX_RECORDS, MAX_BYTES = 16 * 1024, 4 << 20
+MAX_FRUITLESS = 4  # batches without the record that their header promises
 
 
 class TimedOffset(NamedTuple):
@@ -36,6 +42,7 @@ class ProducerState(NamedTuple):
 
 def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimedOffset | None:
     """The first record that is not older than `timestamp`."""
+    fruitless = 0
     for segment in list(log.segments):
         if not segment.size or segment.newest()[0] < timestamp:
             continue
@@ -43,26 +50,31 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimedOffset | Non
         start = segment.index.lookup(max(known, log.start_offset))
         for position, _, size, last, newest in segment.walk(start):
             if newest >= timestamp and last >= log.start_offset:
-                found = _record_since(segment, position, size, timestamp, log.start_offset)
+                found = _record_since(
+                    segment, position, size, timestamp, log.start_offset, fruitless < MAX_FRUITLESS
+                )
                 if found is not None:
                     return found
+                fruitless += 1
     return None
 
 
 def _record_since(
-    segment: Segment, position: int, size: int, timestamp: int, start: int
+    segment: Segment, position: int, size: int, timestamp: int, start: int, may_open: bool = True
 ) -> TimedOffset | None:
-    from millstream.wire.records import iter_records
+    from millstream.wire.record_walk import record_times
 
     batch = segment.read(position, size)
     header = read_header(batch)
-    try:
-        for record in iter_records(batch, check_crc=False):
-            if record.timestamp >= timestamp and record.offset >= start:
-                return TimedOffset(record.timestamp, record.offset, header.leader_epoch)
-    except KafkaError:  # nobody looked inside when it was produced; its header still tells enough
-        return TimedOffset(header.max_timestamp, max(header.base_offset, start), header.leader_epoch)
-    return None
+    if may_open and header.record_count <= MAX_RECORDS:
+        try:
+            for offset, when in record_times(batch, MAX_BYTES):
+                if when >= timestamp and offset >= start:
+                    return TimedOffset(when, offset, header.leader_epoch)
+            return None
+        except KafkaError:  # too large, or nobody looked inside when it was produced
+            pass
+    return TimedOffset(header.max_timestamp, max(header.base_offset, start), header.leader_epoch)
 
 
 def max_timestamp(log: PartitionLog) -> TimedOffset | None:

@@ -9,6 +9,10 @@ topics (keys) and recompression open the batch and check all of it. A batch that
 begins is opened for its newest timestamp only: some clients never fill in that field, and Kafka does not
 believe it either.
 
+Opening a batch takes time, and a few bytes may decompress to very many. With `limits`, `prepare` raises
+`TooMuchToOpen` instead of opening what takes more than some milliseconds: the caller then has it done by a
+thread. It touches nothing but the batch and the settings, so any thread may call it.
+
 Rewriting: log append time sets the timestamp type and the newest timestamp; another codec recompresses the
 records section as a whole, since its plain bytes are the same under every codec. Both compute a new checksum.
 """
@@ -16,6 +20,7 @@ records section as a whole, since its plain bytes are the same under every codec
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -33,10 +38,11 @@ from millstream.wire.batch import (
     BatchHeader,
     read_header,
 )
+from millstream.wire.compression import DEFAULT_LIMIT, DecompressedTooLarge
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 
 MAX_CODEC = 4
-MAX_OPENED_BYTES = 16 << 20  # bytes of records opened only to name the bad ones
+MAX_OPENED_BYTES = 4 << 20  # bytes of records opened only to name the bad ones
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LENGTH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
@@ -140,14 +146,47 @@ def refuse(batch: memoryview, config: LogConfig, base_offset: int = 0, control: 
         )
 
 
-def check_times(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
+class TooMuchToOpen(Exception):
+    """The batch would keep the event loop too long."""
+
+
+class Limits(NamedTuple):
+    """What may be opened at once: so many records, and bytes once they are decompressed."""
+
+    records: int
+    size: int
+
+
+NO_LIMITS = Limits(1 << 31, DEFAULT_LIMIT)
+LOOP_LIMITS = Limits(2048, 256 << 10)  # some milliseconds
+
+
+def prepare(batch: memoryview, config: LogConfig, now_ms: int, limits: Limits = NO_LIMITS) -> memoryview:
+    """What the log stores of a produced batch (as `split` returns them), but for what it has to stamp: all
+    that can be judged and rewritten without looking at the log."""
+    refuse(batch, config)
+    try:
+        if config.message_timestamp_type != "LogAppendTime":
+            batch = check_times(batch, config, now_ms, limits)
+        if opens(config):
+            batch = rewrite(batch, config, limits)
+    except DecompressedTooLarge:
+        if limits is NO_LIMITS:
+            raise
+        raise TooMuchToOpen from None
+    return batch
+
+
+def check_times(batch: memoryview, config: LogConfig, now_ms: int, limits: Limits = NO_LIMITS) -> memoryview:
     """The batch (nearly always the same bytes) with the newest timestamp that it really has; refused if its
     times are too far from now. For topics that keep the producer's time."""
     header = read_header(batch)
     if header.max_timestamp < header.base_timestamp:
         from millstream.wire.record_walk import newest_timestamp
 
-        newest = newest_timestamp(batch)
+        if header.record_count > limits.records:
+            raise TooMuchToOpen
+        newest = newest_timestamp(batch, limits.size)
         if newest != header.max_timestamp:
             batch = batch if not batch.readonly else memoryview(bytearray(batch))
             try:
@@ -183,8 +222,7 @@ def _outside(
 ) -> tuple[tuple[int, str], ...]:
     """The records whose time is not between these; none where it would take too long to find out, or cannot
     be."""
-    from millstream.wire.record_walk import MAX_NAMED_RECORDS
-    from millstream.wire.records import iter_records
+    from millstream.wire.record_walk import MAX_NAMED_RECORDS, record_times
 
     if header.record_count > MAX_NAMED_RECORDS:
         return ()
@@ -192,11 +230,11 @@ def _outside(
         return tuple(
             (
                 index,
-                f"Timestamp {record.timestamp} of message with offset {index} is out of range. "
+                f"Timestamp {timestamp} of message with offset {index} is out of range. "
                 f"The timestamp should be within [{earliest}, {latest}]",
             )
-            for index, record in enumerate(iter_records(batch, MAX_OPENED_BYTES))
-            if record.timestamp > latest or _too_old(record.timestamp, earliest)
+            for index, (_, timestamp) in enumerate(record_times(batch, MAX_OPENED_BYTES))
+            if timestamp > latest or _too_old(timestamp, earliest)
         )
     except KafkaError:
         return ()
@@ -222,38 +260,43 @@ def stamp_time(batch: memoryview, attributes: int, now_ms: int) -> None:
     _CRC.pack_into(batch, 17, crc32c(batch[CRC_START:]))
 
 
-def rewrite(batch: memoryview, config: LogConfig, now_ms: int) -> memoryview:
-    """What the log stores instead of `batch` (often the same bytes), after the checks that need its
+def rewrite(batch: memoryview, config: LogConfig, limits: Limits = NO_LIMITS) -> memoryview:
+    """The batch (often the same bytes) under the codec of its topic, after the checks that need its
     records."""
     header = read_header(batch)
-    if config.compact and not header.is_control:
+    if header.is_control:
+        return batch
+    codec = CODECS.get(config.compression_type, header.codec)
+    if header.record_count > limits.records and (config.compact or codec != header.codec):
+        raise TooMuchToOpen
+    if config.compact:
         from millstream.wire.record_walk import check_records
 
-        check_records(batch, require_keys=True)
-    wanted = CODECS.get(config.compression_type, header.codec)
-    if wanted != header.codec and not header.is_control:
-        batch = recompress(batch, header, wanted, config)
+        check_records(batch, require_keys=True, limit=limits.size)
+    if codec != header.codec:
+        batch = recompress(batch, header, codec, config, limits.size)
         if len(batch) > config.max_message_bytes:
             raise too_large(len(batch), config)
-    if config.message_timestamp_type == "LogAppendTime":
-        if batch.readonly:
-            batch = memoryview(bytearray(batch))
-        stamp_time(batch, read_header(batch).attributes, now_ms)
     return batch
 
 
-def recompress(batch: memoryview, header: BatchHeader, codec: int, config: LogConfig) -> memoryview:
+def recompress(
+    batch: memoryview, header: BatchHeader, codec: int, config: LogConfig, limit: int
+) -> memoryview:
     """The batch with its records under another codec."""
     from millstream.wire.compression import compress, decompress
     from millstream.wire.record_walk import check_records
 
-    check_records(batch)
+    check_records(batch, limit=limit)
     level = {
         1: config.compression_gzip_level,
         3: config.compression_lz4_level,
         4: config.compression_zstd_level,
     }.get(codec)
-    records = compress(codec, decompress(header.codec, batch[HEADER_SIZE:]), level)
+    records = decompress(header.codec, batch[HEADER_SIZE:], limit)
+    if not codec and HEADER_SIZE + len(records) > config.max_message_bytes:
+        raise too_large(HEADER_SIZE + len(records), config)
+    records = compress(codec, records, level)
     changed = bytearray(batch[:HEADER_SIZE])
     changed += records
     _LENGTH.pack_into(changed, 8, len(changed) - LENGTH_END)

@@ -57,7 +57,6 @@ class WritableLog:
         "_max_bytes",
         "_max_index_entries",
         "_max_time_entries",
-        "_opens",
         "_roll_clock",
         "_roll_offset",
         "_roll_size",
@@ -82,6 +81,7 @@ class WritableLog:
         "names_synced",
         "offline",
         "on_sync_failed",
+        "opens",
         "partition",
         "pool",
         "producers",
@@ -184,9 +184,9 @@ class WritableLog:
         self._interval = config.index_interval_bytes
         self._max_index_entries = config.segment_index_bytes // 8
         self._max_time_entries = config.segment_index_bytes // 12 - 1
-        self._opens = validate.opens(config)
+        self.opens = validate.opens(config)
         # Batches that have to be opened are none for the fast path, whatever their size.
-        self._fast_max_bytes = -1 if self._opens else config.max_message_bytes
+        self._fast_max_bytes = -1 if self.opens else config.max_message_bytes
         self.flushes = config.flush_messages < NEVER or config.flush_ms < NEVER
         self._jitter_ms = int(random.random() * min(config.segment_jitter_ms, config.segment_ms))
         self._ask_before_next_append()

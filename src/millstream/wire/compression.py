@@ -11,6 +11,7 @@ buffers start near the size a normal batch would need and grow, and whatever pas
 before it is memory.
 """
 
+import mmap
 import struct
 import zlib
 from typing import Final
@@ -29,6 +30,7 @@ __all__ = [
     "SNAPPY",
     "ZSTD",
     "Buffer",
+    "DecompressedTooLarge",
     "compress",
     "decompress",
 ]
@@ -56,6 +58,7 @@ _LZ4_DEFAULT_LEVEL: Final = 9
 _LZ4_MAX_LEVEL: Final = 12
 _ZSTD_DEFAULT_LEVEL: Final = 3
 
+_CHUNK: Final = 1 << 20  # bytes that may be made while no other thread runs
 _NO_ROOM: Final = "failed to write whole buffer"  # how cramjam says that the output buffer is full
 
 
@@ -109,13 +112,37 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
+def _room(size: int) -> bytearray | mmap.mmap:
+    """A buffer to decompress into. A large one is mapped, because a bytearray is filled with zeros first, and
+    no other thread runs meanwhile."""
+    return bytearray(size) if size <= _CHUNK else mmap.mmap(-1, size)
+
+
 def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit, limit)
+        total = _snappy_size(view, limit, limit)
+        blocks = [(view, total)]
+    else:
+        blocks, total = _snappy_blocks(view, limit)
+    if not total:
+        return b""
+    out = memoryview(_room(total))
+    at = 0
+    try:
+        for block, size in blocks:
+            at += cramjam.snappy.decompress_raw_into(block, out[at : at + size])
+    except cramjam.DecompressionError as error:
+        raise _corrupt("snappy", str(error)) from None
+    return out[:at]
+
+
+def _snappy_blocks(view: memoryview, limit: int) -> tuple[list[tuple[memoryview, int]], int]:
+    """The blocks of Java's framing, each with the size of its content, and the sum of these."""
     if len(view) < len(_XERIAL_HEAD):
         raise _corrupt("snappy", "stream header is cut off")
-    out = bytearray()
+    blocks: list[tuple[memoryview, int]] = []
+    total = 0
     at, end = len(_XERIAL_HEAD), len(view)
     while at < end:
         if end - at < 4:
@@ -124,39 +151,63 @@ def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
         at += 4
         if size > end - at:
             raise _corrupt("snappy", f"a block claims {size} bytes, {end - at} are left")
-        out += _decompress_snappy_block(view[at : at + size], limit - len(out), limit)
+        block = view[at : at + size]
+        content = _snappy_size(block, limit - total, limit)
+        if content:
+            blocks.append((block, content))
+            total += content
         at += size
-    return out
+    return blocks, total
 
 
-def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> Buffer:
+def _snappy_size(block: memoryview, room: int, limit: int) -> int:
+    """What a block claims to hold, which is what it holds unless it is damaged."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        if size > room:
-            raise _too_large(limit)
-        if size > _SNAPPY_MAX_RATIO * len(block):
-            raise _corrupt("snappy", f"{len(block)} bytes cannot hold the {size} that they claim")
-        return bytes(cramjam.snappy.decompress_raw(block))
+        size: int = cramjam.snappy.decompress_raw_len(block)
+        if not size:  # nothing is decompressed later, which would find what is wrong
+            cramjam.snappy.decompress_raw(block)
     except cramjam.DecompressionError as error:
         raise _corrupt("snappy", str(error)) from None
+    if size > room:
+        raise _too_large(limit)
+    if size > _SNAPPY_MAX_RATIO * len(block):
+        raise _corrupt("snappy", f"{len(block)} bytes cannot hold the {size} that they claim")
+    return size
 
 
 def _decompress_gzip(data: Buffer, limit: int) -> Buffer:
-    out = bytearray()
+    pieces: list[bytes] = []
+    total = 0
     rest: Buffer = data
     try:
-        while True:  # a gzip stream may have several members, one after the other
+        while rest:  # a gzip stream may have several members, one after the other
             unpacker = zlib.decompressobj(31)
-            out += unpacker.decompress(rest, limit - len(out) + 1)
-            if len(out) > limit:
-                raise _too_large(limit)
-            if not unpacker.eof:
-                raise _corrupt("gzip", "stream is cut off")
+            while not unpacker.eof:
+                piece = unpacker.decompress(rest, min(limit - total + 1, _CHUNK))
+                rest = unpacker.unconsumed_tail
+                if not piece and not rest and not unpacker.eof:
+                    raise _corrupt("gzip", "stream is cut off")
+                pieces.append(piece)
+                total += len(piece)
+                if total > limit:
+                    raise _too_large(limit)
             rest = unpacker.unused_data
-            if not rest:
-                return out
     except zlib.error as error:
         raise _corrupt("gzip", str(error)) from None
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        raise _corrupt("gzip", "stream is cut off")
+    return _joined(pieces, total)
+
+
+def _joined(pieces: list[bytes], size: int) -> memoryview:
+    out = memoryview(_room(size)) if size else memoryview(b"")
+    at = 0
+    for piece in pieces:
+        out[at : at + len(piece)] = piece
+        at += len(piece)
+    return out
 
 
 def _decompress_growing(module: object, name: str, data: Buffer, limit: int) -> Buffer:
@@ -164,7 +215,7 @@ def _decompress_growing(module: object, name: str, data: Buffer, limit: int) -> 
     large."""
     size = min(limit, max(16 * 1024, 8 * len(data)))
     while True:
-        out = bytearray(size)
+        out = _room(size)
         try:
             written: int = module.decompress_into(data, out)  # type: ignore[attr-defined]
             return memoryview(out)[:written]
@@ -180,8 +231,12 @@ def _corrupt(name: str, reason: str) -> KafkaError:
     return KafkaError(ErrorCode.corrupt_message, f"not a valid {name} stream: {reason}")
 
 
+class DecompressedTooLarge(KafkaError):
+    """The limit was reached."""
+
+
 def _too_large(limit: int) -> KafkaError:
-    return KafkaError(
+    return DecompressedTooLarge(
         ErrorCode.invalid_record, f"the records of the batch are larger than {limit} bytes once decompressed"
     )
 

@@ -2,6 +2,7 @@
 and no more.
 
     check_records       every field of every record is sound, before a broker trusts what it has to open
+    record_times        offset and timestamp of each record: questions by time
     newest_timestamp    the timestamps alone, for batches whose header does not say
     collect_keys        keys and offsets: compaction, when it learns what is in a log
     record_spans        begin and end of each record, its offset, its key, whether it has a value: compaction,
@@ -17,7 +18,9 @@ The last four read numbers of one or two bytes (nearly all) without a call. That
 having; the benchmark that shows it is named at each.
 """
 
-from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, SMALLEST_RECORD, BatchHeader
+from collections.abc import Iterator
+
+from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, SMALLEST_RECORD, BatchHeader
 from millstream.wire.compression import DEFAULT_LIMIT, Buffer
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
 from millstream.wire.records import (
@@ -25,10 +28,12 @@ from millstream.wire.records import (
     corrupt,
     invalid,
     iter_records,
-    plain_records,
-    read_record_headers,
+    records_section,
 )
 from millstream.wire.varint import Malformed, read_uvarint, read_varint, read_varlong
+
+MAX_COPIED = 1 << 20
+"""Bytes of records that are copied to walk over them faster."""
 
 MAX_NAMED_RECORDS = 10_000
 """Bad records that an error names one by one, at most."""
@@ -47,7 +52,7 @@ def check_records(
     """What a broker has to know before it trusts the inside of a produced batch: every record is well formed,
     offsets are 0, 1, 2, ... and, for a compacted topic, every record has a key."""
     header = check_batch(batch, check_crc)
-    data = plain_records(batch, header, limit)
+    data = _walkable(batch, header, limit)
     at, end = 0, len(data)
     index = 0
     keyless: list[int] = []
@@ -79,7 +84,7 @@ def check_records(
                 raise invalid(index, "the value is longer than the record")
             count, at = read_varint(data, at)
             if count:
-                _, at = read_record_headers(data, at, stop, index, count)
+                at = _skip_headers(data, at, stop, index, count)
             if at != stop:
                 raise invalid(index, f"its size is wrong by {at - stop} bytes")
     except IndexError:
@@ -100,6 +105,63 @@ def check_records(
     return header
 
 
+def _walkable(batch: Buffer, header: BatchHeader, limit: int) -> Buffer:
+    """The plain records, in the form that is fastest to walk over. What is very large stays where it is: no
+    other thread runs while it is copied."""
+    data = records_section(batch, header, limit)
+    return data if len(data) > MAX_COPIED else bytes(data)
+
+
+def _skip_headers(data: Buffer, at: int, stop: int, index: int, count: int) -> int:
+    """Behind the headers of a record. They are not built: there may be millions."""
+    if count < 0 or count * 2 > stop - at:
+        raise invalid(index, f"{count} headers in {stop - at} bytes")
+    for _ in range(count):
+        length, at = read_varint(data, at)
+        if length < 0:
+            raise invalid(index, f"header key length {length}")
+        at += length
+        if at >= stop:
+            raise invalid(index, "the header key is longer than the record")
+        length, at = read_varint(data, at)
+        if length < -1:
+            raise invalid(index, f"header value length {length}")
+        at += max(length, 0)
+        if at > stop:
+            raise invalid(index, "the header value is longer than the record")
+    return at
+
+
+def record_times(batch: Buffer, limit: int = DEFAULT_LIMIT) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record, in order."""
+    header = check_batch(batch, check_crc=False)
+    data = _walkable(batch, header, limit)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    at, end = 0, len(data)
+    index, last_delta = 0, -1
+    try:
+        for index in range(header.record_count):
+            size, at = read_varint(data, at)
+            stop = at + size
+            if size < SMALLEST_RECORD - 1 or stop > end:
+                raise invalid(index, f"a size of {size} bytes, {end - at} are left")
+            delta, at = read_varlong(data, at + 1)  # + 1: attributes
+            timestamp = base_timestamp + delta if fixed_timestamp is None else fixed_timestamp
+            delta, at = read_varint(data, at)
+            if not last_delta < delta <= header.last_offset_delta:
+                raise invalid(index, f"offset delta {delta} after {last_delta}")
+            last_delta = delta
+            yield base_offset + delta, timestamp
+            at = stop
+    except IndexError:
+        raise invalid(index, "the data ends inside it") from None
+    except Malformed as error:
+        raise invalid(index, str(error)) from None
+    if at != end:
+        raise corrupt(f"{end - at} bytes are left after the last record")
+
+
 def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
     """The newest timestamp among the records of a batch, whatever its header says.
 
@@ -107,7 +169,7 @@ def newest_timestamp(batch: Buffer, limit: int = DEFAULT_LIMIT) -> int:
     (benchmarks/broker_clients.py).
     """
     header = check_batch(batch, check_crc=False)
-    data = plain_records(batch, header, limit)
+    data = _walkable(batch, header, limit)
     at, end = 0, len(data)
     index = 0
     newest = -(1 << 63)

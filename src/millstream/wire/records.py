@@ -159,6 +159,11 @@ def iter_records(batch: Buffer, limit: int = DEFAULT_LIMIT, check_crc: bool = Tr
 
 def plain_records(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     """The records as plain bytes (slicing bytes is much faster than slicing a memoryview and copying)."""
+    return bytes(records_section(batch, header, limit))
+
+
+def records_section(batch: Buffer, header: BatchHeader, limit: int) -> Buffer:
+    """The same without a copy."""
     packed = memoryview(batch)[HEADER_SIZE:]
     if header.record_count == 0:  # compaction may leave a bare header
         if packed:
@@ -168,7 +173,7 @@ def plain_records(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     data = packed if codec == NONE else decompress(codec, packed, limit)
     if header.record_count * SMALLEST_RECORD > len(data):
         raise corrupt(f"{header.record_count} records cannot fit in {len(data)} bytes")
-    return bytes(data)
+    return data
 
 
 def _bytes(data: bytes, at: int, stop: int, index: int, what: str) -> tuple[bytes | None, int]:

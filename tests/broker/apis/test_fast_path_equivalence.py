@@ -111,8 +111,9 @@ class Connection:
 
     peer = "127.0.0.1:50000"
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, dispatcher: Dispatcher) -> None:
         self.loop = loop
+        self.dispatcher = dispatcher
         self.client_id = ""
         self.closed = ""
         self.parked = False
@@ -139,6 +140,9 @@ class Connection:
     def resume(self) -> None:
         self.parked, self.pending = False, None
 
+    def keep_frame(self, frame: memoryview) -> Any:
+        return SimpleNamespace(frame=memoryview(bytes(frame)), give_back=lambda: None)
+
     def close(self, reason: str = "") -> None:
         self.closed = reason or "closed"
 
@@ -157,7 +161,11 @@ class Twin:
             partition.become_leader(EPOCH, (1,), (1,))
             self.partitions.append(partition)
         hosted = dict(enumerate(self.partitions))
-        table: Any = SimpleNamespace(by_name={TOPIC.encode(): hosted}, by_id={TOPIC_ID.bytes: hosted})
+        table: Any = SimpleNamespace(
+            by_name={TOPIC.encode(): hosted},
+            by_id={TOPIC_ID.bytes: hosted},
+            lacks_log=lambda _topic, _index: False,
+        )
         self.produce = ProduceHandler(table, self.loop)  # type: ignore[arg-type]
         sessions = FetchSessions(SESSIONS)
         sessions._last_id = 0  # the same for both twins
@@ -167,14 +175,14 @@ class Twin:
         self.dispatcher = Dispatcher()
         self.dispatcher.serve(self.produce.api)
         self.dispatcher.serve(self.fetch.api)
-        self.connections = [Connection(self.loop) for _ in range(CONNECTIONS)]
+        self.connections = [Connection(self.loop, self.dispatcher) for _ in range(CONNECTIONS)]
         self.fast = fast
 
     def dispatch(self, number: int, frame: bytes) -> None:
         """A frame arrives among other bytes. A closed connection is replaced; a parked one is not read."""
         connection = self.connections[number]
         if connection.closed:
-            connection = self.connections[number] = Connection(self.loop)
+            connection = self.connections[number] = Connection(self.loop, self.dispatcher)
         if not self.fast:
             connection.fast_path = None
         if not connection.parked:
@@ -186,6 +194,7 @@ class Twin:
         while tasks := {
             *(partition._flush for partition in self.partitions if partition._flush is not None),
             *self.fetch.tasks,
+            *self.produce.tasks,
         }:
             await asyncio.gather(*tasks)
 
@@ -243,6 +252,7 @@ class Twin:
         }
 
     def close(self) -> None:
+        self.dispatcher.close()
         for partition in self.partitions:
             partition.log.close(clean=True)
 
@@ -511,7 +521,7 @@ def _client_leaves(number: int) -> Step:
         connection = twin.connections[number]
         if connection.pending is not None:
             connection.pending.cancel()
-        twin.connections[number] = Connection(twin.loop)
+        twin.connections[number] = Connection(twin.loop, twin.dispatcher)
 
     return step
 
@@ -919,7 +929,7 @@ async def test_a_repeated_fetch_in_a_session_with_any_bit_changed(version: int) 
         for position in range(size):
             for bit in range(8):
                 for twin in (fast, full):
-                    connection = twin.connections[0] = Connection(twin.loop)
+                    connection = twin.connections[0] = Connection(twin.loop, twin.dispatcher)
                     twin.fetch.sessions._sessions.clear()
                     for offset in (0, 1, 2):
                         _in_session(0, offset, partition_max=30_000, **options)(twin)

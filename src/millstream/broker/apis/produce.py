@@ -15,9 +15,11 @@
 A frame comes in, each batch is checked and appended by its header alone, and the response is packed by hand.
 It waits only where it must: for acks=all until the high watermark has passed the batch, for `flush.messages`
 until the fsync is done. acks=0 has no response; the connection is closed if such a write fails, as nothing
-else would tell the client. A request with a transactional id first asks `TransactionVerifier` in which
-partitions it may begin a transaction. A request that repeats an earlier one does not come here at all: see
-`produce_fast_path`. One with very many partitions is served by `produce_in_slices`.
+else would tell the client. Where the log has to look into a large batch, a thread does so first
+(`batch_opener`), and then the request starts over. A request with a transactional id first asks
+`TransactionVerifier` in which partitions it may begin a transaction. A request that repeats an earlier one
+does not come here at all: see `produce_fast_path`. One with very many partitions is served by
+`produce_in_slices`.
 
 Left out: message formats before v2, which Kafka 4 refuses too, and quotas (the throttle time is always 0).
 """
@@ -27,11 +29,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from millstream.broker.apis.batch_opener import (
+    BatchOpener,
+    LargeBatch,
+    Opened,
+    OpenedBatch,
+    TopicBatches,
+    may_be_opened,
+)
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.broker.apis.produce_in_slices import handle_in_slices
+from millstream.storage import validate
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
 from millstream.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -57,7 +69,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.produce")
 
-TopicBatches = tuple[bytes, list[tuple[int, memoryview | None]]]
 Answer = list[tuple[bytes, list[PartitionResult]]]
 Uncommitted = tuple["Partition", int, int, PartitionResult]  # its end offset, its topic's number
 
@@ -81,6 +92,7 @@ class ProduceHandler:
         self.loop = loop
         self.failed = 0  # partitions refused or failed, for the metrics
         self.tasks: set[asyncio.Task[None]] = set()
+        self.opener = BatchOpener()
 
     def handle(
         self,
@@ -90,6 +102,7 @@ class ProduceHandler:
         version: int,
         correlation_id: int,
         verdict: ErrorCode | None = None,
+        opened: Opened | None = None,
     ) -> None:
         start = body_start(frame, client_id_size, version >= FIRST_FLEXIBLE)
         try:
@@ -102,14 +115,21 @@ class ProduceHandler:
         table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
         refused: Refused | None = None
         transactional = request.transactional_id is not None
+        ready: Opened | None = None
+        if may_be_opened(request.topics, table):
+            ready = opened or {}
+            large = self.opener.open_now(request.topics, table, ready)
+            if large:
+                self._open_later(large, connection, frame, client_id_size, version, correlation_id)
+                return
         if transactional:
             judged = self.transactions.verify(request, table, version, verdict)
             if isinstance(judged, asyncio.Future):
-                self._handle_later(judged, connection, frame, client_id_size, version, correlation_id)
+                self._handle_later(judged, opened, connection, frame, client_id_size, version, correlation_id)
                 return
             refused = judged
         answer, waiting, woken, written = self.write(
-            request.topics, table, acks, version, transactional, refused
+            request.topics, table, acks, version, transactional, refused, ready
         )
         if waiting is not None:
             PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
@@ -130,6 +150,7 @@ class ProduceHandler:
         version: int,
         transactional: bool,
         refused: Refused | None,
+        opened: Opened | None,
     ) -> tuple[Answer, list[Uncommitted] | None, list[Partition], Partition | None]:
         """Append batches. Returns the answer, what of it has to wait for its commit, the partitions for whose
         records somebody waits, and the last partition written to."""
@@ -155,7 +176,8 @@ class ProduceHandler:
                     )
                     continue
                 try:
-                    appended = self._append(partition, records, acks, now_ms, version, transactional)
+                    batch = opened.get((len(answer), len(results))) if opened else None
+                    appended = self._append(partition, records, acks, now_ms, version, transactional, batch)
                 except KafkaError as error:
                     results.append(self.refused(partition, index, error))
                     continue
@@ -190,9 +212,45 @@ class ProduceHandler:
     ) -> None:
         PendingProduce(connection, version, correlation_id, timeout_ms, answer, waiting)
 
+    def _open_later(
+        self,
+        large: list[LargeBatch],
+        connection: Connection,
+        frame: memoryview,
+        client_id_size: int,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Have the large batches opened by a thread, then start over."""
+        kept = connection.keep_frame(frame)
+        connection.park(None)
+
+        async def open_then_handle() -> None:
+            opened: Opened = {}
+            try:
+                start = body_start(kept.frame, client_id_size, version >= FIRST_FLEXIBLE)
+                topics = read_produce(kept.frame, start, version).topics
+                await self.opener.open_by_thread(large, topics, connection, opened)
+                if not connection.closed:
+                    connection.resume()
+                    self.handle(connection, kept.frame, client_id_size, version, correlation_id, None, opened)
+            except Exception:
+                logger.exception("produce request from %s failed", connection.peer)
+                connection.close("the request failed with an unexpected error, see above")
+            finally:
+                kept.give_back()
+
+        self._start(open_then_handle())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
     def _handle_later(
         self,
         judging: asyncio.Future[Outcome],
+        opened: Opened | None,
         connection: Connection,
         frame: memoryview,
         client_id_size: int,
@@ -210,14 +268,14 @@ class ProduceHandler:
                 return
             connection.resume()
             try:
-                self.handle(connection, kept, client_id_size, version, correlation_id, outcome.error or None)
+                self.handle(
+                    connection, kept, client_id_size, version, correlation_id, outcome.error or None, opened
+                )
             except Exception:
                 logger.exception("produce request from %s failed", connection.peer)
                 connection.close("the request failed with an unexpected error, see above")
 
-        task = self.loop.create_task(wait_then_handle())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._start(wait_then_handle())
 
     def _learn(
         self,
@@ -268,6 +326,7 @@ class ProduceHandler:
         now_ms: int,
         version: int,
         transactional: bool,
+        opened: OpenedBatch | None,
     ) -> Appended:
         if records is None or not _is_one_batch(records):
             raise _not_one_batch(records)
@@ -283,7 +342,15 @@ class ProduceHandler:
                 ErrorCode.transactional_id_authorization_failed,
                 "transactional records need the request to name the transactional id",
             )
-        return partition.log.append_leader(records, partition.leader_epoch, now_ms)
+        log = partition.log
+        if opened is None:
+            return log.append_leader(records, partition.leader_epoch, now_ms)
+        config, batch = opened
+        if isinstance(batch, KafkaError):
+            raise batch
+        if log.config is not config:  # changed meanwhile
+            batch = validate.prepare(batch, log.config, now_ms)
+        return log.append_prepared([batch], partition.leader_epoch, now_ms)
 
     def _not_here(
         self, partition: Partition | None, topic: bytes, index: int, version: int

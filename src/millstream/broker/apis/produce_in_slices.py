@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.broker.apis.batch_opener import Opened, TopicBatches, may_be_opened
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE
 from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.produce import (
@@ -22,7 +23,7 @@ from millstream.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from millstream.broker.apis.produce import Answer, ProduceHandler, TopicBatches, Uncommitted
+    from millstream.broker.apis.produce import Answer, ProduceHandler, Uncommitted
     from millstream.broker.coordinators.transactions.verification import Refused, Table
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection
@@ -64,7 +65,8 @@ async def _serve(
     version: int,
     correlation_id: int,
 ) -> None:
-    """Runs to its end even if the client has left, as a smaller request would have."""
+    """Runs to its end even if the client has left, as a smaller request would have, unless large batches have
+    to be opened."""
     dispatcher = connection.dispatcher
     limit = max(MAX_ELEMENTS, 4 * len(handler.partitions))
     try:
@@ -79,11 +81,18 @@ async def _serve(
     answer: Answer = []
     waiting: list[Uncommitted] = []
     for first, topics in slices_of(request.topics):
+        opened: Opened | None = None
+        if may_be_opened(topics, table):
+            opened = {}
+            large = handler.opener.open_now(topics, table, opened)
+            await handler.opener.open_by_thread(large, topics, connection, opened)
+            if connection.closed:
+                return
         refused = None
         if transactional:
             refused = await _verify(handler, request._replace(topics=topics), table, version)
         made, uncommitted, woken, _ = handler.write(
-            topics, table, request.acks, version, transactional, refused
+            topics, table, request.acks, version, transactional, refused, opened
         )
         for number, (topic, results) in enumerate(made, first):
             if number == len(answer):
