@@ -1,9 +1,9 @@
-"""One task of Streams on one core, against a broker: what Spark's tasks do, without Spark.
+"""One task of Streams on one core, against a broker: what a lane does with it, without Spark.
 
     python benchmarks/streams_tasks.py [--records 200000] [--keys 100000] [--table 1000000] [--only TEXT]
     [--check]
 
-A task fetches and decodes its range, runs the operators, keeps its store (LMDB), and sends outputs and
+A task fetches and decodes its input, runs the operators, keeps its store (LMDB), and sends outputs and
 changelog in one transaction. The processor time of this process is the measure (the broker's own is not in
 it), so that neighbours on the machine do not count; of a case that is run several times (--times), the best.
 --check fails when an aim is missed: 150,000 records/s for map and filter with lambdas and 500,000 with
@@ -13,19 +13,21 @@ expressions, 100,000 for counts, 200,000 for a join with a table of a million ke
 from __future__ import annotations
 
 import argparse
+import select
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
+from millstream.client.transaction_commits import commit_all
+from millstream.host.fetching import LaneFetcher
 from millstream.spark.daemon import keep_freed_memory
 from millstream.streams import Streams, StreamsBuilder, TimeWindows, col, minutes
-from millstream.streams.runtime import worker
-from millstream.streams.runtime.assignments import TaskAssignment
+from millstream.streams.runtime.unit import StreamsUnit
 from millstream.streams.serdes import JSON
 from millstream.testing import Broker
 from millstream.wire.records import Record
@@ -97,13 +99,22 @@ JSON_VALUE = (
 
 
 def fill(
-    cluster: Cluster, topic: str, records: int, keys: int, value: Callable[[int], bytes], scatter: int = 7919
+    cluster: Cluster,
+    topic: str,
+    records: int,
+    keys: int,
+    value: Callable[[int], bytes],
+    scatter: int = 7919,
+    begin: int = 0,
 ) -> None:
     producer = Producer(cluster)
     for start in range(0, records, 1000):
         batch = [
             Record(
-                number, start + number, b"key-%d" % ((start + number) * scatter % keys), value(start + number)
+                number,
+                begin + start + number,
+                b"key-%d" % ((start + number) * scatter % keys),
+                value(start + number),
             )
             for number in range(min(1000, records - start))
         ]
@@ -126,45 +137,81 @@ def fill_topics(cluster: Cluster, topics: set[str], records: int, keys: int, tab
         )
     if "wide" in topics:
         fill(cluster, "table", table, table, lambda _: b"a row of the table", 1)
-        fill(cluster, "wide", records, table, lambda _: small)
+        fill(cluster, "wide", records, table, lambda _: small, begin=table)
 
 
-def run(application: Streams, topic: str, records: int, step: int, *still: tuple[str, int, int]) -> float:
-    """Seconds of processor time for all of the topic, after a first small range; `still` are the task's other
-    topics."""
-    application.make_topics()
-    settings, topology = application.settings, application.topology
-    worker.run_assignment(settings, topology, TaskAssignment(0, 0, ((topic, 0, FIRST), *still)))
-    began = time.process_time()
-    for start in range(FIRST, records, step):
-        until = min(start + step, records)
-        worker.run_assignment(settings, topology, TaskAssignment(0, 0, ((topic, start, until), *still)))
-    return time.process_time() - began
+class OneUnit:
+    """The lane of a single unit, whose turns are driven here."""
+
+    machine = "here"
+
+    def __init__(self, application: Streams) -> None:
+        self._cluster = Cluster(application.settings.client)
+        application.make_topics()
+        self.unit = StreamsUnit(application.settings, application.topology, 0, 0, self)
+        self._fetcher = LaneFetcher(application.settings.client, self.unit.fetch_bytes)
+
+    def cluster(self, _config: ClientConfig) -> Cluster:
+        return self._cluster
+
+    def shared(self, _key: Any, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def run(self, until: Callable[[StreamsUnit], bool], interval: float = 0.05) -> float:
+        """Fetch, work and commit until then; the seconds of processor time that it took."""
+        began, committed_at, more = time.process_time(), time.monotonic(), False
+        while not until(self.unit):
+            self._fetcher.send(self.unit.positions)
+            ready, _, _ = select.select(self._fetcher.connections(), [], [], 0 if more else 1)
+            for fetched, _ in self._fetcher.receive(ready):
+                self.unit.receive(fetched)
+            more = self.unit.poll()
+            if self.unit.uncommitted and time.monotonic() > committed_at + interval:
+                self.commit()
+                committed_at = time.monotonic()
+        return time.process_time() - began
+
+    def commit(self) -> None:
+        commit = self.unit.prepare_commit()
+        assert commit is not None
+        for error in commit_all(self._cluster, [commit]).values():
+            raise error
+        self.unit.committed(commit)
+
+    def close(self) -> None:
+        if self.unit.uncommitted:
+            self.commit()
+        self.unit.close()
+        self._fetcher.close()
+        self._cluster.close()
+
+
+def run(application: Streams) -> tuple[int, float]:
+    """Records and seconds of processor time for what is left of a topic, after a first small part."""
+    lane = OneUnit(application)
+    lane.run(lambda unit: unit.status.read >= FIRST)
+    begin = lane.unit.status.read
+    seconds = lane.run(lambda unit: unit.status.lag == 0)
+    read = lane.unit.status.read - begin
+    lane.close()
+    return read, seconds
 
 
 def load_table(application: Streams, rows: int) -> None:
-    application.make_topics()
-    for start in range(0, rows, 100_000):
-        ranges = (("wide", 0, 0), ("table", start, min(start + 100_000, rows)))
-        worker.run_assignment(application.settings, application.topology, TaskAssignment(0, 0, ranges))
+    """The table's topic is older than the other one, so it comes first."""
+    lane = OneUnit(application)
+    lane.run(lambda unit: unit.status.read >= rows)
+    lane.close()
 
 
 def restore(application: Streams) -> tuple[int, float]:
     """How many records a lost store came back from, and the seconds it took."""
-    forget()
     shutil.rmtree(application.settings.folder)
-    runner = worker.TaskRunner(application.settings, application.topology, 0, 0)
-    began = time.process_time()
-    count = runner._restore()
-    seconds = time.process_time() - began
-    runner.close()
-    return count, seconds
-
-
-def forget() -> None:
-    for runner in worker._runners.values():
-        runner.close()
-    worker._runners.clear()
+    lane = OneUnit(application)
+    seconds = lane.run(lambda unit: unit.restored)
+    found = lane.unit.status.restored
+    lane.close()
+    return found, seconds
 
 
 def main() -> int:
@@ -172,7 +219,6 @@ def main() -> int:
     arguments.add_argument("--records", type=int, default=200_000)
     arguments.add_argument("--keys", type=int, default=100_000)
     arguments.add_argument("--table", type=int, default=1_000_000)
-    arguments.add_argument("--range", type=int, default=20_000, help="records of one batch (default 20,000)")
     arguments.add_argument("--times", type=int, default=1)
     arguments.add_argument("--only", default="")
     arguments.add_argument("--check", action="store_true")
@@ -200,18 +246,16 @@ def main() -> int:
                     bootstrap_servers=broker.bootstrap_servers,
                     state_dir=Path(folder),
                 )
-                still = []
                 if case.build is join:
                     load_table(application, given.table)
-                    still.append(("table", given.table, given.table))
-                seconds = run(application, case.topic, given.records, given.range, *still)
-                best = min(best or seconds, seconds)
+                done, seconds = run(application)
+                best = min(best or seconds / done, seconds / done)
                 if case.build is count and turn == 0:
                     found, spent = restore(application)
                     rows.append((f"restore of {found:,} changelog records", found, spent, 200_000))
-                forget()
                 shutil.rmtree(application.settings.folder)
-            rows.insert(0, (case.name.format(table=given.table), given.records - FIRST, best, case.target))
+            name = case.name.format(table=given.table)
+            rows.insert(0, (name, given.records, best * given.records, case.target))
             for name, records, seconds, target in rows:
                 rate = records / seconds
                 missed += rate < target

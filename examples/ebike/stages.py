@@ -53,8 +53,9 @@ def build(events: serdes.Serde) -> Topology:
 
 
 def application(servers: str, registry: str, state: str) -> Streams:
-    """Records that are no events are passed over here: the audit trail has put them aside. Small batches keep
-    the four partitions of events close together in time, also when the application has to catch up."""
+    """Records that are no events are passed over here: the audit trail has put them aside. Small
+    fetches keep the four partitions of events close together in time, also when the application has to catch
+    up."""
     topology = build(serdes.avro(SchemaRegistry(registry)))
     errors = Errors(reading="continue")
     return Streams(
@@ -63,7 +64,7 @@ def application(servers: str, registry: str, state: str) -> Streams:
         bootstrap_servers=servers,
         state_dir=state,
         errors=errors,
-        max_records_per_task=2500,
+        max_bytes_per_task=256 << 10,
     )
 
 

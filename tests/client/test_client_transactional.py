@@ -14,9 +14,12 @@ from millstream.client import (
     visible_batches,
 )
 from millstream.client.fetch import next_offset
+from millstream.client.groups import Groups
+from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.client.transactional import end_all, is_fenced, send_all
-from millstream.wire.errors import KafkaError
+from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, iter_records
+from millstream.wire.topic_partition import TopicPartition
 
 
 @pytest.fixture
@@ -104,3 +107,74 @@ def test_a_transaction_that_is_over_takes_no_more(cluster, topic, name):
     producer = TransactionalProducer(cluster, name)
     with pytest.raises(KafkaError):
         producer.send_batches({(topic, 0): batch(b"too early")})
+
+
+# --- many transactions at once ------------------------------------------------------------------------------
+
+
+def _work(cluster, topic, name, number, *rounds):
+    """A transaction of one producer: rounds of values for partition 0, and an offset."""
+    producer = TransactionalProducer(cluster, f"{name}-{number}")
+    producer.begin()
+    batches = [{TopicPartition(topic, 0): batch(*values)} for values in rounds]
+    return TransactionCommit(producer, batches, name, {TopicPartition(topic, number): number + 1})
+
+
+def _offsets(cluster, name):
+    return {which.partition: found.offset for which, found in Groups(cluster).committed(name).items()}
+
+
+def test_many_transactions_are_committed_together(cluster, topic, name):
+    works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
+    assert commit_all(cluster, works) == {}
+    assert sorted(committed(cluster, topic)) == [b"0", b"1"]
+    assert _offsets(cluster, name) == {0: 1, 1: 2}
+    # The next transactions, under the same epochs; one has only offsets, one has several rounds.
+    works[0].rounds, works[0].offsets = [], {TopicPartition(topic, 0): 10}
+    works[1].rounds = [{TopicPartition(topic, 0): batch(b"2")}, {TopicPartition(topic, 0): batch(b"3", b"4")}]
+    works[1].sent.clear()
+    assert commit_all(cluster, works) == {}
+    assert sorted(committed(cluster, topic)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert _offsets(cluster, name)[0] == 10
+    last = works[1].sent[TopicPartition(topic, 0)].offset
+    (answer,) = Fetcher(cluster).poll({(topic, 0): last}, 500)
+    _, data = next(visible_batches(answer, last))
+    assert [record.value for record in iter_records(data)] == [b"3", b"4"]
+
+
+def test_one_that_was_fenced_does_not_touch_the_others(cluster, topic, name):
+    works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
+    TransactionalProducer(cluster, f"{name}-0").begin()
+    failed = commit_all(cluster, works)
+    assert failed.keys() == {f"{name}-0"}
+    assert is_fenced(failed[f"{name}-0"])
+    assert committed(cluster, topic) == [b"1"]
+    assert _offsets(cluster, name) == {1: 2}
+
+
+def test_what_passes_is_done_again(cluster, topic, name, monkeypatch):
+    """The coordinator is still busy with the end of the last transaction: the batch was refused, or it was
+    written already. Either way it is there once."""
+    works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
+    answered = TransactionalProducer.partitions_answered
+    busy = [works[0].producer, works[1].producer]
+
+    def sometimes(self, answer, partitions):
+        if self in busy:
+            busy.remove(self)
+            raise KafkaError(ErrorCode.concurrent_transactions, "busy")
+        answered(self, answer, partitions)
+
+    monkeypatch.setattr(TransactionalProducer, "partitions_answered", sometimes)
+    assert commit_all(cluster, works) == {}
+    assert sorted(committed(cluster, topic)) == [b"0", b"1"]
+    assert _offsets(cluster, name) == {0: 1, 1: 2}
+
+
+def test_a_topic_that_does_not_exist_fails_only_its_own(cluster, topic, name):
+    works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
+    works[0].rounds = [{TopicPartition("missing-" + topic, 0): batch(b"x")}]
+    failed = commit_all(cluster, works)
+    assert failed.keys() == {f"{name}-0"}
+    assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition
+    assert committed(cluster, topic) == [b"1"]

@@ -55,7 +55,8 @@ def run(
         ),
     ] = "",
     master: Annotated[
-        str, typer.Option(metavar="MASTER", help="Spark's master; local[*] otherwise.", show_default=False)
+        str,
+        typer.Option(metavar="MASTER", help="Spark's master (this machine).", show_default=False),
     ] = "",
     values: Annotated[
         list[str] | None,

@@ -59,7 +59,7 @@ class Fetcher:
         for node_id, partitions in cluster.by_leader(positions).items():
             try:
                 in_flight.append(
-                    self._send(node_id, {key: positions[key] for key in partitions}, max_wait_ms)
+                    self.send_to(node_id, {which: positions[which] for which in partitions}, max_wait_ms)
                 )
             except KafkaError as error:
                 problem = error
@@ -86,7 +86,7 @@ class Fetcher:
                     raise gone
         return found
 
-    def _send(
+    def send_to(
         self, node_id: int, positions: Mapping[TopicPartition, int], max_wait_ms: int
     ) -> tuple[Connection, int]:
         cluster = self._cluster

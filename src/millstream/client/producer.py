@@ -104,7 +104,7 @@ class Producer:
             self._cluster.topic(topic, create=self._create_topics)
         if self._idempotent:
             for topic_partition, batch in batches.items():
-                self._stamp(topic_partition, batch)
+                self.stamp(topic_partition, batch)
         left = dict(batches)
         return Sending(left, *self._launch(left))
 
@@ -125,7 +125,7 @@ class Producer:
                 else:
                     passing = outcome
                     continue
-                self._settle(topic_partition, left.pop(topic_partition), outcome)
+                self.settle(topic_partition, left.pop(topic_partition), outcome)
             if passing is not None:
                 try:
                     retry.pause(passing)
@@ -177,14 +177,14 @@ class Producer:
                 ErrorCode.unknown_server_error, "the broker left out a partition in its answer"
             )
             outcomes.update(dict.fromkeys(topic_partitions, missing))
-            outcomes.update(self._outcomes(answer))
+            outcomes.update(self.outcomes_in(answer))
         return outcomes
 
     def _send(self, node_id: int, batches: Mapping[TopicPartition, Batch]) -> tuple[Connection, int]:
         connection = self._cluster.connection(node_id)
-        return connection, self._pack_and_send(connection, batches)
+        return connection, self.pack_and_send(connection, batches)
 
-    def _pack_and_send(self, connection: Connection, batches: Mapping[TopicPartition, Batch]) -> int:
+    def pack_and_send(self, connection: Connection, batches: Mapping[TopicPartition, Batch]) -> int:
         """Returns the version in which the request went out."""
         cluster = self._cluster
         topics: dict[str, dict[int, Any]] = {}
@@ -199,7 +199,7 @@ class Producer:
             connection.no_answer_expected()
         return version
 
-    def _outcomes(self, answer: Any) -> dict[TopicPartition, Sent | KafkaError]:
+    def outcomes_in(self, answer: Any) -> dict[TopicPartition, Sent | KafkaError]:
         found: dict[TopicPartition, Sent | KafkaError] = {}
         for topic in answer.responses:
             name = getattr(topic, "name", None) or self._cluster.topic_names.get(
@@ -223,14 +223,15 @@ class Producer:
 
     # --- producer id and sequences --------------------------------------------------------------------------
 
-    def _stamp(self, topic_partition: TopicPartition, batch: Batch) -> None:
+    def stamp(self, topic_partition: TopicPartition, batch: Batch) -> None:
+        """Give a batch its producer id and sequence number."""
         if self.producer_id < 0:
             self._begin()
         sequence = self._sequences.get(topic_partition, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
         batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
 
-    def _settle(self, topic_partition: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
+    def settle(self, topic_partition: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
         if not self._idempotent:
             return
         if isinstance(outcome, Sent):

@@ -13,7 +13,7 @@ prepared, and all those at once that one coordinator keeps (`end_all`).
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
@@ -22,7 +22,7 @@ from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
 from millstream.client.groups import offsets_by_topic
 from millstream.client.messages import exchange
-from millstream.client.producer import Batch, Producer, Sending, init_producer_id
+from millstream.client.producer import Batch, Producer, Sending, Sent, init_producer_id
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -32,7 +32,8 @@ Result = TypeVar("Result")
 
 # Versions of the first transactional protocol; the second one (Kafka 4) needs a feature level that not every
 # cluster has.
-_INIT, _ADD, _END, _PRODUCE, _ADD_OFFSETS, _COMMIT_OFFSETS = 4, 3, 4, 11, 3, 3
+_INIT, _END = 4, 4
+ADD_PARTITIONS_VERSION, ADD_OFFSETS_VERSION, COMMIT_OFFSETS_VERSION, PRODUCE_VERSION = 3, 3, 3, 11
 
 _FENCED = frozenset(
     {
@@ -63,7 +64,7 @@ class Handle(NamedTuple):
 class TransactionalProducer(Producer):
     """One transactional id. `begin` before anything else."""
 
-    newest_version: ClassVar[int] = _PRODUCE
+    newest_version: ClassVar[int] = PRODUCE_VERSION
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class TransactionalProducer(Producer):
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(cluster, TRANSACTION)
         self._groups = Coordinators(cluster, GROUP)
-        self._announced: set[TopicPartition] = set()
+        self.announced: set[TopicPartition] = set()
 
     @classmethod
     def resume(cls, cluster: Cluster, handle: Handle) -> "TransactionalProducer":
@@ -89,7 +90,7 @@ class TransactionalProducer(Producer):
         producer._sequences = {
             TopicPartition(topic, partition): number for topic, partition, number in handle.sequences
         }
-        producer._announced = set(producer._sequences)
+        producer.announced = set(producer._sequences)
         return producer
 
     def handle(self, topic_partitions: Iterable[TopicPartition] = ()) -> Handle:
@@ -110,39 +111,22 @@ class TransactionalProducer(Producer):
             )
         )
         self._sequences.clear()
-        self._announced.clear()
+        self.announced.clear()
 
     def announce(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Make partitions part of the transaction; batches do so by themselves."""
         new = [
-            topic_partition for topic_partition in topic_partitions if topic_partition not in self._announced
+            topic_partition for topic_partition in topic_partitions if topic_partition not in self.announced
         ]
         if not new:
             return
 
         def request(connection: Connection) -> None:
-            answer = connection.request(
-                "add_partitions_to_txn",
-                up_to=_ADD,
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=self.producer_id,
-                v3_and_below_producer_epoch=self.producer_epoch,
-                v3_and_below_topics=[
-                    {"name": name, "partitions": numbers}
-                    for name, numbers in partitions_by_topic(new).items()
-                ],
-            )
-            results = [
-                (topic.name, result)
-                for topic in answer.results_by_topic_v3_and_below
-                for result in topic.results_by_partition
-            ]
-            results.sort(key=lambda found: found[1].partition_error_code is ErrorCode.operation_not_attempted)
-            for name, result in results:
-                check(result.partition_error_code, subject=f"partition {name}-{result.partition_index}")
+            fields = self.partitions_fields(new)
+            answer = connection.request("add_partitions_to_txn", up_to=ADD_PARTITIONS_VERSION, **fields)
+            self.partitions_answered(answer, new)
 
         self._patiently(request)
-        self._announced.update(new)
 
     def commit_offsets(
         self,
@@ -154,36 +138,16 @@ class TransactionalProducer(Producer):
         there with its records, or neither is. For a group without members."""
 
         def announce(connection: Connection) -> None:
-            answer = connection.request(
-                "add_offsets_to_txn",
-                up_to=_ADD_OFFSETS,
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                group_id=group,
-            )
+            fields = self.group_fields(group)
+            answer = connection.request("add_offsets_to_txn", up_to=ADD_OFFSETS_VERSION, **fields)
             check(answer.error_code, subject=f"group {group} in {self.transactional_id}")
 
-        self._patiently(announce)
-        topics = offsets_by_topic(offsets, metadata or {})
-
         def commit(connection: Connection) -> None:
-            answer = connection.request(
-                "txn_offset_commit",
-                up_to=_COMMIT_OFFSETS,
-                transactional_id=self.transactional_id,
-                group_id=group,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=topics,
-            )
-            for topic in answer.topics:
-                for result in topic.partitions:
-                    check(result.error_code, subject=f"offset of {topic.name}-{result.partition_index}")
+            fields = self.offsets_fields(group, offsets, metadata or {})
+            answer = connection.request("txn_offset_commit", up_to=COMMIT_OFFSETS_VERSION, **fields)
+            self.offsets_answered(answer)
 
+        self._patiently(announce)
         self._groups.call(group, commit)
 
     def commit(self) -> None:
@@ -192,11 +156,81 @@ class TransactionalProducer(Producer):
     def abort(self) -> None:
         self._end(False)
 
+    def begin_next(self) -> None:
+        """After `commit`: the next transaction, under the same epoch."""
+        self.announced.clear()
+
     def start(self, batches: Mapping[TopicPartition, Batch]) -> Sending:
         for topic in {topic for topic, _ in batches}:
             self._cluster.topic(topic, create=self._create_topics)
         self.announce(batches)
         return super().start(batches)
+
+    # --- requests and answers, for whoever sends them ahead (`transaction_commits`) -------------------------
+
+    def coordinator(self) -> int:
+        """The broker that keeps the transaction."""
+        return self._coordinators.node(self.transactional_id).id
+
+    def group_coordinator(self, group: str) -> int:
+        return self._groups.node(group).id
+
+    def partitions_fields(self, topic_partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+        return {
+            "v3_and_below_transactional_id": self.transactional_id,
+            "v3_and_below_producer_id": self.producer_id,
+            "v3_and_below_producer_epoch": self.producer_epoch,
+            "v3_and_below_topics": [
+                {"name": name, "partitions": numbers}
+                for name, numbers in partitions_by_topic(topic_partitions).items()
+            ],
+        }
+
+    def partitions_answered(self, answer: Any, topic_partitions: Iterable[TopicPartition]) -> None:
+        results = [
+            (topic.name, result)
+            for topic in answer.results_by_topic_v3_and_below
+            for result in topic.results_by_partition
+        ]
+        # The partition that is at fault tells more than those that were not looked at because of it.
+        results.sort(key=lambda found: found[1].partition_error_code is ErrorCode.operation_not_attempted)
+        for name, result in results:
+            check(result.partition_error_code, subject=f"partition {name}-{result.partition_index}")
+        self.announced.update(topic_partitions)
+
+    def group_fields(self, group: str) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "group_id": group,
+        }
+
+    def offsets_fields(
+        self, group: str, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]
+    ) -> dict[str, Any]:
+        return {
+            **self.group_fields(group),
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": offsets_by_topic(offsets, metadata),
+        }
+
+    def offsets_answered(self, answer: Any) -> None:
+        for topic in answer.topics:
+            for result in topic.partitions:
+                check(result.error_code, subject=f"offset of {topic.name}-{result.partition_index}")
+
+    def settle_all(
+        self, batches: Mapping[TopicPartition, Batch], answer: Any
+    ) -> dict[TopicPartition, Sent | KafkaError]:
+        """The outcome of each batch, with the sequence numbers moved on for those that were written."""
+        outcomes = self.outcomes_in(answer)
+        for topic_partition, outcome in outcomes.items():
+            if isinstance(outcome, Sent) or not outcome.code.retriable:
+                self.settle(topic_partition, batches[topic_partition], outcome)
+        return outcomes
 
     def _end(self, committed: bool) -> None:
         for error in end_all(self._cluster, [self.handle()], committed).values():
@@ -271,11 +305,11 @@ def _send_round(
         (node,) = cluster.by_leader([topic_partition])
         connection = cluster.connection(node)
         for producer, batch in producers:
-            producer._stamp(topic_partition, batch)
-            producer._pack_and_send(connection, {topic_partition: batch})
+            producer.stamp(topic_partition, batch)
+            producer.pack_and_send(connection, {topic_partition: batch})
         for producer, _ in producers:
-            form = exchange("produce", connection.version("produce", up_to=_PRODUCE))
-            answer = producer._outcomes(form.decode(connection.receive()))[topic_partition]
+            form = exchange("produce", connection.version("produce", up_to=PRODUCE_VERSION))
+            answer = producer.outcomes_in(form.decode(connection.receive()))[topic_partition]
             outcomes[producer.transactional_id] = answer if isinstance(answer, KafkaError) else None
     except KafkaError as error:
         for producer, _ in producers:

@@ -3,9 +3,9 @@
     from millstream.spark.session import spark
     spark().readStream.format("millstream")...
 
-`local[*]` unless a master is named here, in the environment (MILLSTREAM_SPARK_MASTER) or in Spark's own
-configuration. One SparkContext per process; `spark(name, settings)` gives each pipeline a session of its own
-whose SQL settings do not leak.
+This machine (`default_master`), unless a master is named here, in the environment (MILLSTREAM_SPARK_MASTER)
+or in Spark's own configuration. One SparkContext per process; `spark(name, settings)` gives each pipeline a
+session of its own whose SQL settings do not leak.
 """
 
 import os
@@ -68,7 +68,7 @@ def spark(
             "PYSPARK_PYTHON", sys.executable
         )  # workers: this interpreter, with these packages
         builder = SparkSession.builder.appName(name).master(
-            master or wanted.get("spark.master") or os.environ.get(MASTER_VARIABLE) or "local[*]"
+            master or wanted.get("spark.master") or os.environ.get(MASTER_VARIABLE) or default_master()
         )
         for key, value in {**CONTEXT_SETTINGS, **SQL_SETTINGS, **wanted}.items():
             builder = builder.config(key, value)
@@ -96,6 +96,12 @@ def stderr_to(log: Path) -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def default_master() -> str:
+    """This machine: two slots a core, because the lanes of a host (`millstream.host`) hold theirs for ever;
+    and a task that fails is tried again."""
+    return f"local[{2 * (os.cpu_count() or 1)},4]"
 
 
 def _quieten(session: "SparkSession", level: str | None) -> None:

@@ -2,9 +2,11 @@
 
 from typing import Self
 
+from millstream.host.errors import FinalError
 
-class StreamsError(Exception):
-    """The base of them all."""
+
+class StreamsError(FinalError):
+    """The base of them all. None of them goes away when a task is tried again."""
 
     def at(self, where: str) -> Self:
         """The same error, which now says where it happened."""

@@ -13,7 +13,7 @@ from tests.faults.spark.slow import key_of
 from tests.faults.spark.supervise import MASTER, SETTINGS, end_with_parent, supervise
 
 APPLICATION, STORE = "counting", "counts"
-MAX_RECORDS = 300  # of a partition in a batch
+MAX_BYTES = 20_000  # of a partition at a time
 
 
 def build(source: str, target: str) -> Topology:
@@ -35,7 +35,7 @@ def main() -> int:
         APPLICATION,
         bootstrap_servers=given.servers,
         state_dir=given.state,
-        max_records_per_task=MAX_RECORDS,
+        max_bytes_per_task=MAX_BYTES,
     )
     return supervise(lambda: application.start(session))
 

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from millstream.spark.errors import explain
+from millstream.streams import StreamsError
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
+
+    from millstream.streams.runtime.running import RunningStreams
 
 SETTINGS = {
     "spark.driver.memory": "700m",
@@ -37,7 +40,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def supervise(start: Callable[[], "StreamingQuery"]) -> int:
+def supervise(start: Callable[[], "StreamingQuery | RunningStreams"]) -> int:
     """Run the query for ever, in as many lives as it takes."""
     while True:
         try:
@@ -45,7 +48,7 @@ def supervise(start: Callable[[], "StreamingQuery"]) -> int:
             print(STARTED, flush=True)
             query.awaitTermination()
             return 0
-        except (PySparkException, KafkaError) as error:
+        except (PySparkException, KafkaError, StreamsError) as error:
             print(FAILED, explain(error) or str(error).splitlines()[0], flush=True)
         # A broker that was killed needs a moment; the next life would fail like this one.
         time.sleep(0.3)

@@ -1,16 +1,19 @@
-"""What tests of the runtime have in common: a cluster's topics, and Spark's part played in this process."""
+"""What tests of the runtime have in common: a cluster's topics, and a host whose lanes are threads."""
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
+from pyspark import cloudpickle
+
 from millstream.client import EARLIEST, LATEST, Cluster, Producer, list_offsets
-from millstream.spark.clusters import close_clusters
+from millstream.host.local import LocalHost
 from millstream.streams import Streams, StreamsBuilder, Topology
-from millstream.streams.runtime import worker
-from millstream.streams.runtime.reader import StreamsReader, packed
+from millstream.streams.runtime.running import RunningStreams
 from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.streams.runtime.topics import ADDITIONAL_RETENTION
 from millstream.wire.records import Record
@@ -18,14 +21,6 @@ from tests.support.waiting import wait_until
 
 KEPT = {ADDITIONAL_RETENTION: 1 << 60}
 """In an application's `config`: records with timestamps of 1970 stay in the changelogs of windows."""
-
-
-def forget_tasks() -> None:
-    """As if the worker's process had ended."""
-    for runner in worker._runners.values():
-        runner.close()
-    worker._runners.clear()
-    close_clusters()
 
 
 def produce(
@@ -51,50 +46,50 @@ def read(cluster: Cluster, topic: str) -> list[tuple[bytes | None, bytes | None]
 
 
 class Driver:
-    """Does what Spark does with the reader: tasks run in this process, or in any of a pool's."""
+    """Runs an application on a host of threads, again and again, until there is nothing left to do."""
 
-    def __init__(
-        self, application: Streams, max_records_per_task: int = 1000, pool: Executor | None = None
-    ) -> None:
-        self.pool = pool
+    def __init__(self, application: Streams, machines: Sequence[str] = ("here", "here")) -> None:
         application.make_topics()
-        self._application = application
-        self.packed = packed(application.settings, application.topology)
-        self._reader = StreamsReader(self.packed, max_records_per_task)
-        self._start = self._reader.initialOffset()
-        self.read = 0
+        self._application, self._machines = application, machines
+        self.read = self.restored = 0
+
+    def run(self) -> None:
+        """Until all is processed. Everything is closed then, as if the process had ended."""
+        with self.running() as running:
+            wait_until(lambda: _done(running), "the application has not processed everything")
 
     def run_elsewhere(self) -> None:
         """The same in another process."""
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as self.pool:
-            self.run()
-        self.pool = None
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            dumps: Any = cloudpickle.dumps
+            self.read += pool.submit(_run_packed, dumps(self._application)).result()
 
-    def run(self, again: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Until there is nothing left to do; from an older offset when given. Gives where it began."""
-        began = self._start = again if again is not None else self._start
-        while self.step() or self._application.lag():
-            pass
-        self._reader.commit(self._start)
-        return began
-
-    def step(self) -> bool:
-        """One batch, if there is one."""
-        end = self._reader.latestOffset(self._start, None)
-        if end == self._start:
-            return False
-        assignments = [(self.packed, partition) for partition in self._reader.partitions(self._start, end)]
-        self.read += sum((map if self.pool is None else self.pool.map)(_run_one, assignments))
-        self._start = end
-        return True
+    @contextmanager
+    def running(self) -> Iterator[RunningStreams]:
+        host = LocalHost(machines=self._machines)
+        running = RunningStreams(self._application, host)
+        try:
+            yield running
+        finally:
+            running.stop()
+            host.close()
+            for status in host.statuses(running.name).values():
+                self.read += status.read
+                self.restored += status.restored
 
 
-def _run_one(assignment: tuple[str, Any]) -> int:
-    """A task; gives how many records it read."""
-    application, partition = assignment
-    (batch,) = StreamsReader(application, 0).read(partition)
-    found: int = batch.to_pydict()["read"][0]
-    return found
+def _done(running: RunningStreams) -> bool:
+    error = running.exception()
+    if error is not None:
+        raise error
+    return running.lag() == 0
+
+
+def _run_packed(content: bytes) -> int:
+    loads: Any = cloudpickle.loads
+    driver = Driver(loads(content))
+    driver.run()
+    return driver.read
 
 
 def word_count(words: str, counts: str) -> Topology:

@@ -19,7 +19,7 @@ from millstream.streams import (
     serdes,
 )
 from millstream.streams.runtime.topics import ADDITIONAL_RETENTION
-from tests.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
+from tests.streams.runtime.kit import Driver, produce, read, word_count
 from tests.support.waiting import wait_until
 
 
@@ -89,7 +89,6 @@ def test_reset_begins_anew(
     Admin(cluster).create_topics([NewTopic(topic, 1, -1) for topic in (f"{name}-old-changelog", *others)])
     produce(cluster, words, 0, (b"k", b"a"))
     Driver(application).run()
-    forget_tasks()
     application.reset()
     # Kafka answers before all readers of metadata see that a topic is gone.
     wait_until(lambda: topics_of(cluster, name) == others)
@@ -109,7 +108,6 @@ def test_reset_does_not_read_twice_what_the_application_wrote_itself(
     produce(cluster, words, 0, (b"k", b"a"), (b"k", b"b"))
     for _ in range(2):
         Driver(application).run()
-        forget_tasks()
         application.reset()
         wait_until(lambda: not topics_of(cluster, f"{words}-app-"))
     assert len(read(cluster, between)) == 4
@@ -147,7 +145,6 @@ def test_keys_longer_than_the_store_on_disk_takes(
         for size in (510, 511, 20_000):
             produce(cluster, words, 0, (b"k", b"x" * size))
         driver.run()
-        forget_tasks()
     driver.run_elsewhere()
     produce(cluster, words, 0, (b"k", b"x" * 20_000))
     driver.run_elsewhere()

@@ -16,24 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from millstream.client import Cluster
 from millstream.streams import Streams, StreamsBuilder, serdes
-from millstream.streams.runtime.reader import StreamsReader, packed
-from tests.streams.runtime.kit import forget_tasks, produce, read
+from tests.streams.runtime.kit import Driver, produce, read
 
 WORDS, RECORDS, KILLS = 7, 1400, 4
 
 
-def _run(application: str, start: dict[str, Any], ready: Any = None) -> None:
-    """All that there is, a few records at a time."""
-    reader = StreamsReader(application, 40)
-    if ready is not None:
+def _slowly(value: str) -> str:
+    """So that most moments are in the middle of something."""
+    time.sleep(0.0005)
+    return value
+
+
+def _run(application: bytes, ready: Any) -> None:
+    loads: Any = cloudpickle.loads
+    with Driver(loads(application)).running() as running:
         ready.set()
-    while (end := reader.latestOffset(start, None)) != start:
-        for partition in reader.partitions(start, end):
-            list(reader.read(partition))
-        start = end
+        running.awaitTermination()
 
 
 @pytest.mark.timeout(300)
@@ -42,29 +44,26 @@ def test_every_word_is_counted_once(
 ) -> None:
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
     builder = StreamsBuilder()
-    builder.stream(words).group_by(lambda _, word: word).count().to_stream().to(counts)
+    builder.stream(words).map_values(_slowly).group_by(lambda _, word: word).count().to_stream().to(counts)
     application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path)
     application.make_topics()
     for number in range(2):
         records = ((b"k", b"w%d" % (each % WORDS)) for each in range(RECORDS // 2))
         produce(cluster, words, number, *records)
-    text = packed(application.settings, application.topology)
-    start = StreamsReader(text, 1).initialOffset()
+    dumps: Any = cloudpickle.dumps
     chosen, context = random.Random(11), get_context("spawn")
     for kill in range(KILLS):
         ready = context.Event()
-        process = context.Process(target=_run, args=(text, start, ready))
+        process = context.Process(target=_run, args=(dumps(application), ready))
         process.start()
         assert ready.wait(60)
-        # Killed at any moment of its work.
+        # Anywhere: while tasks are taken over, while they work, between two commits.
         time.sleep(chosen.uniform(0.05, 0.8))
         process.kill()
         process.join()
         if kill % 2:
             shutil.rmtree(application.settings.folder, ignore_errors=True)
-    while application.lag():
-        _run(text, start)
-    forget_tasks()
+    Driver(application).run()
     seen: dict[bytes | None, list[int]] = defaultdict(list)
     for word, count in read(cluster, counts):
         seen[word].append(serdes.LONG.read("", count))

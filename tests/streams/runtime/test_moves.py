@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from millstream.client import LATEST, Admin, Cluster, list_offsets
 from millstream.streams import Streams, StreamsBuilder, Topology, serdes
-from tests.streams.runtime.kit import Driver, forget_tasks, produce, read, word_count
+from tests.streams.runtime.kit import Driver, produce, read, word_count
 
 WORDS, RECORDS = 7, 280
 
@@ -39,14 +37,10 @@ def test_other_parallelism_and_another_machine(
 
     feed()
     Driver(application("one")).run()  # one process
-    forget_tasks()
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        elsewhere = Driver(
-            application("two"), max_records_per_task=20, pool=pool
-        )  # without Spark's checkpoint and the stores of before
-        for _ in range(3):
-            feed()
-            elsewhere.run()  # tasks go to whichever of the two processes is free
+    elsewhere = Driver(application("two"), machines=["here"] * 3)  # without the stores of before
+    for _ in range(3):
+        feed()
+        elsewhere.run()
     assert elsewhere.read == 2 * 3 * RECORDS  # once as words, once more behind the repartition topic
     feed()
     last = Driver(application("one"))  # whose stores are those of long ago

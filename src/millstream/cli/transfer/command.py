@@ -25,7 +25,7 @@ Master = Annotated[
     str,
     typer.Option(
         metavar="MASTER",
-        help="Spark's master; local[*] otherwise. With it Spark does the work, however little it is.",
+        help="Spark's master (this machine). With it Spark does the work, however little it is.",
         show_default=False,
     ),
 ]

@@ -46,6 +46,8 @@ def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
             )
     if read:
         status.offsets = read
+    if behind is None:
+        behind = progress.get("lag")  # units of a host know it themselves
     if behind is not None:
         status.lag = behind
 

@@ -150,6 +150,11 @@ class Queries:
                 self._again_at = None
                 self._try_again()
             return self.status.state not in ENDED
+        for name, query in self._running.items():
+            if hasattr(query, "report"):  # runs on the host: Spark has nothing to say about it
+                report = query.report()
+                if report is not None:
+                    self.progressed(name, report)
         for query in self._running.values():
             error = query.exception() if not query.isActive else None
             if error is not None:

@@ -30,6 +30,7 @@ from millstream.spark.runner.progress import lag_of
 from millstream.spark.runner.screen import Screen, default_screen
 from millstream.spark.runner.status_records import FAILED, HEARTBEAT, Command, Status
 from millstream.spark.runner.status_topic import StatusTopic, create_status_topic
+from millstream.spark.session import default_master
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class _Process:
 
         locks = [lock_folder(self._root / name, name) for name in self._apps]
         log = self._root / "spark.log"
-        self._screen.message(f"Starting Spark ({self._options.master or 'local[*]'}); its log is {log}")
+        master = self._options.master or default_master()
+        self._screen.message(f"Starting Spark ({master}); its log is {log}")
         listener = Listener()
         sessions = self._sessions(log)
         first = next(iter(sessions.values()))

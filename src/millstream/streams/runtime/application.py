@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
 from millstream.streams.errors import StreamsError
-from millstream.streams.runtime.assignments import StreamsConfig
+from millstream.streams.runtime.task_config import StreamsConfig
 from millstream.streams.runtime.topics import (
     ADDITIONAL_RETENTION,
     DAY,
@@ -26,9 +26,8 @@ from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from millstream.streams.runtime.running import RunningStreams
     from millstream.streams.task import Errors
     from millstream.streams.topology import Topology
 
@@ -38,10 +37,10 @@ class Streams:
 
     client                 properties of Kafka clients that say how to reach the cluster: security.protocol,
                            ssl..., sasl...
-    state_dir              the folder for stores and Spark's checkpoint; a folder per application is made in
-                           it
+    state_dir              the folder for stores; a folder per application is made in it
     delivery               "exactly_once" or "at_least_once"
-    max_records_per_task   records of a partition that a task takes in one batch, one transaction
+    max_bytes_per_task     what a task fetches of a partition at a time, and holds until it is processed.
+                           More would not stay in the processor's cache; less is more calls than work
     config                 settings that processors can read
     """
 
@@ -55,7 +54,7 @@ class Streams:
         state_dir: str | Path = "millstream-state",
         delivery: str = "exactly_once",
         errors: Errors | None = None,
-        max_records_per_task: int = 100_000,
+        max_bytes_per_task: int = 4 << 20,
         config: dict[str, Any] | None = None,
     ) -> None:
         from millstream.streams.task import Errors
@@ -63,7 +62,6 @@ class Streams:
         if delivery not in ("exactly_once", "at_least_once"):
             raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
         self.topology = topology
-        self._max_records_per_task = max_records_per_task
         self._folder = Path(state_dir).absolute() / application
         self.settings = StreamsConfig(
             application,
@@ -72,6 +70,7 @@ class Streams:
             errors or Errors(),
             delivery == "exactly_once",
             dict(config or {}),
+            max_bytes_per_task,
         )
 
     def make_topics(self) -> list[str]:
@@ -190,25 +189,39 @@ class Streams:
 
         serve(self.topology, self.settings.application, self.settings.client, host, port, allowed_hosts)
 
-    def query(self, spark: SparkSession) -> DataStreamWriter:
-        """Makes the internal topics and gives the query, not started: for `millstream pipeline run`, which
-        names it and gives it its checkpoint folder."""
-        from millstream.streams.runtime.reader import NAME, StreamsSource, packed
+    def query(self, spark: SparkSession) -> StreamsWriter:
+        """To be returned from a pipeline beside writers of DataFrames: `millstream pipeline run` starts it on
+        the host of its session."""
+        return StreamsWriter(self, spark)
+
+    def start(self, spark: SparkSession | None = None) -> RunningStreams:
+        """Makes the internal topics and runs the tasks, on the host of this session, until it is stopped."""
+        from millstream.host.host import Host
+        from millstream.spark.session import spark as session_for
+        from millstream.streams.runtime.running import RunningStreams
 
         self.make_topics()
-        spark.dataSource.register(StreamsSource)
-        frame = (
-            spark.readStream.format(NAME)
-            .option("application", packed(self.settings, self.topology))
-            .option("maxRecordsPerTask", str(self._max_records_per_task))
-            .load()
-        )
-        return frame.writeStream.format("noop").trigger(processingTime="0 seconds")
+        session = spark if spark is not None else session_for(self.settings.application)
+        return RunningStreams(self, Host.of(session))
 
-    def start(self, spark: SparkSession | None = None) -> StreamingQuery:
-        """Makes the internal topics and starts the query. It runs until it is stopped."""
-        from millstream.spark.session import spark as session_for
 
-        name = self.settings.application
-        writer = self.query(spark if spark is not None else session_for(name))
-        return writer.queryName(name).option("checkpointLocation", str(self._folder / "checkpoint")).start()
+class StreamsWriter:
+    """An application that is not started, with the face of Spark's DataStreamWriter. It has no name,
+    checkpoint or trigger but its own."""
+
+    def __init__(self, streams: Streams, spark: SparkSession) -> None:
+        self._streams, self._spark = streams, spark
+
+    def queryName(self, _name: str) -> StreamsWriter:
+        return self
+
+    def option(self, _name: str, _value: object) -> StreamsWriter:
+        return self
+
+    def trigger(self, *, availableNow: bool | None = None, **_: object) -> StreamsWriter:
+        if availableNow:
+            raise StreamsError("an application runs until it is stopped: availableNow is for DataFrames")
+        return self
+
+    def start(self) -> RunningStreams:
+        return self._streams.start(self._spark)

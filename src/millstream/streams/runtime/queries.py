@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import ClientConfig, Cluster
 from millstream.serdes.plain import to_json
 from millstream.streams.errors import StreamsError
+from millstream.streams.runtime.global_tables import global_table_task
 from millstream.streams.runtime.topic_reader import TopicReader
-from millstream.streams.runtime.worker import global_table_task
 from millstream.streams.stores import StoreSpec
 from millstream.streams.task import Errors, in_memory
 from millstream.streams.topology import Topology

@@ -34,6 +34,11 @@ class RecordCollector:
     def __len__(self) -> int:
         return sum(len(records) for records in self._topics.values())
 
+    @property
+    def size(self) -> int:
+        """Bytes of values, about."""
+        return sum(records.size for records in self._topics.values())
+
     def send(
         self,
         topic: str,
@@ -105,6 +110,11 @@ class _TopicRecords:
 
     def __len__(self) -> int:
         return self._count + len(self.keys)
+
+    @property
+    def size(self) -> int:
+        closed = sum(int(rows.value.nbytes) for rows in self._rows)
+        return closed + sum(len(value) for value in self.values if value is not None)
 
     def add(
         self, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers, partition: int | None

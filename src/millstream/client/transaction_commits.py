@@ -1,0 +1,238 @@
+"""The transactions of many producers, committed together with few round trips.
+
+A transaction that is written and committed by itself costs five round trips: its partitions, its group, its
+batches, its offsets, its end. Here the requests of all producers go out ahead of their answers. Where one
+broker has everything, as on one machine, two round trips do for all of them: what belongs to the
+transactions, and their ends. A broker answers a connection's requests in order and a transaction knows its
+partitions before its batches come, so nothing needs to wait. With several brokers the batches wait until the
+partitions are known.
+
+What fails with an error that passes is done again, one request at a time; what fails for good is reported by
+transactional id, and does not touch the others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.client.cluster import Cluster
+from millstream.client.connection import Connection
+from millstream.client.errors import check
+from millstream.client.messages import exchange
+from millstream.client.producer import Batch, Sent
+from millstream.client.transactional import (
+    ADD_OFFSETS_VERSION,
+    ADD_PARTITIONS_VERSION,
+    COMMIT_OFFSETS_VERSION,
+    TransactionalProducer,
+    end_all,
+)
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
+
+
+@dataclass(slots=True)
+class TransactionCommit:
+    """What one transaction is to hold: rounds of batches, one batch per partition in each, and the offsets
+    of a group without members. `sent` is where the last batch of each partition went."""
+
+    producer: TransactionalProducer
+    rounds: Sequence[Mapping[TopicPartition, Batch]]
+    group: str
+    offsets: Mapping[TopicPartition, int]
+    metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    sent: dict[TopicPartition, Sent] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        return {topic_partition for batches in self.rounds for topic_partition in batches}
+
+
+@dataclass(slots=True)
+class _Step:
+    """One request of a transaction, and what its answer does."""
+
+    commit: TransactionCommit
+    node: int
+    send: Callable[[Connection], int]
+    take: Callable[[int, memoryview], None]
+
+
+def commit_all(cluster: Cluster, commits: Sequence[TransactionCommit]) -> dict[str, KafkaError]:
+    """Write and commit them all. Returns what went wrong for good, by transactional id."""
+    failed: dict[str, KafkaError] = {}
+    again: list[TransactionCommit] = []
+    for commit, error in _send_ahead(cluster, commits):
+        if error is None:
+            continue
+        if error.code.retriable and getattr(error, "again", True):
+            again.append(commit)
+        else:
+            failed[commit.producer.transactional_id] = error
+    for commit in again:
+        try:
+            _one_by_one(commit)
+        except KafkaError as error:
+            failed[commit.producer.transactional_id] = error
+    written = [commit for commit in commits if commit.producer.transactional_id not in failed]
+    for commit in written:
+        try:
+            for batches in commit.rounds[1:]:
+                commit.sent |= commit.producer.send_batches(batches)
+        except KafkaError as error:
+            failed[commit.producer.transactional_id] = error
+    ready = [commit.producer for commit in written if commit.producer.transactional_id not in failed]
+    failed |= end_all(cluster, [producer.handle() for producer in ready], True)
+    for producer in ready:
+        if producer.transactional_id not in failed:
+            producer.begin_next()
+    return failed
+
+
+def _one_by_one(commit: TransactionCommit) -> None:
+    """The patient way: every request waits for its answer and is tried again. A batch that was written
+    already keeps its sequence number, so the broker knows it."""
+    for batches in commit.rounds[:1]:
+        left = {which: batch for which, batch in batches.items() if which not in commit.sent}
+        commit.producer.announce(commit.partitions)
+        if left:
+            commit.sent |= commit.producer.send_batches(left)
+    commit.producer.commit_offsets(commit.group, commit.offsets, commit.metadata)
+
+
+def _send_ahead(
+    cluster: Cluster, commits: Iterable[TransactionCommit]
+) -> Iterable[tuple[TransactionCommit, KafkaError | None]]:
+    announcing: list[_Step] = []
+    writing: list[_Step] = []
+    errors: dict[int, KafkaError] = {}
+    commits = list(commits)
+    for commit in commits:
+        try:
+            _plan(cluster, commit, announcing, writing)
+        except KafkaError as error:
+            errors[id(commit)] = error
+    steps = announcing + writing
+    if len({step.node for step in steps}) <= 1:
+        _exchange(cluster, steps, errors)
+    else:
+        _exchange(cluster, announcing, errors)
+        _exchange(cluster, [step for step in writing if id(step.commit) not in errors], errors)
+    return [(commit, errors.get(id(commit))) for commit in commits]
+
+
+def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], writing: list[_Step]) -> None:
+    producer = commit.producer
+    for topic in {topic for topic, _ in commit.partitions}:
+        cluster.topic(topic)
+    coordinator = producer.coordinator()
+    new = commit.partitions - producer.announced
+    if new:
+        announcing.append(
+            _Step(
+                commit,
+                coordinator,
+                lambda connection: _send(
+                    connection,
+                    "add_partitions_to_txn",
+                    ADD_PARTITIONS_VERSION,
+                    producer.partitions_fields(new),
+                ),
+                lambda version, body: producer.partitions_answered(
+                    exchange("add_partitions_to_txn", version).decode(body), new
+                ),
+            )
+        )
+    announcing.append(
+        _Step(
+            commit,
+            coordinator,
+            lambda connection: _send(
+                connection, "add_offsets_to_txn", ADD_OFFSETS_VERSION, producer.group_fields(commit.group)
+            ),
+            lambda version, body: check(
+                exchange("add_offsets_to_txn", version).decode(body).error_code,
+                subject=f"group {commit.group} in {producer.transactional_id}",
+            ),
+        )
+    )
+    for batches in commit.rounds[:1]:
+        for topic_partition, batch in batches.items():
+            producer.stamp(topic_partition, batch)
+        for node, partitions in cluster.by_leader(batches).items():
+            mine = {which: batches[which] for which in partitions}
+            writing.append(_produce_step(commit, node, mine))
+    writing.append(
+        _Step(
+            commit,
+            producer.group_coordinator(commit.group),
+            lambda connection: _send(
+                connection,
+                "txn_offset_commit",
+                COMMIT_OFFSETS_VERSION,
+                producer.offsets_fields(commit.group, commit.offsets, commit.metadata),
+            ),
+            lambda version, body: producer.offsets_answered(
+                exchange("txn_offset_commit", version).decode(body)
+            ),
+        )
+    )
+
+
+def _produce_step(commit: TransactionCommit, node: int, batches: Mapping[TopicPartition, Batch]) -> _Step:
+    producer = commit.producer
+
+    def take(version: int, body: memoryview) -> None:
+        outcomes = producer.settle_all(batches, exchange("produce", version).decode(body))
+        commit.sent.update({which: found for which, found in outcomes.items() if isinstance(found, Sent)})
+        for outcome in outcomes.values():
+            if isinstance(outcome, KafkaError):
+                raise outcome
+
+    return _Step(commit, node, lambda connection: producer.pack_and_send(connection, batches), take)
+
+
+def _send(connection: Connection, api: str, up_to: int, fields: Mapping[str, Any]) -> int:
+    version = connection.version(api, up_to=up_to)
+    form = exchange(api, version)
+    connection.send(form.key, version, form.flexible, [form.encode(dict(fields))])
+    return version
+
+
+def _exchange(cluster: Cluster, steps: Sequence[_Step], errors: dict[int, KafkaError]) -> None:
+    """All requests, then all answers, of each broker in its order. The first error of a transaction is the
+    one that tells: a batch is refused because its partition was not announced."""
+    waiting: list[tuple[_Step, Connection, int]] = []
+    connections: dict[int, Connection] = {}  # the cluster would give another one while answers are due
+    for step in steps:
+        try:
+            if step.node not in connections:
+                connections[step.node] = cluster.connection(step.node)
+            connection = connections[step.node]
+            waiting.append((step, connection, step.send(connection)))
+        except KafkaError as error:
+            errors.setdefault(id(step.commit), error)
+    for step, connection, version in waiting:
+        try:
+            body = connection.receive()
+        except KafkaError as error:
+            errors.setdefault(id(step.commit), error)
+            continue
+        try:
+            step.take(version, body)
+        except KafkaError as error:
+            known = errors.get(id(step.commit))
+            # Whatever follows from an error that passes passes with it, unless someone else has the id.
+            if known is None or (known.code.retriable and error.code in _FOR_GOOD):
+                errors[id(step.commit)] = error
+
+
+_FOR_GOOD = frozenset(
+    {
+        ErrorCode.producer_fenced,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.transactional_id_authorization_failed,
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.group_authorization_failed,
+    }
+)

@@ -1,0 +1,172 @@
+"""The host of a process: what applications add their units to.
+
+    host = Host.of(session)
+    host.add(application, failed)
+    host.remove("application")
+
+A host belongs to one SparkContext. It starts with the first application and ends with the last one: a
+streaming query whose tasks are lanes (`source`), and the planner in this process. If the query fails, it is
+started again; applications notice a pause.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+
+from millstream.host.planner_server import HostSettings, PlannerServer, UnitFailed
+from millstream.host.source import NAME, HostSource, options_for
+from millstream.host.unit import Application, UnitStatus
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("millstream.host")
+
+_RESTART_PAUSE, _MAX_RESTART_PAUSE = 0.5, 30.0
+_STOP_SECONDS = 10.0
+
+
+class Host:
+    _of_contexts: dict[str, Host] = {}
+    _lock = threading.Lock()
+
+    @classmethod
+    def of(cls, session: SparkSession) -> Host:
+        """The host of this session's SparkContext."""
+        context = session.sparkContext
+        with cls._lock:
+            found = cls._of_contexts.get(context.applicationId)
+            if found is None:
+                found = cls._of_contexts[context.applicationId] = cls(session)
+            return found
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._settings = settings_of(session)
+        self._server: PlannerServer | None = None
+        self._query: Any = None
+        self._checkpoint = ""
+        self._applications: set[str] = set()
+        self._changing = threading.RLock()
+        self._failures = 0
+
+    def add(self, application: Application, failed: UnitFailed) -> None:
+        with self._changing:
+            if application.id in self._applications:
+                raise ValueError(f"{application.id} runs already in this process")
+            if self._server is None:
+                self._start()
+            assert self._server is not None
+            self._applications.add(application.id)
+            self._server.add(application, failed)
+
+    def set_units(self, application: str, names: tuple[str, ...], stateful: frozenset[str]) -> None:
+        assert self._server is not None
+        self._server.set_units(application, names, stateful)
+
+    def remove(self, application: str, timeout: float = _STOP_SECONDS) -> bool:
+        """All of its units end with a last commit. True if they did so in time. The last application takes
+        the host with it."""
+        with self._changing:
+            if application not in self._applications or self._server is None:
+                return True
+            done = self._server.remove(application, timeout)
+            self._applications.discard(application)
+            if not self._applications:
+                self._stop()
+            return done
+
+    def states(self, application: str) -> dict[str, tuple[str, str | None, str | None, UnitStatus]]:
+        return {} if self._server is None else self._server.states(application)
+
+    # --- the query ------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        dumps: Any = cloudpickle.dumps
+        self._server = PlannerServer(self._settings, address=_address(self._session), pack=dumps)
+        self._checkpoint = tempfile.mkdtemp(prefix="millstream-host-")
+        self._session.dataSource.register(HostSource)
+        self._start_query()
+        threading.Thread(target=self._supervise, args=(self._server,), name="host-query", daemon=True).start()
+
+    def _start_query(self) -> None:
+        assert self._server is not None
+        reader = self._session.readStream.format(NAME).options(**options_for(self._server))
+        folder = tempfile.mkdtemp(dir=self._checkpoint)
+        self._query = (
+            reader.load()
+            .writeStream.format("noop")
+            .trigger(processingTime="0 seconds")
+            .queryName(NAME)
+            .option("checkpointLocation", folder)
+            .start()
+        )
+
+    def _supervise(self, server: PlannerServer) -> None:
+        """Spark gives a query up after some failed tasks. The next query needs nothing of the last one."""
+        pause, began = _RESTART_PAUSE, time.monotonic()
+        while not server.ended:
+            query = self._query
+            if query.isActive:
+                server.wait(lambda: server.ended, 0.5)
+                continue
+            if server.ended:
+                return
+            error = query.exception()
+            log.warning("the host's query ended (%s); it is started again", error)
+            if time.monotonic() - began > 60:
+                pause = _RESTART_PAUSE
+            server.wait(lambda: server.ended, pause)
+            pause, began = min(2 * pause, _MAX_RESTART_PAUSE), time.monotonic()
+            with self._changing:
+                if not server.ended:
+                    self._failures += 1
+                    self._start_query()
+
+    def _stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.end(self._settings.lease)
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+
+def settings_of(session: SparkSession) -> HostSettings:
+    """`millstream.host.*`, from Spark's configuration (there with `spark.` in front) or the defaults."""
+    conf = session.sparkContext.getConf()
+
+    def number(name: str, default: float) -> float:
+        return float(conf.get(f"spark.millstream.host.{name}", str(default)))
+
+    master = session.sparkContext.master or ""
+    cores = os.cpu_count() or 1
+    slots = session.sparkContext.defaultParallelism
+    default = max(1, slots // 2) if master.startswith("local") else max(1, slots)
+    lanes = int(number("lanes", min(default, cores) if master.startswith("local") else default))
+    if master.startswith("local") and lanes >= slots:
+        log.warning("%d lanes leave no slot of %s for anything else", lanes, master)
+    return HostSettings(
+        lanes=lanes,
+        commit_interval=number("commit.interval.ms", 50) / 1000,
+        batch_seconds=number("batch.seconds", 60),
+        lease=number("lease.ms", 3000) / 1000,
+        unit_timeout=number("unit.timeout.ms", 30_000) / 1000,
+        unit_retries=int(number("unit.retries", 5)),
+    )
+
+
+def _address(session: SparkSession) -> str:
+    """Loopback, unless there are executors elsewhere."""
+    if (session.sparkContext.master or "").startswith("local"):
+        return "127.0.0.1"
+    return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))

@@ -1,0 +1,106 @@
+"""Connections between the planner and its lanes: messages of JSON, both sides known to each other.
+
+Whoever connects has to know the host's secret, and so has whoever answers: each side proves it to the other
+without sending it (multiprocessing's challenge by HMAC). Lanes unpickle what the planner sends, so they must
+not take it from anyone else who happens to listen on that port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+HANDSHAKE_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+
+Message = dict[str, Any]
+
+
+class LinkClosed(ConnectionError):
+    """The other side is gone, or never proved that it belongs here."""
+
+
+class Link:
+    """One side of a connection. Sending is safe in several threads, receiving is for one."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        opened.settimeout(None)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection: Connection = Connection(opened.detach())
+        self._sending = threading.Lock()
+
+    @classmethod
+    def connect(cls, host: str, port: int, secret: bytes) -> Link:
+        """To the planner."""
+        try:
+            link = cls(socket.create_connection((host, port), CONNECT_SECONDS))
+        except OSError as error:
+            raise LinkClosed(f"the planner at {host}:{port} cannot be reached: {error}") from error
+        link._prove(secret, first=False)
+        return link
+
+    @classmethod
+    def accept(cls, opened: socket.socket, secret: bytes) -> Link:
+        """A lane has connected."""
+        link = cls(opened)
+        link._prove(secret, first=True)
+        return link
+
+    def _prove(self, secret: bytes, *, first: bool) -> None:
+        """Both ways, in a limited time: someone who connects and says nothing is not waited for."""
+        late = threading.Timer(HANDSHAKE_SECONDS, self.shut)
+        late.daemon = True
+        late.start()
+        steps = [deliver_challenge, answer_challenge]
+        try:
+            for step in steps if first else reversed(steps):
+                step(self._connection, secret)
+        except (AuthenticationError, AssertionError, OSError, EOFError, ValueError) as error:
+            self.close()
+            raise LinkClosed(f"the other side did not prove that it belongs to this host: {error}") from error
+        finally:
+            late.cancel()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def send(self, message: Message) -> None:
+        try:
+            with self._sending:
+                self._connection.send_bytes(json.dumps(message).encode())
+        except (OSError, ValueError) as error:
+            raise LinkClosed(str(error)) from error
+
+    def receive(self) -> Message:
+        """The next message; waits for it."""
+        try:
+            message: Message = json.loads(self._connection.recv_bytes())
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            raise LinkClosed(str(error) or "the other side is gone") from error
+        return message
+
+    def waiting(self) -> bool:
+        """Whether a message can be received at once."""
+        try:
+            return self._connection.poll(0)
+        except (OSError, EOFError, ValueError, TypeError):
+            return True  # `receive` will say what is wrong
+
+    def shut(self) -> None:
+        """End the conversation, from any thread; whoever waits in `receive` hears of it and closes."""
+        with contextlib.suppress(OSError, ValueError):
+            borrowed = socket.socket(fileno=self._connection.fileno())
+            try:
+                borrowed.shutdown(socket.SHUT_RDWR)
+            finally:
+                borrowed.detach()
+
+    def close(self) -> None:
+        self.shut()
+        with contextlib.suppress(OSError):
+            self._connection.close()

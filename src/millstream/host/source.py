@@ -1,0 +1,173 @@
+"""Lanes as the tasks of a Spark query.
+
+The query's batches last a minute, and nothing depends on where one ends: an offset is a number, the
+checkpoint is scratch. A task connects to the planner, makes a lane in a thread of its Python worker and
+renews the lane's lease until the batch is over; the next batch's task finds the lane in the same worker and
+goes on with it. So Spark sees tasks that take a minute, starts them again when a worker dies, and spreads
+them over its executors.
+
+A lane outlives its task by the lease: long enough for the next batch to adopt it, short enough for a query
+that is gone to leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from millstream.host.lane import Lane, Lease
+from millstream.host.link import Link, LinkClosed
+
+if TYPE_CHECKING:
+    from millstream.host.planner_server import PlannerServer
+
+log = logging.getLogger("millstream.host")
+
+NAME = "millstream-host"
+MACHINE_VARIABLE = "MILLSTREAM_MACHINE"
+"""What a machine is called where several share a host name: workers of a test, containers."""
+EXIT_STUCK = 70
+_LOOK_EVERY = 0.2
+
+
+def machine_name() -> str:
+    return os.environ.get(MACHINE_VARIABLE) or socket.gethostname()
+
+
+def options_for(server: PlannerServer) -> dict[str, str]:
+    settings = server.settings
+    return {
+        "host": server.host,
+        "port": str(server.port),
+        "secret": server.secret.hex(),
+        "lanes": str(settings.lanes),
+        "batch_seconds": str(settings.batch_seconds),
+        "lease_seconds": str(settings.lease),
+        "unit_timeout_seconds": str(settings.unit_timeout),
+    }
+
+
+@dataclass
+class LanePartition(InputPartition):
+    batch: int
+    number: int
+
+
+class HostSource(DataSource):
+    """`format("millstream-host")`; only hosts use it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return "lane string, machine string"
+
+    def streamReader(self, schema: Any) -> HostReader:
+        return HostReader(dict(self.options))
+
+
+class HostReader(DataSourceStreamReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:
+        """The next batch, unless the host has ended."""
+        try:
+            link = _connect(self._options)
+            link.send({"ask": "ended"})
+            ended = bool(link.receive()["ended"])
+            link.close()
+        except LinkClosed:
+            ended = True
+        return start if ended else {"batch": start["batch"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        lanes: list[InputPartition] = [
+            LanePartition(end["batch"], number) for number in range(int(self._options["lanes"]))
+        ]
+        return lanes
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
+        """One task: a lane for as long as the batch lasts."""
+        lane = _LaneThread.of_this_process(self._options)
+        lane.keep(float(self._options["batch_seconds"]))
+        yield lane.name, machine_name()
+
+    def commit(self, end: dict[str, int]) -> None: ...
+
+
+def _connect(options: dict[str, str]) -> Link:
+    return Link.connect(options["host"], int(options["port"]), bytes.fromhex(options["secret"]))
+
+
+class _LaneThread:
+    """The lane of this worker process for one host."""
+
+    _of_hosts: dict[str, _LaneThread] = {}
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.name = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._link = _connect(options)
+        self._grace = float(options["lease_seconds"])
+        self._timeout = float(options["unit_timeout_seconds"])
+        self._lease = Lease(self._grace)
+        loads: Any = cloudpickle.loads
+        self._lane = Lane(self._link, machine_name(), self._lease, loads)
+        self._thread = threading.Thread(target=self._run, name=f"host-{self.name}", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._watch, name="host-watchdog", daemon=True).start()
+
+    @classmethod
+    def of_this_process(cls, options: dict[str, str]) -> _LaneThread:
+        """Adopts the one that an earlier batch has left. Spark shares workers, so there may be others."""
+        secret = options["secret"]
+        for key in [key for key, one in cls._of_hosts.items() if not one._thread.is_alive()]:
+            del cls._of_hosts[key]
+        found = cls._of_hosts.get(secret)
+        if found is None:
+            found = cls._of_hosts[secret] = cls(options)
+        return found
+
+    def keep(self, seconds: float) -> None:
+        """Until the batch is over, or the lane."""
+        end = time.monotonic() + seconds
+        self._lease.renew(seconds + self._grace)
+        while self._thread.is_alive() and (left := end - time.monotonic()) > 0:
+            self._thread.join(min(left, _LOOK_EVERY))
+
+    def _run(self) -> None:
+        try:
+            self._link.send({"lane": self.name, "machine": machine_name()})
+        except LinkClosed:
+            return
+        self._lane.run()
+
+    def _watch(self) -> None:
+        """A unit that does not come back holds up all others of this process: the process ends, the planner
+        gives the others to other lanes, and tries this one again alone."""
+        while self._thread.is_alive():
+            time.sleep(min(1.0, self._timeout / 4))
+            stuck = self._lane.stuck_for()
+            if stuck is None or stuck[1] < self._timeout:
+                continue
+            unit_id, seconds = stuck
+            log.error("%s has not come back for %.0f s; its process ends", unit_id, seconds)
+            error = f"it did not come back within {self._timeout:.0f} s (millstream.host.unit.timeout.ms)"
+            try:
+                self._link.send({"failed": unit_id, "error": error, "stuck": True})
+            finally:
+                os._exit(EXIT_STUCK)

@@ -1,0 +1,359 @@
+"""A Streams task as a unit of the host: a sub-topology on one partition number.
+
+The truth is in the cluster: the application's group has committed how far each input was processed, in the
+same transaction as the outputs and changelogs of it (with at_least_once: right after them). Opening the unit
+takes its transactional id, which fences whoever ran it before, and reads that commit.
+
+Its stores lie in a folder, together with the position that they reflect: how far inputs and changelogs were
+processed. The folder is committed now and then, not with every transaction, so it may be behind after a
+crash, never ahead. What is missing comes from the changelog, from where the folder is; only a folder that is
+no beginning of the truth (another changelog topic, a gap, too old) is built anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.client import Producer
+from millstream.client.fetch import Fetched
+from millstream.client.groups import Committed, Groups
+from millstream.client.offsets import EARLIEST, LATEST, list_offsets
+from millstream.client.transaction_commits import TransactionCommit
+from millstream.client.transactional import TransactionalProducer
+from millstream.host.unit import LaneContext, UnitStatus
+from millstream.streams.errors import StreamsError
+from millstream.streams.runtime.global_tables import GlobalTables
+from millstream.streams.runtime.inputs import Inputs
+from millstream.streams.runtime.record_collector import RecordCollector
+from millstream.streams.runtime.restore import FolderPosition, Restore, changelogs_of
+from millstream.streams.runtime.task_config import StreamsConfig, TaskMetadata
+from millstream.streams.stores.lmdb import StoreFolder
+from millstream.streams.task import StreamTask
+from millstream.wire.batch import read_header
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from millstream.client.producer import Batch, Sent
+    from millstream.streams.topology import Topology
+
+log = logging.getLogger("millstream.streams")
+
+FOLDER_COMMIT_SECONDS = 1.0
+TRANSACTION_TIMEOUT_MS = 10_000
+"""A process that was killed leaves its transaction open, and readers behind it wait: not for long."""
+MAX_OUTPUT_BYTES = 16 << 20
+COMMIT_AGAIN_SECONDS = 3600.0
+"""Brokers forget the offsets of a group without members: what has not moved is committed again."""
+
+
+class StreamsUnit:
+    """See `millstream.host.unit.Unit`."""
+
+    def __init__(
+        self,
+        settings: StreamsConfig,
+        topology: Topology,
+        sub_topology: int,
+        partition: int,
+        lane: LaneContext,
+    ) -> None:
+        self.settings, self._partition = settings, partition
+        self.status = UnitStatus()
+        self.fetch_bytes = settings.max_bytes_per_task
+        self._cluster = lane.cluster(settings.client)
+        self._groups = Groups(self._cluster)
+        self._topics = _input_topics(topology, settings.application, sub_topology)
+        self._refresh(topology, sub_topology)
+        name = f"{sub_topology}_{partition}"
+        self._folder = StoreFolder(Path(settings.folder) / name)
+        # Where each changelog ends with what the stores hold; -1 if nobody knows.
+        self._ends: dict[TopicPartition, int] = {}
+        try:
+            self._collector = RecordCollector()
+            self._global = self._global_tables(topology, lane)
+            self._task = StreamTask(
+                topology,
+                settings.application,
+                self._collector.send,
+                partition=partition,
+                sub_topologies=[sub_topology],
+                open_store=self._folder.open,
+                now=lambda: int(time.time() * 1000),
+                config=settings.config,
+                errors=settings.errors,
+                global_stores=self._global.stores if self._global is not None else None,
+                partitions_of=lambda topic: len(self._cluster.topic(topic).partitions),
+                collect_columns=self._collector.send_columns,
+            )
+            self._folder.commit()  # the databases of new stores
+            self._producer: Producer = self._take_over(f"{settings.application}-{name}")
+            self._inputs, self._metadata = self._begin(topology)
+            self._task.restore_times(TaskMetadata.decode(self._metadata).times)
+            self._changelogs = changelogs_of(self._task, partition)
+            self._restore = self._start_restore()
+        except BaseException:
+            self._folder.close()
+            raise
+        self._turn = 0
+        self._uncommitted = False
+        self._committed_at = time.monotonic()
+        self._folder_due = 0.0
+
+    def _refresh(self, topology: Topology, sub_topology: int) -> None:
+        """Internal topics may be new ones since another unit of this process asked."""
+        names = set(self._topics) | {
+            topology.internal_name(topic, self.settings.application)
+            for one in topology.sub_topologies()
+            if one.id == sub_topology
+            for sink in one.sinks
+            for topic in topology.nodes[sink].topics
+        }
+        problems = self._cluster.refresh(names)
+        for topic in self._topics:
+            if topic in problems:
+                raise problems[topic]
+
+    def _global_tables(self, topology: Topology, lane: LaneContext) -> GlobalTables | None:
+        if not topology.global_stores:
+            return None
+        tables: GlobalTables = lane.shared(
+            (self.settings.application, "global tables"),
+            lambda: GlobalTables(self.settings, topology, self._cluster),
+        )
+        return tables
+
+    def _take_over(self, transactional_id: str) -> Producer:
+        if not self.settings.exactly_once:
+            return Producer(self._cluster, create_topics=False)
+        producer = TransactionalProducer(
+            self._cluster,
+            transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            create_topics=False,
+        )
+        producer.begin()
+        return producer
+
+    def _begin(self, topology: Topology) -> tuple[Inputs, str]:
+        """Where the group is; where it has not been, the beginning of a topic, or its end if that is what
+        the topology says. The end is committed, because it is another one when somebody asks again."""
+        here = [
+            TopicPartition(topic, self._partition)
+            for topic in self._topics
+            if self._partition in self._cluster.topic(topic).partitions
+        ]
+        found = self._groups.committed(self.settings.application, here)
+        begin: dict[TopicPartition, int] = {}
+        for which, committed in found.items():
+            if isinstance(committed, KafkaError):
+                raise committed
+            begin[which] = committed.offset
+        from_end = {
+            topic for node in topology.nodes.values() if node.reset == "latest" for topic in node.topics
+        }
+        wanted = {
+            which: LATEST if which.topic in from_end else EARLIEST for which in here if which not in begin
+        }
+        if wanted:
+            begin |= {which: at.offset for which, at in list_offsets(self._cluster, wanted).items()}
+        ends = {which: begin[which] for which, timestamp in wanted.items() if timestamp == LATEST}
+        if ends:
+            for error in self._groups.commit(self.settings.application, ends).values():
+                if error is not None:
+                    raise error
+        first = found.get(min(here))
+        inputs = Inputs(begin, self.settings.max_bytes_per_task)
+        return inputs, first.metadata if isinstance(first, Committed) else ""
+
+    def _start_restore(self) -> Restore | None:
+        """None if the folder has all that was committed. What it is made of is read by turns, as input is."""
+        if not self._changelogs:
+            return None
+        kept = FolderPosition.decode(self._folder.position)
+        if kept.is_at(self._inputs.done, self._metadata) and kept.knows(self._changelogs, self._cluster):
+            self._ends = kept.changelogs_in(self._changelogs)
+            return None
+        restore = Restore(self._cluster, self._folder, self._changelogs, kept)
+        if restore.done:
+            self._ends = restore.positions_reached
+            return None
+        return restore
+
+    @property
+    def restored(self) -> bool:
+        """Whether its stores hold all that was committed."""
+        return self._restore is None
+
+    # --- reading and working --------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        return self._inputs.positions if self._restore is None else self._restore.positions
+
+    def receive(self, fetched: Fetched) -> None:
+        if self._restore is not None:
+            self._restore.receive(fetched)
+        elif fetched.error is ErrorCode.offset_out_of_range:
+            self._pass_over_deleted(TopicPartition(fetched.topic, fetched.partition))
+        elif fetched.error is not ErrorCode.none:
+            raise KafkaError(fetched.error, f"{fetched.topic}-{fetched.partition} cannot be read")
+        else:
+            self._inputs.receive(fetched)
+        self.status.lag = self._inputs.lag
+
+    def _pass_over_deleted(self, topic_partition: TopicPartition) -> None:
+        """To the first record that is left, as consumers do that begin at the earliest one."""
+        position = self._inputs.positions.get(topic_partition, 0)
+        first = list_offsets(self._cluster, {topic_partition: EARLIEST})[topic_partition].offset
+        if first <= position:
+            raise StreamsError(
+                f"{topic_partition} ends before offset {position}, which was processed already: was the "
+                "topic deleted and created again? reset() begins anew"
+            )
+        log.warning(
+            "records %d to %d of %s were deleted before they were read", position, first - 1, topic_partition
+        )
+        self._inputs.skip_to(topic_partition, first)
+
+    def poll(self) -> bool:
+        if self._restore is not None:
+            return self._poll_restore(self._restore)
+        before = self._inputs.done
+        block = self._inputs.next_block()
+        if block is not None:
+            topic, records = block
+            if self._global is not None:
+                self._global.catch_up()
+            self._task.deliver_batch(topic, self._partition, records)
+            self._inputs.took(topic, records)
+            self.status.read += len(records)
+        fired = self._task.punctuate_wall_clock()
+        stale = time.monotonic() > self._committed_at + COMMIT_AGAIN_SECONDS
+        if fired or stale or self._inputs.done != before:
+            self._uncommitted = True
+        self.status.lag = self._inputs.lag
+        return block is not None and self._inputs.waiting
+
+    def _poll_restore(self, restore: Restore) -> bool:
+        more = restore.work()
+        self.status.restored = restore.records
+        if restore.done:
+            restore.say_so(self._partition)
+            self._ends, self._restore = restore.positions_reached, None
+            return True
+        return more
+
+    @property
+    def due(self) -> float | None:
+        again = self._committed_at + COMMIT_AGAIN_SECONDS
+        timer = self._task.next_timer if self._restore is None else None
+        return again if timer is None else min(again, time.monotonic() + timer / 1000 - time.time())
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> bool:
+        return self._uncommitted
+
+    @property
+    def full(self) -> bool:
+        return self._collector.size > MAX_OUTPUT_BYTES
+
+    def prepare_commit(self) -> TransactionCommit | None:
+        application = self.settings.application
+        for changelog, store in self._changelogs.items():
+            self._collector.send_changes(changelog.topic, store.drain(), self._partition)
+        self.status.written += len(self._collector)
+        rounds = self._rounds()
+        self._metadata = TaskMetadata(self._task.next_timer, self._task.times).encode()
+        offsets = self._inputs.done
+        metadata = {min(offsets): self._metadata}
+        if isinstance(self._producer, TransactionalProducer):
+            return TransactionCommit(self._producer, rounds, application, offsets, metadata)
+        for batches in rounds:
+            self._note_changelogs(batches, self._producer.send_batches(batches))
+        for error in self._groups.commit(application, offsets, metadata).values():
+            if error is not None:
+                raise error
+        return None
+
+    def _rounds(self) -> list[dict[TopicPartition, Batch]]:
+        """One batch per partition at a time."""
+        self._turn += 1
+        queues: dict[TopicPartition, deque[Batch]] = {}
+        for topic_partition, batch in self._collector.batches(
+            lambda topic: len(self._cluster.topic(topic).partitions), self._turn, self.settings.exactly_once
+        ):
+            queues.setdefault(topic_partition, deque()).append(batch)
+        rounds = []
+        while queues:
+            rounds.append({which: queue.popleft() for which, queue in queues.items()})
+            queues = {which: queue for which, queue in queues.items() if queue}
+        self._collector.clear()
+        return rounds
+
+    def committed(self, commit: TransactionCommit | None) -> None:
+        self._uncommitted = False
+        self._committed_at = time.monotonic()
+        self.status.commits += 1
+        if commit is not None:
+            for batches in commit.rounds:
+                last = {which: commit.sent[which] for which in batches if which in commit.sent}
+                self._note_changelogs(batches, last)
+        now = time.monotonic()
+        if self._changelogs and now >= self._folder_due:
+            self._folder_due = now + FOLDER_COMMIT_SECONDS
+            self._commit_folder()
+
+    def _note_changelogs(
+        self, batches: Mapping[TopicPartition, Batch], sent: Mapping[TopicPartition, Sent]
+    ) -> None:
+        """Where each changelog ends with what this unit has written."""
+        for topic_partition, where in sent.items():
+            if topic_partition in self._changelogs:
+                after = where.offset + read_header(batches[topic_partition]).record_count
+                # A broker that knew the batch already may not tell where it lies: nobody knows then.
+                self._ends[topic_partition] = after if where.offset >= 0 else -1
+
+    def _commit_folder(self) -> None:
+        position = FolderPosition.of(self._inputs.done, self._metadata, self._ends, self._cluster)
+        self._folder.commit(position.encode())
+
+    def close(self) -> None:
+        """After the last commit, so the folder may have all of it."""
+        try:
+            if self._restore is not None:
+                self._restore.commit()
+            elif self._changelogs and not self._uncommitted:
+                self._commit_folder()
+            self._task.close()
+        finally:
+            self._folder.close()
+
+    def abandon(self) -> None:
+        """Readers need not wait for the open transaction to run into its timeout."""
+        if isinstance(self._producer, TransactionalProducer) and self._producer.announced:
+            with contextlib.suppress(KafkaError, OSError):
+                self._producer.abort()
+        with contextlib.suppress(Exception):
+            self._task.close()
+        self._folder.close()
+
+
+def _input_topics(topology: Topology, application: str, sub_topology: int) -> list[str]:
+    return sorted(
+        {
+            topology.internal_name(topic, application)
+            for one in topology.sub_topologies()
+            if one.id == sub_topology
+            for source in one.sources
+            for topic in topology.nodes[source].topics
+        }
+    )
