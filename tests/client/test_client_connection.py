@@ -57,6 +57,30 @@ def test_highest_common_version_is_used():
             connection.version("metadata", at_least=10)
 
 
+def test_ctrl_c_behind_the_last_byte_of_a_request(monkeypatch):
+    """The request is out, but `send` never returns: whoever takes the connection next must see that an answer
+    is outstanding, or it would take that for its own."""
+    usable = []
+
+    def answer(api, version, correlation_id, body):
+        return versions(correlation_id, {METADATA: (0, 9)})
+
+    with (
+        ScriptedBroker(answer) as broker,
+        Connection(config(broker.port), "127.0.0.1", broker.port) as connection,
+    ):
+        assert connection.usable
+        send = connection._transport.send
+
+        def interrupted(parts, deadline):
+            send(parts, deadline)
+            usable.append(connection.usable)
+
+        monkeypatch.setattr(connection._transport, "send", interrupted)
+        connection.request("api_versions", client_software_name="test", client_software_version="1")
+        assert usable == [False] and connection.usable
+
+
 def test_a_broker_too_old_for_the_question_is_asked_again():
     def answer(api, version, correlation_id, body):
         if version > 0:

@@ -92,12 +92,13 @@ class Connection:
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         header = request_header(key, version, correlation_id, self._client_id, flexible)
         size = len(header) + sum(len(part) for part in body)
+        # Before it goes out: a Ctrl-C behind the last byte would leave an answer that nobody expects.
+        self._waiting.append(correlation_id)
         try:
             self._transport.send([_SIZE.pack(size) + header, *body], self._deadline(timeout))
         except BaseException:  # also a Ctrl-C: nobody knows how much went out
             self.close()
             raise
-        self._waiting.append(correlation_id)
 
     def receive(self, timeout: float | None = None) -> memoryview:
         """The answer to the oldest request sent and not yet answered, from after the correlation id on."""
