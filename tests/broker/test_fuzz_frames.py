@@ -71,13 +71,13 @@ def cut(frame: bytearray, at: int, value: int) -> None:
 
 
 def insert(frame: bytearray, at: int, value: int) -> None:
-    place = at % (len(frame) + 1)
-    frame[place:place] = bytes([value & 0xFF]) * (1 + (value >> 8) % 40)
+    position = at % (len(frame) + 1)
+    frame[position:position] = bytes([value & 0xFF]) * (1 + (value >> 8) % 40)
 
 
 def remove(frame: bytearray, at: int, value: int) -> None:
-    place = at % (len(frame) + 1)
-    del frame[place : place + 1 + value % 9]
+    position = at % (len(frame) + 1)
+    del frame[position : position + 1 + value % 9]
 
 
 EXTREMES = st.sampled_from(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from millstream.broker import log_cleaner
 from millstream.broker.log_cleaner import LogCleaner
 from millstream.settings.resolve import BrokerSettings
 from millstream.storage.cleaning import cleaner_process, planning, swap
@@ -103,19 +104,42 @@ async def test_a_failed_rename_sets_the_log_aside(world: World, monkeypatch: pyt
     log = world.log("t")
     other = world.log("u", rounds=3)
 
-    def refuse(log: PartitionLog, replacement: Replacement, now_ms: int) -> None:
+    def refuse(log: PartitionLog, replacement: Replacement) -> None:
         if log.topic == "t":
             raise OSError(5, "the disk says no")
-        real(log, replacement, now_ms)
+        real(log, replacement)
 
-    real = swap.replace_segments
-    monkeypatch.setattr(swap, "replace_segments", refuse)
+    real = swap.announce
+    monkeypatch.setattr(swap, "announce", refuse)
     world.log_cleaner.start()
     await wait_until_async(lambda: other.cleaned_to == 3 and world.log_cleaner.uncleanable)
     assert list(world.log_cleaner.uncleanable) == [log]
     assert len(rows(log)) == 2
     assert not world.log_cleaner.owns(log), "its retention is housekeeping's again"
     assert not [name for name in os.listdir(log.folder) if name.endswith(".cleaned")]
+
+
+async def test_names_are_durable_between_the_steps_of_a_swap(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.log("t")
+    steps: list[str] = []
+
+    def noted(module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:
+            steps.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    for name in ("announce", "exchange_segments", "name_finally"):
+        noted(swap, name)
+    noted(log_cleaner, "sync_path")
+    world.log_cleaner.start()
+    await wait_until_async(lambda: log.cleaned_to > 0)
+    assert steps[:5] == ["announce", "sync_path", "exchange_segments", "sync_path", "name_finally"]
 
 
 async def test_a_log_that_is_truncated_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

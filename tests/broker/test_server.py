@@ -49,13 +49,13 @@ def test_each_listener_is_told_its_own_address(connect: Callable[[Broker], Wire]
         "inter.broker.listener.name": "INSIDE",
     }
     with Broker(settings):
-        told = {}
+        advertised = {}
         for port in (inside, outside):
             wire = Wire(f"127.0.0.1:{port}")
             (node,) = wire.metadata().brokers
-            told[port] = (node.host, node.port)
+            advertised[port] = (node.host, node.port)
             wire.connection.close()
-    assert told == {inside: ("127.0.0.1", inside), outside: ("broker.example.org", 19092)}
+    assert advertised == {inside: ("127.0.0.1", inside), outside: ("broker.example.org", 19092)}
 
 
 def test_metrics_and_health(connect: Callable[[Broker], Wire]) -> None:

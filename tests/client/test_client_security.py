@@ -39,7 +39,7 @@ def test_login_by_java_and_by_librdkafka_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is unknown"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI is not supported"),
@@ -56,10 +56,10 @@ def test_login_by_java_and_by_librdkafka_names() -> None:
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "=x is unknown"),
     ],
 )
-def test_mistakes(properties: dict[str, str], said: str) -> None:
+def test_mistakes(properties: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         ClientConfig.of("a:1", properties)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 # --- SCRAM --------------------------------------------------------------------------------------------------

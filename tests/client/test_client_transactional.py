@@ -89,15 +89,15 @@ def test_whoever_begins_later_fences_the_earlier_one(cluster, topic, name):
 
 
 def test_another_process_writes_on_and_ends_many_at_once(cluster, topic, name):
-    place = (topic, 0)
+    topic_partition = (topic, 0)
     handles = []
     for number in range(5):
         producer = TransactionalProducer(cluster, f"{name}-{number}")
         producer.begin()
-        producer.send_batches({place: batch(b"row %d" % number)})
-        handles.append(producer.handle([place]))
+        producer.send_batches({topic_partition: batch(b"row %d" % number)})
+        handles.append(producer.handle([topic_partition]))
     with Cluster(cluster.config) as other:
-        assert send_all(other, place, [(handle, batch(b"end")) for handle in handles]) == {}
+        assert send_all(other, topic_partition, [(handle, batch(b"end")) for handle in handles]) == {}
         assert end_all(other, handles, True) == {}
         assert end_all(other, handles, True) == {}, "the same end twice is one end"
     assert sorted(committed(cluster, topic)) == [b"end"] * 5 + [b"row %d" % number for number in range(5)]
@@ -122,6 +122,16 @@ def _work(cluster, topic, name, number, *rounds):
 
 def _offsets(cluster, name):
     return {which.partition: found.offset for which, found in Groups(cluster).committed(name).items()}
+
+
+def test_a_transaction_without_a_group(cluster, topic, name):
+    """As of a connector that reads something else than topics."""
+    work = _work(cluster, topic, name, 0, [b"a"])
+    work.group, work.offsets = "", {}
+    for number in range(2):
+        work.rounds = [{TopicPartition(topic, 0): batch(b"%d" % number)}]
+        assert commit_all(cluster, [work]) == {}
+    assert committed(cluster, topic) == [b"0", b"1"]
 
 
 def test_many_transactions_are_committed_together(cluster, topic, name):

@@ -93,7 +93,9 @@ def test_what_goes_in_comes_out(cluster, topic, codec):
 def test_many_partitions_in_one_call(cluster, topic):
     batches = {(topic, n): encode_batch(records(b"p%d" % n)) for n in range(3)}
     sent = Producer(cluster).send_batches(batches)
-    assert {place: answer.offset for place, answer in sent.items()} == dict.fromkeys(batches, 0)
+    assert {topic_partition: answer.offset for topic_partition, answer in sent.items()} == dict.fromkeys(
+        batches, 0
+    )
     answers = Fetcher(cluster).poll({(topic, n): 0 for n in range(3)})
     assert {a.partition for a in answers} == {0, 1, 2}
 
@@ -235,7 +237,10 @@ def test_offsets(cluster, topic):
     assert offset(NOW + 1)[:2] == (1, NOW + 10)
     assert offset(NOW + 21)[:2] == (-1, -1)
     both = list_offsets(cluster, {(topic, 0): LATEST, (topic, 1): LATEST})
-    assert {place: answer.offset for place, answer in both.items()} == {(topic, 0): 3, (topic, 1): 0}
+    assert {topic_partition: answer.offset for topic_partition, answer in both.items()} == {
+        (topic, 0): 3,
+        (topic, 1): 0,
+    }
 
 
 # --- admin --------------------------------------------------------------------------------------------------
@@ -264,6 +269,17 @@ def test_topics(admin):
     assert outcome["no-such-topic"].code is ErrorCode.unknown_topic_or_partition
     assert name not in admin.topic_names()
     assert admin.reassignments() == {}
+
+
+def test_a_topic_is_created_only_if_it_is_missing(admin, cluster):
+    name = f"missing-{uuid.uuid4().hex[:12]}"
+    admin.create_if_missing(NewTopic(name, 2, 1))
+    admin.create_if_missing(NewTopic(name, 5, 1))
+    cluster.wait_for_topics([name])
+    assert len(cluster.topic(name).partitions) == 2
+    with pytest.raises(KafkaError) as refused:
+        admin.create_if_missing(NewTopic("bad name", 1, 1))
+    assert refused.value.code is ErrorCode.invalid_topic_exception
 
 
 def test_validate_only_creates_nothing(admin):
@@ -310,7 +326,9 @@ def test_cluster_and_log_folders(admin, cluster, topic):
     assert cluster_id
     assert controller in {node.id for node in nodes}
     sizes = {
-        place: size for folder in admin.describe_log_dirs() for place, (size, _, _) in folder.sizes.items()
+        topic_partition: size
+        for folder in admin.describe_log_dirs()
+        for topic_partition, (size, _, _) in folder.sizes.items()
     }
     assert sizes[topic, 0] > 0
     assert sizes[topic, 1] == 0

@@ -24,6 +24,7 @@ from millstream.cluster.store import (
     StoreClosed,
     StoreError,
 )
+from tests.support.waiting import let_tasks_run
 
 
 class Opener:
@@ -131,7 +132,7 @@ class StoreContract:
         readers = [asyncio.create_task(take(store.tail(after), 6 - after)) for after in (0, 1, 2, 5)]
         await asyncio.sleep(0)
         await append_all(store, [b"3", b"4"], after=2)
-        await asyncio.sleep(0.01)
+        await let_tasks_run()
         await append_all(store, [b"5", b"6"], after=4)
         for after, reader in zip((0, 1, 2, 5), readers, strict=True):
             assert pairs(await reader) == [(n, str(n).encode()) for n in range(after + 1, 7)]
@@ -144,7 +145,7 @@ class StoreContract:
         reader = asyncio.create_task(take(store.tail(0), 1))
         members = asyncio.create_task(take(store.members(), 2))
         lost = asyncio.create_task(store.lost())
-        await asyncio.sleep(0.01)
+        await let_tasks_run()
         assert not lost.done()
         await store.close()
         async with asyncio.timeout(10):
@@ -279,7 +280,7 @@ class SharedStoreContract(StoreContract):
         one, two = await open_store(), await open_store()
         await one.campaign()
         second = asyncio.create_task(two.campaign())
-        await asyncio.sleep(0.01)
+        await let_tasks_run()
         assert not second.done()
         await one.close()
         async with asyncio.timeout(10):

@@ -41,7 +41,7 @@ from millstream.cluster.metadata_records import (
 from millstream.cluster.registration import Registration, command_for
 from millstream.cluster.store import Member, MetadataStore, StoreBroken
 from millstream.wire.errors import ErrorCode, KafkaError
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import let_tasks_run, wait_until_async
 
 from .memory_store import Hub, MemoryStore
 
@@ -168,7 +168,7 @@ async def test_a_listener_hears_everything_first_and_then_each_change_before_the
 
     async def listen(image: Image, delta: Delta) -> None:
         assert image is controller.image and image.version == delta.version
-        await asyncio.sleep(0.01)
+        await let_tasks_run()
         assert not replies
         heard.append(delta)
 
@@ -179,7 +179,7 @@ async def test_a_listener_hears_everything_first_and_then_each_change_before_the
     future = controller.submit(new_topic("late"))
     future.add_done_callback(lambda _: replies.append(len(heard)))
     [late] = await future
-    await asyncio.sleep(0)
+    await let_tasks_run()
     assert replies == [2]
     assert list(heard[1].topics_created) == [late.topic_id]
     assert [p.leader_epoch for p in heard[1].roles(1).lead] == [0]
@@ -206,14 +206,14 @@ async def test_commands_that_arrive_during_an_append_share_the_next_entry(start:
     store.gate.clear()
     version, appends = controller.image.version, len(store.appends)
     first = controller.submit(new_topic("first"))
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     later = [controller.submit(new_topic(f"t{n}")) for n in range(50)]
     twin = controller.submit(new_topic("t7"))
     deleted = controller.submit(DeleteTopics(["t8"]))
     changed = controller.submit(
         AlterConfigs([(Resource("topic", "t9"), [ConfigChange("x", ConfigOp.SET, "1")])])
     )
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     assert not first.done() and controller.image.version == version
     store.gate.set()
     await first
@@ -238,7 +238,7 @@ async def test_whoever_has_given_up_is_not_served(start: Start) -> None:
     controller, store = await start.shared(1)
     store.gate.clear()
     first = controller.submit(new_topic("first"))
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     second, third = controller.submit(new_topic("second")), controller.submit(new_topic("third"))
     second.cancel()
     store.gate.set()
@@ -251,7 +251,7 @@ async def test_an_entry_has_a_limit(start: Start, monkeypatch: pytest.MonkeyPatc
     controller, store = await start.shared(1)
     store.gate.clear()
     first = controller.submit(new_topic("first"))
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     together = [controller.submit(new_topic(f"t{n}")) for n in range(20)]  # too large as one entry
     alone = controller.submit(
         CreateTopics([NewTopic(f"x{n}", 1, 1) for n in range(100)])
@@ -376,7 +376,7 @@ async def test_closing_answers_what_is_pending(start: Start) -> None:
     controller, store = await start.shared(1)
     store.gate.clear()
     futures = [controller.submit(new_topic("a"))]
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     futures += [controller.submit(new_topic("b")), controller.submit(new_topic("c"))]
     await controller.close()
     assert [await code_of(future) for future in futures] == [ErrorCode.not_controller] * 3
@@ -418,7 +418,7 @@ async def test_an_old_controller_cannot_write(start: Start) -> None:
     two, _ = await start.shared(2)
     first.gate.clear()
     late = one.submit(new_topic("late"))
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     first.expire()
     await wait_until_async(lambda: two.leading and 1 in two.image.brokers_down)
     first.gate.set()
@@ -534,18 +534,18 @@ async def test_one_who_fell_behind_a_snapshot_catches_up(start: Start) -> None:
     await leader.submit(new_topic("last"))
     await other.waits_for(leader.image.version)
     assert other.image == leader.image
-    told = {topic_id for delta in heard for topic_id in delta.topics_created}
-    assert told == set(leader.image.topics_by_id)
+    announced = {topic_id for delta in heard for topic_id in delta.topics_created}
+    assert announced == set(leader.image.topics_by_id)
 
 
 # --- registration -------------------------------------------------------------------------------------------
 
 
 def test_what_a_broker_says_of_itself() -> None:
-    said = registration(rack="r", features={"f": (1, 2)}, draining=True, lost_data=True)
-    command = command_for(Member(3, 9, said.encode()))
+    sent = registration(rack="r", features={"f": (1, 2)}, draining=True, lost_data=True)
+    command = command_for(Member(3, 9, sent.encode()))
     assert (command.broker_id, command.epoch, command.incarnation) == (3, 9, "life")
-    assert (command.endpoints, command.rack, command.features) == (said.endpoints, "r", {"f": (1, 2)})
+    assert (command.endpoints, command.rack, command.features) == (sent.endpoints, "r", {"f": (1, 2)})
     assert command.draining and command.lost_data
 
 

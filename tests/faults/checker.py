@@ -36,12 +36,14 @@ STOPPED = "stopped"
 
 class Violation(NamedTuple):
     kind: str
-    place: TopicPartition | None
+    topic_partition: TopicPartition | None
     text: str
     offset: int | None = None
 
     def __str__(self) -> str:
-        where = "" if self.place is None else f" {self.place[0]}-{self.place[1]}"
+        where = (
+            "" if self.topic_partition is None else f" {self.topic_partition[0]}-{self.topic_partition[1]}"
+        )
         return f"{self.kind}{where}: {self.text}"
 
 
@@ -62,20 +64,22 @@ def check(history: History) -> list[Violation]:
 def acknowledged_writes_stay(history: History) -> Found:
     """Each is there, at the offset that was acknowledged. Those of transactions that were not committed need
     not be."""
-    for place, acked in history.acked.items():
-        records = history.final.get(place, Records())
+    for topic_partition, acked in history.acked.items():
+        records = history.final.get(topic_partition, Records())
         final, keys = dict(iter(records)), set(records.keys)
-        transactional = place[0] in history.transactional
+        transactional = topic_partition[0] in history.transactional
         for offset, key in acked:
             there = final.get(offset)
             if there == key or (transactional and not _committed(history, key)):
                 continue
             if key not in keys:
-                yield Violation(LOST, place, f"record {key:#x} was acknowledged at {offset}", offset)
+                yield Violation(
+                    LOST, topic_partition, f"record {key:#x} was acknowledged at {offset}", offset
+                )
             else:
                 holds = "nothing" if there is None else f"{there:#x}"
                 text = f"offset {offset} was acknowledged for {key:#x} and holds {holds}"
-                yield Violation(INCONSISTENT, place, text, offset)
+                yield Violation(INCONSISTENT, topic_partition, text, offset)
 
 
 def _committed(history: History, key: int) -> bool:
@@ -84,23 +88,23 @@ def _committed(history: History, key: int) -> bool:
 
 
 def nothing_is_there_twice(history: History) -> Found:
-    for place, records in history.final.items():
+    for topic_partition, records in history.final.items():
         seen: dict[int, int] = {}
         for offset, key in records:
             if key in seen:
                 text = f"record {key:#x} is at {seen[key]} and at {offset}"
-                yield Violation(DUPLICATE, place, text, offset)
+                yield Violation(DUPLICATE, topic_partition, text, offset)
             seen[key] = offset
 
 
 def writers_keep_their_order(history: History) -> Found:
-    for place, records in history.final.items():
+    for topic_partition, records in history.final.items():
         last: dict[int, int] = {}
         for offset, key in records:
             writer = key >> WRITER_BITS
             if key < last.get(writer, -1):
                 text = f"record {key:#x} at {offset} comes after {last[writer]:#x}"
-                yield Violation(REORDERED, place, text, offset)
+                yield Violation(REORDERED, topic_partition, text, offset)
             last[writer] = max(key, last.get(writer, -1))
 
 
@@ -109,28 +113,28 @@ def writers_keep_their_order(history: History) -> Found:
 
 def readers_see_the_log(history: History) -> Found:
     """A reader sees, from its start on, every record of the log, in order, and the same as everybody else."""
-    logs = {place: (list(r.offsets), dict(iter(r))) for place, r in history.final.items()}
+    logs = {topic_partition: (list(r.offsets), dict(iter(r))) for topic_partition, r in history.final.items()}
     for reading in history.readings:
-        place = reading.place
-        offsets, keys = logs.get(place, ([], {}))
+        topic_partition = reading.topic_partition
+        offsets, keys = logs.get(topic_partition, ([], {}))
         expected = reading.start
         for offset, key in reading.records:
             if offset < expected:
                 text = f"{reading.reader} was given {offset} after {expected - 1}"
-                yield Violation(REORDERED, place, text, offset)
+                yield Violation(REORDERED, topic_partition, text, offset)
                 continue
             missed = offsets[bisect_left(offsets, expected) : bisect_left(offsets, offset)]
             if missed:
                 text = f"{reading.reader} went on to {offset} without {_span(missed)}"
-                yield Violation(SKIPPED, place, text, missed[0])
+                yield Violation(SKIPPED, topic_partition, text, missed[0])
             expected = offset + 1
-            if place[0] in history.transactional and not _may_be_read(history, key):
+            if topic_partition[0] in history.transactional and not _may_be_read(history, key):
                 continue  # reported by committed_readers_see_committed_records
             if keys.get(offset) != key:
                 there = keys.get(offset)
                 now = "is gone" if there is None else f"holds {there:#x}"
                 text = f"{reading.reader} read {key:#x} at {offset}, which {now}"
-                yield Violation(INCONSISTENT, place, text, offset)
+                yield Violation(INCONSISTENT, topic_partition, text, offset)
 
 
 def _may_be_read(history: History, key: int) -> bool:
@@ -142,17 +146,17 @@ def _may_be_read(history: History, key: int) -> bool:
 
 def committed_readers_see_committed_records(history: History) -> Found:
     for reading in history.readings:
-        if reading.place[0] not in history.transactional:
+        if reading.topic_partition[0] not in history.transactional:
             continue
         for (offset, key), moment in zip(reading.records, reading.times, strict=True):
             transaction = history.transactions.get(transaction_of(key))
             if not _may_be_read(history, key):
                 text = f"{reading.reader} read {key:#x} at {offset}, which was never committed"
-                yield Violation(ABORTED_READ, reading.place, text, offset)
+                yield Violation(ABORTED_READ, reading.topic_partition, text, offset)
             elif transaction is not None and moment < (transaction.commit_started or 0):
                 early = (transaction.commit_started or 0) - moment
                 text = f"{reading.reader} read {key:#x} at {offset} {early:.3f} s before its commit"
-                yield Violation(EARLY_READ, reading.place, text, offset)
+                yield Violation(EARLY_READ, reading.topic_partition, text, offset)
 
 
 def groups_read_everything(history: History) -> Found:
@@ -161,13 +165,13 @@ def groups_read_everything(history: History) -> Found:
         seen: dict[TopicPartition, set[int]] = {}
         for reading in history.readings:
             if reading.reader.startswith(f"{group}/"):
-                seen.setdefault(reading.place, set()).update(reading.records.offsets)
-        for place, records in history.final.items():
-            if place[0] == topic:
-                missed = sorted(set(records.offsets) - seen.get(place, set()))
+                seen.setdefault(reading.topic_partition, set()).update(reading.records.offsets)
+        for topic_partition, records in history.final.items():
+            if topic_partition[0] == topic:
+                missed = sorted(set(records.offsets) - seen.get(topic_partition, set()))
                 if missed:
                     text = f"group {group} never read {_span(missed)}"
-                    yield Violation(SKIPPED, place, text, missed[0])
+                    yield Violation(SKIPPED, topic_partition, text, missed[0])
 
 
 def _span(offsets: list[int]) -> str:
@@ -181,8 +185,8 @@ def _span(offsets: list[int]) -> str:
 
 def transactions_are_whole(history: History) -> Found:
     there: dict[int, set[int]] = {}
-    for place, records in history.final.items():
-        if place[0] in history.transactional:
+    for topic_partition, records in history.final.items():
+        if topic_partition[0] in history.transactional:
             for key in records.keys:
                 there.setdefault(transaction_of(key), set()).add(key)
     for number, transaction in history.transactions.items():
@@ -203,35 +207,39 @@ def outputs_match_inputs(history: History) -> Found:
     """Each input up to the group's committed offset was turned into one output, and no other was."""
     for output, (source, group) in history.derived.items():
         made: dict[int, list[int]] = {}
-        for place, records in history.final.items():
-            if place[0] == output:
+        for topic_partition, records in history.final.items():
+            if topic_partition[0] == output:
                 for key in records.keys:
                     partition, offset = input_of(key)
                     made.setdefault(partition, []).append(offset)
         final_offsets = _last_fetched(history, group)
-        for place, records in history.final.items():
-            if place[0] != source:
+        for topic_partition, records in history.final.items():
+            if topic_partition[0] != source:
                 continue
-            outputs = made.pop(place[1], [])
+            outputs = made.pop(topic_partition[1], [])
             for offset in sorted(offset for offset, times in Counter(outputs).items() if times > 1):
-                yield Violation(DUPLICATE, place, f"input {offset} was turned into two outputs", offset)
-            committed = final_offsets.get(place, 0)
+                yield Violation(
+                    DUPLICATE, topic_partition, f"input {offset} was turned into two outputs", offset
+                )
+            committed = final_offsets.get(topic_partition, 0)
             inputs = {offset for offset in records.offsets if offset < committed}
             lacking, excess = sorted(inputs - set(outputs)), sorted(set(outputs) - inputs)
             if lacking:
                 text = f"group {group} is at {committed}, but {_span(lacking)} has no output"
-                yield Violation(TORN, place, text, lacking[0])
+                yield Violation(TORN, topic_partition, text, lacking[0])
             if excess:
                 text = f"group {group} is at {committed}, but there is output for {_span(excess)}"
-                yield Violation(TORN, place, text, excess[0])
+                yield Violation(TORN, topic_partition, text, excess[0])
 
 
 def _last_fetched(history: History, group: str) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, tuple[float, int]] = {}
     for fetched in history.fetched:
         if fetched.group == group:
-            found[fetched.place] = max(found.get(fetched.place, (0.0, 0)), (fetched.started, fetched.offset))
-    return {place: max(0, offset) for place, (_, offset) in found.items()}
+            found[fetched.topic_partition] = max(
+                found.get(fetched.topic_partition, (0.0, 0)), (fetched.started, fetched.offset)
+            )
+    return {topic_partition: max(0, offset) for topic_partition, (_, offset) in found.items()}
 
 
 # --- offsets of groups --------------------------------------------------------------------------------------
@@ -242,7 +250,9 @@ def offsets_never_go_back(history: History) -> Found:
     acked: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = {}
     for commit in history.commits:
         if commit.finished is not None:
-            acked.setdefault((commit.group, commit.place), []).append((commit.finished, commit.offset))
+            acked.setdefault((commit.group, commit.topic_partition), []).append(
+                (commit.finished, commit.offset)
+            )
     highest: dict[tuple[str, TopicPartition], tuple[list[float], list[int]]] = {}
     for name, entries in acked.items():
         times, tops = [], []
@@ -253,21 +263,21 @@ def offsets_never_go_back(history: History) -> Found:
             tops.append(top)
         highest[name] = (times, tops)
 
-    def before(group: str, place: TopicPartition, moment: float) -> int:
-        times, tops = highest.get((group, place), ([], []))
+    def before(group: str, topic_partition: TopicPartition, moment: float) -> int:
+        times, tops = highest.get((group, topic_partition), ([], []))
         at = bisect_left(times, moment)
         return tops[at - 1] if at else -1
 
     for fetched in history.fetched:
-        known = before(fetched.group, fetched.place, fetched.started)
+        known = before(fetched.group, fetched.topic_partition, fetched.started)
         if fetched.offset < known:
             text = f"group {fetched.group} is told {fetched.offset} after {known} was acknowledged"
-            yield Violation(WENT_BACK, fetched.place, text, fetched.offset)
+            yield Violation(WENT_BACK, fetched.topic_partition, text, fetched.offset)
     for commit in history.commits:
-        known = before(commit.group, commit.place, commit.started)
+        known = before(commit.group, commit.topic_partition, commit.started)
         if commit.finished is not None and commit.offset < known:
             text = f"group {commit.group} commits {commit.offset} after {known} was acknowledged"
-            yield Violation(WENT_BACK, commit.place, text, commit.offset)
+            yield Violation(WENT_BACK, commit.topic_partition, text, commit.offset)
 
 
 def offsets_were_committed(history: History) -> Found:
@@ -275,16 +285,16 @@ def offsets_were_committed(history: History) -> Found:
     outputs.)"""
     tried: dict[tuple[str, TopicPartition], dict[int, float]] = {}
     for commit in history.commits:
-        starts = tried.setdefault((commit.group, commit.place), {})
+        starts = tried.setdefault((commit.group, commit.topic_partition), {})
         starts[commit.offset] = min(commit.started, starts.get(commit.offset, commit.started))
     in_transactions = {group for _, group in history.derived.values()}
     for fetched in history.fetched:
         if fetched.group in in_transactions or fetched.offset < 0:
             continue
-        started = tried.get((fetched.group, fetched.place), {}).get(fetched.offset)
+        started = tried.get((fetched.group, fetched.topic_partition), {}).get(fetched.offset)
         if started is None or started > fetched.finished:
             text = f"group {fetched.group} is told {fetched.offset}, which nobody had committed"
-            yield Violation(INCONSISTENT, fetched.place, text, fetched.offset)
+            yield Violation(INCONSISTENT, fetched.topic_partition, text, fetched.offset)
 
 
 def everybody_goes_on(history: History) -> Found:

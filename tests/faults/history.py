@@ -77,7 +77,7 @@ class Reading:
     where it began; a reader goes on from record to record by itself."""
 
     reader: str
-    place: TopicPartition
+    topic_partition: TopicPartition
     start: int
     records: Records = field(default_factory=Records)
     times: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
@@ -98,7 +98,7 @@ class Commit(NamedTuple):
     """A group's offset on its way to the broker; `finished` is None if no answer, or a refusal, came back."""
 
     group: str
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     started: float
     finished: float | None
@@ -108,7 +108,7 @@ class Fetched(NamedTuple):
     """A group's offset as the broker told it; -1 where it had none."""
 
     group: str
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     started: float
     finished: float

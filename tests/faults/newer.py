@@ -109,7 +109,7 @@ class NewerLedgerWriter(Worker):
 
     def _one(self, number: int, transaction: Transaction, count: int) -> None:
         wanted = self.random.random() < 0.75
-        place = (self.topic, 0)
+        topic_partition = (self.topic, 0)
         sequences: dict[int, int] = {}
         index = 0
         for _ in range(self.random.randint(1, 4)):
@@ -123,7 +123,7 @@ class NewerLedgerWriter(Worker):
             for offset, record_key in enumerate(keys, base):
                 self.acknowledged((self.topic, partition), offset, record_key)
         started = time.monotonic()
-        self._send_offset(place, count)
+        self._send_offset(topic_partition, count)
         if wanted:
             transaction.commit_started = time.monotonic()
         try:
@@ -132,7 +132,7 @@ class NewerLedgerWriter(Worker):
         finally:
             if wanted:
                 finished = time.monotonic() if transaction.outcome == COMMITTED else None
-                self.history.commits.append(Commit(self.group, place, count, started, finished))
+                self.history.commits.append(Commit(self.group, topic_partition, count, started, finished))
 
     def _produce(self, partition: int, keys: list[int], sequence: int) -> int:
         now = time.time_ns() // 1_000_000
@@ -164,7 +164,7 @@ class NewerLedgerWriter(Worker):
 
         return int(self._ask(ask).base_offset)
 
-    def _send_offset(self, place: TopicPartition, offset: int) -> None:
+    def _send_offset(self, topic_partition: TopicPartition, offset: int) -> None:
         def ask(connection: Connection) -> Any:
             answer = connection.request(
                 "txn_offset_commit",
@@ -179,10 +179,10 @@ class NewerLedgerWriter(Worker):
                 group_instance_id=None,
                 topics=[
                     {
-                        "name": place[0],
+                        "name": topic_partition[0],
                         "partitions": [
                             {
-                                "partition_index": place[1],
+                                "partition_index": topic_partition[1],
                                 "committed_offset": offset,
                                 "committed_leader_epoch": -1,
                                 "committed_metadata": "",
@@ -227,9 +227,9 @@ class NewerLedgerWriter(Worker):
             return answer.topics[0].partitions[0]
 
         known = self._ask(ask)
-        place = (self.topic, 0)
+        topic_partition = (self.topic, 0)
         self.history.fetched.append(
-            Fetched(self.group, place, known.committed_offset, started, time.monotonic())
+            Fetched(self.group, topic_partition, known.committed_offset, started, time.monotonic())
         )
 
     # --- asking ---------------------------------------------------------------------------------------------

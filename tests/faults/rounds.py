@@ -77,11 +77,15 @@ class Round:
     def transform(self) -> str:
         return f"transform-{self.number}"
 
-    def places(self, topic: str) -> list[TopicPartition]:
+    def topic_partitions(self, topic: str) -> list[TopicPartition]:
         return [(topic, partition) for partition in range(self.partitions)]
 
-    def all_places(self) -> list[TopicPartition]:
-        return [place for topic in (self.plain, self.ledger, self.derived) for place in self.places(topic)]
+    def all_topic_partitions(self) -> list[TopicPartition]:
+        return [
+            topic_partition
+            for topic in (self.plain, self.ledger, self.derived)
+            for topic_partition in self.topic_partitions(topic)
+        ]
 
 
 class Crew:
@@ -106,7 +110,7 @@ class Crew:
             for n in (1, 2)
         ]
         self.transformer = Transformer(this.transform, this.plain, this.derived, bootstrap, history, seed)
-        self.ledger_reader = LedgerReader(this.places(this.ledger), bootstrap, history, seed)
+        self.ledger_reader = LedgerReader(this.topic_partitions(this.ledger), bootstrap, history, seed)
 
     def everybody(self) -> list[Worker]:
         return [*self.plain, *self.ledger, *self.readers, self.transformer, self.ledger_reader]
@@ -157,7 +161,7 @@ def prepare(this: Round, bootstrap: str) -> None:
     for future in admin.create_topics([NewTopic(topic, this.partitions, 1) for topic in topics]).values():
         future.result(WAIT)
     history = this.history
-    history.acked = empty_records(this.all_places())
+    history.acked = empty_records(this.all_topic_partitions())
     history.transactional = {this.ledger}
     history.derived = {this.derived: (this.plain, this.transform)}
     history.groups = {this.readers: this.plain, this.newer_readers: this.plain}
@@ -171,46 +175,46 @@ def finish(this: Round, crew: Crew, bootstrap: str) -> None:
     with Cluster(ClientConfig.of(bootstrap, client_id="judge")) as cluster:
         cluster.refresh([this.plain, this.ledger, this.derived])
         groups = Groups(cluster)
-        plain = this.places(this.plain)
+        plain = this.topic_partitions(this.plain)
         ends = _offsets(cluster, plain, committed=False)
         for group in (this.readers, this.newer_readers, this.transform):
             _until(
                 history,
                 f"group {group}",
                 lambda group=group: {  # type: ignore[misc]
-                    place: (known, ends[place])
-                    for place, known in _committed(groups, group, plain).items()
-                    if known != ends[place]
+                    topic_partition: (known, ends[topic_partition])
+                    for topic_partition, known in _committed(groups, group, plain).items()
+                    if known != ends[topic_partition]
                 },
             )
         crew.stop([*crew.readers, crew.transformer])
-        places = this.all_places()
-        _until(history, "last stable offset", lambda: _unstable(cluster, places))
-        history.ends = _offsets(cluster, places, committed=True)
+        topic_partitions = this.all_topic_partitions()
+        _until(history, "last stable offset", lambda: _unstable(cluster, topic_partitions))
+        history.ends = _offsets(cluster, topic_partitions, committed=True)
         history.final = read_all(bootstrap, history.ends)
-        last = {place: r.offsets[-1] for place, r in history.final.items() if len(r)}
+        last = {topic_partition: r.offsets[-1] for topic_partition, r in history.final.items() if len(r)}
         reader = crew.ledger_reader
         _until(
             history,
             reader.name,
             lambda: {
-                place: (reader.last(place), last[place])
-                for place in this.places(this.ledger)
-                if place in last and reader.last(place) < last[place]
+                topic_partition: (reader.last(topic_partition), last[topic_partition])
+                for topic_partition in this.topic_partitions(this.ledger)
+                if topic_partition in last and reader.last(topic_partition) < last[topic_partition]
             },
         )
         crew.stop([reader])
         for worker in crew.everybody():
-            for place, records in worker.acked.items():
-                history.acked[place].extend(records)
+            for topic_partition, records in worker.acked.items():
+                history.acked[topic_partition].extend(records)
         followed = {group: plain for group in (this.readers, this.newer_readers, this.transform)}
         for writer in crew.ledger:
             if isinstance(writer, NewerLedgerWriter):
                 followed[writer.group] = [(this.ledger, 0)]
-        for group, places in followed.items():
+        for group, topic_partitions in followed.items():
             started = time.monotonic()
-            for place, offset in _committed(groups, group, places).items():
-                history.fetched.append(Fetched(group, place, offset, started, time.monotonic()))
+            for topic_partition, offset in _committed(groups, group, topic_partitions).items():
+                history.fetched.append(Fetched(group, topic_partition, offset, started, time.monotonic()))
 
 
 def remove(this: Round, bootstrap: str) -> None:
@@ -264,23 +268,29 @@ def _until(history: History, who: str, behind: Callable[[], dict[TopicPartition,
 
 
 def _offsets(
-    cluster: Cluster, places: Sequence[TopicPartition], committed: bool
+    cluster: Cluster, topic_partitions: Sequence[TopicPartition], committed: bool
 ) -> dict[TopicPartition, int]:
-    found = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=committed)
-    return {place: answer.offset for place, answer in found.items()}
+    found = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=committed)
+    return {topic_partition: answer.offset for topic_partition, answer in found.items()}
 
 
-def _unstable(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, object]:
-    stable, ends = _offsets(cluster, places, True), _offsets(cluster, places, False)
-    return {place: (stable[place], ends[place]) for place in places if stable[place] != ends[place]}
+def _unstable(cluster: Cluster, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, object]:
+    stable, ends = _offsets(cluster, topic_partitions, True), _offsets(cluster, topic_partitions, False)
+    return {
+        topic_partition: (stable[topic_partition], ends[topic_partition])
+        for topic_partition in topic_partitions
+        if stable[topic_partition] != ends[topic_partition]
+    }
 
 
-def _committed(groups: Groups, group: str, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _committed(
+    groups: Groups, group: str, topic_partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
     known = groups.committed(group)
     found = {}
-    for place in places:
-        entry = known.get(place)
-        found[place] = entry.offset if isinstance(entry, Committed) else -1
+    for topic_partition in topic_partitions:
+        entry = known.get(topic_partition)
+        found[topic_partition] = entry.offset if isinstance(entry, Committed) else -1
     return found
 
 
@@ -300,16 +310,16 @@ def read_all(bootstrap: str, ends: dict[TopicPartition, int]) -> dict[TopicParti
     )
     found = empty_records(list(ends))
     try:
-        left = {place for place, end in ends.items() if end > 0}
-        consumer.assign([Position(*place, 0) for place in left])
+        left = {topic_partition for topic_partition, end in ends.items() if end > 0}
+        consumer.assign([Position(*topic_partition, 0) for topic_partition in left])
         deadline = time.monotonic() + DRAIN
         while left and time.monotonic() < deadline:
             for message in consumer.consume(1000, 0.5):
-                place = (message.topic(), message.partition())
+                topic_partition = (message.topic(), message.partition())
                 if message.error() is None:
-                    found[place].add(message.offset(), key_in(message.value()))
+                    found[topic_partition].add(message.offset(), key_in(message.value()))
                 elif message.error().code() == KafkaError._PARTITION_EOF:
-                    left.discard(place)
+                    left.discard(topic_partition)
         if left:
             raise AssertionError(f"the end of {sorted(left)} cannot be read")
     finally:

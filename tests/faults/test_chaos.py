@@ -26,7 +26,7 @@ def test_ten_kills(tmp_path: Path) -> None:
         assert not violations, "\n".join([f"seed {SEED}", *map(str, violations[:20]), broker.log[-4000:]])
         # The run is worth something only if everybody had something to do.
         assert chaos.kills >= KILLS and chaos.damages and chaos.pauses
-        for place in this.all_places():
-            assert len(history.final[place]) > 0, place
+        for topic_partition in this.all_topic_partitions():
+            assert len(history.final[topic_partition]) > 0, topic_partition
         assert {COMMITTED, ABORTED} <= {t.outcome for t in history.transactions.values()}
         assert sum(commit.finished is not None for commit in history.commits) > KILLS

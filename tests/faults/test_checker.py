@@ -31,9 +31,9 @@ GOOD, BAD, OPEN = transaction_id(1, 0), transaction_id(1, 1), transaction_id(1, 
 
 
 def reading(
-    reader: str, place: tuple[str, int], start: int, *records: tuple[int, int], at: float = 50.0
+    reader: str, topic_partition: tuple[str, int], start: int, *records: tuple[int, int], at: float = 50.0
 ) -> Reading:
-    made = Reading(reader, place, start)
+    made = Reading(reader, topic_partition, start)
     for offset, record_key in records:
         made.add(offset, record_key, at)
     return made

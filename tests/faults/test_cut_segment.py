@@ -45,9 +45,9 @@ def write(broker: Broker, history: History, first: int, count: int) -> None:
     assert producer.flush(WAIT) == 0
 
 
-def wait_for_checkpoint(folder: Path, place: TopicPartition, offset: int) -> None:
+def wait_for_checkpoint(folder: Path, topic_partition: TopicPartition, offset: int) -> None:
     """The broker writes down every few seconds how far the partitions have come."""
-    line = f"{place[0]} {place[1]} {offset}"
+    line = f"{topic_partition[0]} {topic_partition[1]} {offset}"
     file = folder / "replication-offset-checkpoint"
     wait_until(lambda: file.exists() and line in file.read_text().splitlines(), "no checkpoint")
 
@@ -63,12 +63,12 @@ def ends(broker: Broker) -> dict[TopicPartition, int]:
         consumer.close()
 
 
-def error_at(broker: Broker, place: TopicPartition, offset: int) -> KafkaError | None:
+def error_at(broker: Broker, topic_partition: TopicPartition, offset: int) -> KafkaError | None:
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "auto.offset.reset": "error"}
     )
     try:
-        consumer.assign([Position(*place, offset)])
+        consumer.assign([Position(*topic_partition, offset)])
         message = consumer.poll(WAIT)
         assert message is not None
         return message.error()
@@ -95,15 +95,15 @@ def test_a_segment_cut_below_acknowledged_data(tmp_path: Path, way: str) -> None
         victim = sorted((tmp_path / "log-1").glob("*.log"))[-1]
         cut(victim, victim.stat().st_size * 2 // 3 + 5)
         before = files(tmp_path)
-        said_before = len(broker.log)
+        logged_before = len(broker.log)
         broker.start()
         after = files(tmp_path)
-        said = broker.log[said_before:]
+        logged = broker.log[logged_before:]
 
         kept = ends(broker)[VICTIM]
         assert 0 < kept < end
-        assert re.search(rf"log-1: offsets {kept} to {end - 1} are lost", said), said
-        assert not re.search(r"log-[02]: (cut|offsets)", said), said
+        assert re.search(rf"log-1: offsets {kept} to {end - 1} are lost", logged), logged
+        assert not re.search(r"log-[02]: (cut|offsets)", logged), logged
         name = str(victim.relative_to(tmp_path))
         assert before.pop(name).startswith(after.pop(name))
         assert after == before
@@ -117,7 +117,9 @@ def test_a_segment_cut_below_acknowledged_data(tmp_path: Path, way: str) -> None
 
         history.final = read_all(broker.bootstrap_servers, ends(broker))
         found = check(history)
-        assert [(v.kind, v.place, v.offset) for v in found] == [(LOST, VICTIM, n) for n in range(kept, end)]
+        assert [(v.kind, v.topic_partition, v.offset) for v in found] == [
+            (LOST, VICTIM, n) for n in range(kept, end)
+        ]
 
         # And life goes on, from the end of what is left.
         fresh = History(acked={("log", n): Records() for n in range(PARTITIONS)})

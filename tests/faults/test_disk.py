@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import Broker, BrokerFailed
+from tests.support.waiting import wait_until
 
-from .test_failed_sync import wait_for
 from .test_kill import WAIT, new_topic, read_all
 
 STORAGE_ERROR = 56
@@ -142,7 +142,9 @@ def test_a_full_disk_at_start_serves_reads_and_deletions(small_disk: Path) -> No
         assert refused.value.args[0].code() == STORAGE_ERROR
         admin.delete_topics(["other"])["other"].result(WAIT)
         assert "other" not in admin.list_topics(timeout=WAIT).topics
-        wait_for("the segments are gone", lambda: len(list((broker.data_dir / "log-0").glob("*.log*"))) == 1)
+        wait_until(
+            lambda: len(list((broker.data_dir / "log-0").glob("*.log*"))) == 1, "the segments are still there"
+        )
         assert admin.delete_records([where])[where].result(WAIT).low_watermark == 3
         assert [int(value[:6]) for value in read_all(broker, "log")] == [3]
         assert send(broker, 4, 400_000) is None

@@ -3,10 +3,8 @@ brings back what is there."""
 
 import json
 import os
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from millstream.client.admin import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.config import ClientConfig
 from millstream.testing import Broker
+from tests.support.waiting import wait_until
 
 from .test_kill import WAIT, new_topic, read_all
 
@@ -56,13 +55,6 @@ def send(broker: Broker, topic: str, value: bytes, partition: int = 0) -> KafkaE
     return errors[0]
 
 
-def wait_for(what: str, condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def critical_lines(broker: Broker) -> list[str]:
     return [line for line in broker.log.splitlines() if " CRITICAL " in line]
 
@@ -75,7 +67,7 @@ def test_a_closed_segment_that_is_not_durable_stops_a_broker_with_one_folder(dis
         while broker.running and send(broker, "log", b"%06d" % acknowledged + bytes(300_000)) is None:
             acknowledged += 1
             assert acknowledged < 500, "the broker goes on acknowledging"
-        wait_for("the broker stops", lambda: not broker.running)
+        wait_until(lambda: not broker.running, "the broker goes on")
         assert broker.returncode == 1
         assert len(critical_lines(broker)) == 1, broker.log
         assert "log-0" in critical_lines(broker)[0] and "Input/output error" in critical_lines(broker)[0]
@@ -95,7 +87,7 @@ def test_metadata_that_is_not_durable_stops_the_broker_with_one_line(disk: Faili
         disk.fail(broker.data_dir / "millstream-metadata")
         with pytest.raises(Exception):  # noqa: B017 - an error or no answer
             new_topic(broker, "after")
-        wait_for("the broker stops", lambda: not broker.running)
+        wait_until(lambda: not broker.running, "the broker goes on")
         assert broker.returncode == 1
         assert "Traceback" not in broker.log
         assert "cannot sync metadata: Input/output error" in broker.log

@@ -100,8 +100,8 @@ def test_a_cut_says_so_in_the_log(tmp_path: Path) -> None:
         append_junk(active_segment(tmp_path))
         before = len(broker.log)
         broker.start()
-        told = [line for line in broker.log[before:].splitlines() if "log-0" in line and "cut" in line]
-        assert len(told) == 1, broker.log[before:]
+        lines = [line for line in broker.log[before:].splitlines() if "log-0" in line and "cut" in line]
+        assert len(lines) == 1, broker.log[before:]
 
 
 def test_a_torn_last_batch_goes_whole(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ class Worker(threading.Thread):
             self.failure = error
             self.history.stalls.append(Stall(self.name, f"{type(error).__name__}: {error}"))
 
-    def acknowledged(self, place: TopicPartition, offset: int, record_key: int) -> None:
-        self.acked.setdefault(place, Records()).add(offset, record_key)
+    def acknowledged(self, topic_partition: TopicPartition, offset: int, record_key: int) -> None:
+        self.acked.setdefault(topic_partition, Records()).add(offset, record_key)
 
     def work(self) -> None:
         raise AssertionError("every worker has its own work")
@@ -326,11 +326,11 @@ class Subscriber(Worker):
         for each in committed:
             if each.error is not None:
                 raise KafkaException(each.error)
-            place = (each.topic, each.partition)
+            topic_partition = (each.topic, each.partition)
             known = max(each.offset, -1)
-            self.history.fetched.append(Fetched(self.group, place, known, started, finished))
-            reading = Reading(f"{self.group}/{self.name}", place, max(known, 0))
-            self.readings[place] = reading
+            self.history.fetched.append(Fetched(self.group, topic_partition, known, started, finished))
+            reading = Reading(f"{self.group}/{self.name}", topic_partition, max(known, 0))
+            self.readings[topic_partition] = reading
             self.history.readings.append(reading)
             starts.append(Position(each.topic, each.partition, reading.start))
         if self.newer:
@@ -349,13 +349,13 @@ class Subscriber(Worker):
                 if not _passes(message.error()):
                     self.history.stalls.append(Stall(self.name, f"reading: {message.error()}"))
                 continue
-            place = (message.topic(), message.partition())
-            reading = self.readings.get(place)
+            topic_partition = (message.topic(), message.partition())
+            reading = self.readings.get(topic_partition)
             if reading is None:
                 continue
             offset, record_key = message.offset(), key_in(message.value())
             reading.add(offset, record_key, now)
-            found.append((place, offset, record_key))
+            found.append((topic_partition, offset, record_key))
         return found
 
     def finish(self) -> None:
@@ -381,8 +381,8 @@ class GroupReader(Subscriber):
                 self.begin()
                 stays_until = self._next_leave()
             ends: dict[TopicPartition, int] = {}
-            for place, offset, _ in self.poll():
-                ends[place] = offset + 1
+            for topic_partition, offset, _ in self.poll():
+                ends[topic_partition] = offset + 1
             if ends:
                 self._commit(ends)
         self.finish()
@@ -391,7 +391,7 @@ class GroupReader(Subscriber):
         return time.monotonic() + self.random.uniform(3, 15)
 
     def _commit(self, ends: dict[TopicPartition, int]) -> None:
-        offsets = [Position(*place, offset) for place, offset in ends.items()]
+        offsets = [Position(*topic_partition, offset) for topic_partition, offset in ends.items()]
         started = time.monotonic()
         refused: set[TopicPartition] = set()
         try:
@@ -402,16 +402,26 @@ class GroupReader(Subscriber):
             self.errors.append(str(problem))
             refused = set(ends)
         finished = time.monotonic()
-        for place, offset in ends.items():
+        for topic_partition, offset in ends.items():
             self.history.commits.append(
-                Commit(self.group, place, offset, started, None if place in refused else finished)
+                Commit(
+                    self.group,
+                    topic_partition,
+                    offset,
+                    started,
+                    None if topic_partition in refused else finished,
+                )
             )
 
 
 class LedgerReader(Worker):
-    def __init__(self, places: Sequence[TopicPartition], bootstrap: str, history: History, seed: int) -> None:
+    def __init__(
+        self, topic_partitions: Sequence[TopicPartition], bootstrap: str, history: History, seed: int
+    ) -> None:
         super().__init__("ledger-reader", bootstrap, history, seed)
-        self.readings = {place: Reading(self.name, place, 0) for place in places}
+        self.readings = {
+            topic_partition: Reading(self.name, topic_partition, 0) for topic_partition in topic_partitions
+        }
         history.readings += self.readings.values()
 
     def work(self) -> None:
@@ -424,7 +434,7 @@ class LedgerReader(Worker):
                 fetch_wait_max_ms=50,
             )
         )
-        consumer.assign([Position(*place, 0) for place in self.readings])
+        consumer.assign([Position(*topic_partition, 0) for topic_partition in self.readings])
         while not self.stopping.is_set():
             messages = consumer.consume(500, 0.1)
             now = time.monotonic()
@@ -433,12 +443,12 @@ class LedgerReader(Worker):
                     if not _passes(message.error()):
                         self.history.stalls.append(Stall(self.name, f"reading: {message.error()}"))
                     continue
-                place = (message.topic(), message.partition())
-                self.readings[place].add(message.offset(), key_in(message.value()), now)
+                topic_partition = (message.topic(), message.partition())
+                self.readings[topic_partition].add(message.offset(), key_in(message.value()), now)
         consumer.close()
 
-    def last(self, place: TopicPartition) -> int:
-        offsets = self.readings[place].records.offsets
+    def last(self, topic_partition: TopicPartition) -> int:
+        offsets = self.readings[topic_partition].records.offsets
         return offsets[-1] if offsets else -1
 
 
@@ -484,13 +494,13 @@ class Transformer(Subscriber, Transactional):
         wanted = self.random.random() < 0.9
         started = time.monotonic()
         try:
-            for place, offset, _ in found:
-                ends[place] = offset + 1
-                record_key = derived_key(place[1], offset)
+            for topic_partition, offset, _ in found:
+                ends[topic_partition] = offset + 1
+                record_key = derived_key(topic_partition[1], offset)
                 producer.produce(
-                    self.output, value_of(record_key), partition=place[1], on_delivery=self._note
+                    self.output, value_of(record_key), partition=topic_partition[1], on_delivery=self._note
                 )
-            offsets = [Position(*place, offset) for place, offset in ends.items()]
+            offsets = [Position(*topic_partition, offset) for topic_partition, offset in ends.items()]
             metadata = self.consumer.consumer_group_metadata()
             self.persist(lambda: producer.send_offsets_to_transaction(offsets, metadata, CALL_TIMEOUT))
         except KafkaException as problem:
@@ -502,18 +512,18 @@ class Transformer(Subscriber, Transactional):
             committed = self.end(producer, wanted)
             finished = time.monotonic() if committed else None
         finally:
-            for place, offset in ends.items():
-                self.history.commits.append(Commit(self.group, place, offset, started, finished))
+            for topic_partition, offset in ends.items():
+                self.history.commits.append(Commit(self.group, topic_partition, offset, started, finished))
         if committed:
-            for place, offset, record_key in self._delivered:
-                self.acknowledged(place, offset, record_key)
+            for topic_partition, offset, record_key in self._delivered:
+                self.acknowledged(topic_partition, offset, record_key)
         return committed
 
     def _note(self, error: Any, message: Message) -> None:
         if error is None:
-            place = (self.output, message.partition())
-            self._delivered.append((place, message.offset(), key_in(message.value())))
+            topic_partition = (self.output, message.partition())
+            self._delivered.append((topic_partition, message.offset(), key_in(message.value())))
 
 
-def empty_records(places: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:
-    return {place: Records() for place in places}
+def empty_records(topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Records]:
+    return {topic_partition: Records() for topic_partition in topic_partitions}

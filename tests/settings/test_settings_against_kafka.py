@@ -130,7 +130,7 @@ def recorded(heading: str, leave_out: set[str]) -> dict[str, list[Any]]:
     rows = {}
     for name, value, source, read_only, sensitive, kind, synonyms in ANSWERS[heading]:
         if name not in leave_out:
-            chain = [[other, text, SOURCES[place]] for other, text, place in synonyms]
+            chain = [[other, text, SOURCES[source]] for other, text, source in synonyms]
             rows[name] = [value, SOURCES[source], read_only, sensitive, kind, chain]
     return rows
 
@@ -193,16 +193,16 @@ def test_describe_topic(at_start: BrokerSettings, changed: BrokerSettings) -> No
 
 @pytest.mark.parametrize(("kind", "resource", "name", "value", "refusal"), ANSWERS["changes"])
 def test_refusal(kind: str, resource: str, name: str, value: str, refusal: str | None) -> None:
-    said = None
+    message = None
     try:
         if kind == "TOPIC":
             validate_topic_config(name, value)
         else:
             validate_broker_config(name, value, per_broker=bool(resource))
     except InvalidSetting as error:
-        said = error.message
+        message = error.message
     # Which of Scala's set classes it was is not worth copying.
-    assert said == (refusal and refusal.replace("HashSet(", "Set("))
+    assert message == (refusal and refusal.replace("HashSet(", "Set("))
 
 
 def test_types_of_prefixed_names() -> None:

@@ -36,8 +36,12 @@ def test_several() -> None:
 
 def test_ports_that_are_only_known_once_bound() -> None:
     found = listeners("PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0,EXTERNAL://127.0.0.1:5")
-    told = found.advertised_on({"PLAINTEXT": 41, "INSIDE": 42, "EXTERNAL": 5})
-    assert {name: each.port for name, each in told.items()} == {"PLAINTEXT": 41, "INSIDE": 42, "EXTERNAL": 5}
+    advertised = found.advertised_on({"PLAINTEXT": 41, "INSIDE": 42, "EXTERNAL": 5})
+    assert {name: each.port for name, each in advertised.items()} == {
+        "PLAINTEXT": 41,
+        "INSIDE": 42,
+        "EXTERNAL": 5,
+    }
 
 
 def test_an_empty_host_is_advertised_as_this_machine() -> None:

@@ -111,8 +111,8 @@ def test_unusable_dynamic_values_are_left_out_and_told() -> None:
 def test_nobody_is_locked_out_while_the_broker_runs(prefix: str, name: str) -> None:
     settings = BrokerSettings()
     for value, fine in (("1", True), ("0", False)):
-        for places in (({prefix + name: value}, {}), ({}, {prefix + name: value})):
-            assert (not settings.with_dynamic(*places).problems) is fine
+        for overrides in (({prefix + name: value}, {}), ({}, {prefix + name: value})):
+            assert (not settings.with_dynamic(*overrides).problems) is fine
 
 
 def test_dynamic_values_must_fit_together() -> None:

@@ -39,7 +39,7 @@ def test_a_fresh_folder_gets_an_identity(tmp_path: Path) -> None:
     assert "node.id=1" in lines
 
 
-SEGMENT_KINDS = (".log", ".index", ".timeindex")
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex")
 
 
 def test_a_partition_has_all_its_files_from_the_first_moment(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_a_partition_has_all_its_files_from_the_first_moment(tmp_path: Path) -> 
     log = log_dirs.create("t", 0, uuid4(), small())
     folder = tmp_path / "t-0"
     beside = {"leader-epoch-checkpoint", "partition.metadata"}
-    assert set(files(folder)) == beside | {"0" * 20 + kind for kind in SEGMENT_KINDS}
+    assert set(files(folder)) == beside | {"0" * 20 + suffix for suffix in SEGMENT_SUFFIXES}
     assert all((folder / name).stat().st_size == 0 for name in files(folder) if name != "partition.metadata")
     fill(log, 5)
     log.roll(NOW)
-    assert {f"{log.end_offset:020d}{kind}" for kind in SEGMENT_KINDS} <= set(files(folder))
+    assert {f"{log.end_offset:020d}{suffix}" for suffix in SEGMENT_SUFFIXES} <= set(files(folder))
     log_dirs.close()
 
 

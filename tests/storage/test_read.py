@@ -52,6 +52,54 @@ def test_no_batch_at_all_if_the_first_is_too_large_and_not_wanted(log: Partition
     assert log.read(0, 100, min_one=False).size == 100
 
 
+def damage(log: PartitionLog, number: int, position: int) -> None:
+    """From here on a segment is four bytes off, as if somebody had cut them out."""
+    path = log.segments[number].path
+    with open(path, "r+b") as file:
+        content = file.read()
+        file.seek(position)
+        file.write(content[position + 4 :] + bytes(4))
+
+
+def test_damage_is_no_gap(log: PartitionLog) -> None:
+    """A reader that was led behind it would never know what it has missed."""
+    damage(log, 1, 500)
+    first, following = log.bases[1], log.bases[2]
+    assert log.read(first, 500).size >= 400
+    for offset in (first + 15, following - 1):
+        for max_bytes in (1, 500, 1 << 20):
+            log._hints.clear()
+            with pytest.raises(KafkaError) as raised:
+                log.read(offset, max_bytes)
+            assert raised.value.code is ErrorCode.corrupt_message
+    assert read_header(log.read(following, 500).read()).base_offset == following
+
+
+def test_damage_behind_what_was_read(log: PartitionLog) -> None:
+    damage(log, 1, 500)
+    first = log.bases[1]
+    assert log.read(first + 12, 100).next_offset == first + 15
+    with pytest.raises(KafkaError) as raised:
+        log.read(first + 15, 100)
+    assert raised.value.code is ErrorCode.corrupt_message
+
+
+def test_damage_is_not_skipped_by_time(log: PartitionLog) -> None:
+    assert log.offset_for_timestamp(log.segments[0].newest()[0]) is not None
+    damage(log, 0, 0)
+    with pytest.raises(KafkaError) as raised:
+        log.offset_for_timestamp(log.segments[0].newest()[0])
+    assert raised.value.code is ErrorCode.corrupt_message
+
+
+def test_a_file_that_became_shorter_is_no_gap(log: PartitionLog) -> None:
+    os.truncate(log.segments[1].path, 500)
+    log._hints.clear()
+    with pytest.raises(KafkaError) as raised:
+        log.read(log.bases[2] - 1, 100)
+    assert raised.value.code is ErrorCode.corrupt_message
+
+
 def test_out_of_range(log: PartitionLog) -> None:
     log.advance_start(6)
     for offset in (-1, 0, 5, 601, 1 << 40):

@@ -29,6 +29,6 @@ def test_only_a_missing_timestamp_is_never_too_old() -> None:
         with pytest.raises(RecordsRefused) as raised:
             check_times(bad, config, NOW)
         assert raised.value.code is ErrorCode.invalid_timestamp
-        assert tuple(place for place, _ in raised.value.records) == which
+        assert tuple(index for index, _ in raised.value.records) == which
         assert f"within [{NOW - 1000}, " in raised.value.records[0][1]
     assert check_times(times(-2, 5), LogConfig(), NOW)

@@ -24,13 +24,13 @@ SCHEMAS = [
 @pytest.mark.parametrize(("key", "version"), SCHEMAS)
 def test_a_right_request_passes_unchanged_and_every_cut_of_it_is_stopped(key: int, version: int) -> None:
     schema = load_request_schema(key, version)
-    skim = message_checker(schema)
+    check = message_checker(schema)
     body = sample_body(schema)
-    assert skim(body) == body
-    assert skim(body + b"more") == body + b"more"  # what follows is nobody's business
+    assert check(body) == body
+    assert check(body + b"more") == body + b"more"  # what follows is nobody's business
     for size in range(len(body)):
         with pytest.raises(Malformed):
-            skim(body[:size])
+            check(body[:size])
 
 
 def test_what_passes_can_be_read() -> None:
@@ -40,7 +40,7 @@ def test_what_passes_can_be_read() -> None:
     read = 0
     for key, version in chance.sample(SCHEMAS, 40):
         schema = load_request_schema(key, version)
-        skim, reader, body = message_checker(schema), entity_reader(schema), sample_body(schema)
+        check, reader, body = message_checker(schema), entity_reader(schema), sample_body(schema)
         for _ in range(100):
             damaged = bytearray(body)
             for _ in range(chance.randint(1, 3)):
@@ -48,7 +48,7 @@ def test_what_passes_can_be_read() -> None:
                     at = chance.randrange(len(damaged))
                     damaged[at : at + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 3))
             try:
-                reader(skim(bytes(damaged)), 0)
+                reader(check(bytes(damaged)), 0)
                 read += 1
             except Exception:  # noqa: S112, any of kio's many
                 continue

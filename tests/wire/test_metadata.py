@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from millstream.wire.errors import ErrorCode
 from millstream.wire.messages import codec
-from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadata_response, pack_topic
+from millstream.wire.metadata import (
+    BrokerAddress,
+    PartitionState,
+    pack_metadata_response,
+    pack_partition,
+    pack_topic,
+)
 
 METADATA = 3
 ids = st.lists(st.integers(-1, 2**31 - 1), max_size=4).map(tuple)
@@ -82,5 +88,8 @@ def test_every_version_is_what_kio_writes(
         cluster_authorized_operations=12,
         error_code=ErrorCode.none,
     )
-    packed = [(pack_topic(version, *topic[:5]), topic[5]) for topic in found]
+    packed = []
+    for *topic, states, operations in found:
+        partitions = [pack_partition(version, state) for state in states]
+        packed.append((pack_topic(version, *topic, partitions), operations))
     assert pack_metadata_response(99, version, nodes, cluster, 7, packed, 12) == form.pack(99, expected)

@@ -214,8 +214,11 @@ class LogCleaner:
             async def swap_in(replacement: Replacement) -> None:
                 if log.generation != generation or not log.config.compact:
                     raise swap.LogChanged(f"{log.name} was changed while it was cleaned")
-                swap.replace_segments(log, replacement, time.time_ns() // 1_000_000)
+                swap.announce(log, replacement)
                 await self._in_thread(sync_path, log.folder)
+                segment = swap.exchange_segments(log, replacement, time.time_ns() // 1_000_000)
+                await self._in_thread(sync_path, log.folder)
+                swap.name_finally(segment)
 
             summary = await child.clean(job, swap_in)
             finished = True

@@ -8,6 +8,7 @@ no global state, a `ClientConfig` can be pickled, and opening a connection costs
     security     TLS and SASL settings; `tls` and `sasl` do what they say
     connection   one broker: frames, correlation ids, versions that both sides know
     cluster      all brokers: who leads what, and trying again when that changes
+    cluster_cache  clusters that outlive the work that needed them
     producer     batches into partitions, with producer ids and sequences (idempotent)
     transactional  the same inside a transaction, which another process may end
     fetch        batches out of partitions

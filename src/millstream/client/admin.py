@@ -152,6 +152,12 @@ class Admin:
             for topic in answer.topics
         }
 
+    def create_if_missing(self, topic: NewTopic) -> None:
+        """Somebody else may create it at the same time. KafkaError if it can be neither found nor made."""
+        outcome = self.create_topics([topic])[topic.name]
+        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.topic_already_exists:
+            raise outcome
+
     def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         names = list(names)
         topics = [{"name": name, "topic_id": NO_ID} for name in names]

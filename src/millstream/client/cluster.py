@@ -69,7 +69,7 @@ class Topic:
     partitions: Mapping[int, Partition] = field(default_factory=dict)
 
 
-CREATION_PATIENCE = 10.0  # a broker that creates topics by itself has done so long before
+CREATION_TIMEOUT = 10.0  # a broker that creates topics by itself has done so long before
 
 
 class Retry:
@@ -216,7 +216,7 @@ class Cluster:
         found = self.topics.get(name)
         if found is not None:
             return found
-        retry = self.retry(min(self.config.total_timeout, CREATION_PATIENCE))
+        retry = self.retry(min(self.config.total_timeout, CREATION_TIMEOUT))
         while True:
             problem = self.refresh([name], create).get(name)
             found = self.topics.get(name)

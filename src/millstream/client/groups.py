@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from millstream.client.cluster import Cluster, Node
 from millstream.client.connection import Connection
-from millstream.client.consumer_protocol import decode_assignment, partitions_by_topic
 from millstream.client.coordinators import GROUP, MOVED_COORDINATOR, Coordinators
 from millstream.client.errors import check, describe, retriable
+from millstream.client.range_assignor import decode_assignment, partitions_by_topic
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
-from millstream.client.consumer_protocol import RANGE, decode_assignment, encode_assignment, range_assign
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.client.errors import check
 from millstream.client.groups import NAMES_ONLY, offsets_by_topic
+from millstream.client.range_assignor import RANGE, decode_assignment, encode_assignment, range_assign
 from millstream.wire.consumer_protocol import CONSUMER, encode_subscription, topics_of
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition

@@ -123,10 +123,10 @@ def _converters(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _converter(field: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
-    kind = field.metadata.get("kafka_type", "")
-    if kind.startswith("timedelta"):
+    kafka_type = field.metadata.get("kafka_type", "")
+    if kafka_type.startswith("timedelta"):
         return lambda value: value if isinstance(value, timedelta) else timedelta(milliseconds=value)
-    if kind == "uuid":
+    if kafka_type == "uuid":
         return _each(field.type, lambda value: None if value == NO_ID else value)
     inner = _structure(field.type)
     if inner is None:

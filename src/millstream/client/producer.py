@@ -1,6 +1,6 @@
 """Batches into partitions.
 
-Idempotent unless told otherwise: the cluster gives the producer an id, every batch carries the next sequence
+Idempotent by default: the cluster gives the producer an id, every batch carries the next sequence
 number of its partition, and so a batch that is sent twice because an answer got lost is written once. The
 numbers are stamped into a batch when it is first sent and stay the same in every further try.
 

@@ -34,7 +34,7 @@ from millstream.wire.topic_partition import TopicPartition
 @dataclass(slots=True)
 class TransactionCommit:
     """What one transaction is to hold: rounds of batches, one batch per partition in each, and the offsets
-    of a group without members. `sent` is where the last batch of each partition went."""
+    of a group without members, if there are any. `sent` is where the last batch of each partition went."""
 
     producer: TransactionalProducer
     rounds: Sequence[Mapping[TopicPartition, Batch]]
@@ -97,7 +97,8 @@ def _one_by_one(commit: TransactionCommit) -> None:
         commit.producer.announce(commit.partitions)
         if left:
             commit.sent |= commit.producer.send_batches(left)
-    commit.producer.commit_offsets(commit.group, commit.offsets, commit.metadata)
+    if commit.offsets:
+        commit.producer.commit_offsets(commit.group, commit.offsets, commit.metadata)
 
 
 def _send_ahead(
@@ -143,39 +144,45 @@ def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], 
                 ),
             )
         )
-    announcing.append(
-        _Step(
-            commit,
-            coordinator,
-            lambda connection: _send(
-                connection, "add_offsets_to_txn", ADD_OFFSETS_VERSION, producer.group_fields(commit.group)
-            ),
-            lambda version, body: check(
-                exchange("add_offsets_to_txn", version).decode(body).error_code,
-                subject=f"group {commit.group} in {producer.transactional_id}",
-            ),
-        )
-    )
+    if commit.offsets:
+        announcing.append(_announce_group_step(commit, coordinator))
     for batches in commit.rounds[:1]:
         for topic_partition, batch in batches.items():
             producer.stamp(topic_partition, batch)
         for node, partitions in cluster.by_leader(batches).items():
             mine = {which: batches[which] for which in partitions}
             writing.append(_produce_step(commit, node, mine))
-    writing.append(
-        _Step(
-            commit,
-            producer.group_coordinator(commit.group),
-            lambda connection: _send(
-                connection,
-                "txn_offset_commit",
-                COMMIT_OFFSETS_VERSION,
-                producer.offsets_fields(commit.group, commit.offsets, commit.metadata),
-            ),
-            lambda version, body: producer.offsets_answered(
-                exchange("txn_offset_commit", version).decode(body)
-            ),
-        )
+    if commit.offsets:
+        writing.append(_offsets_step(commit))
+
+
+def _announce_group_step(commit: TransactionCommit, coordinator: int) -> _Step:
+    producer = commit.producer
+    return _Step(
+        commit,
+        coordinator,
+        lambda connection: _send(
+            connection, "add_offsets_to_txn", ADD_OFFSETS_VERSION, producer.group_fields(commit.group)
+        ),
+        lambda version, body: check(
+            exchange("add_offsets_to_txn", version).decode(body).error_code,
+            subject=f"group {commit.group} in {producer.transactional_id}",
+        ),
+    )
+
+
+def _offsets_step(commit: TransactionCommit) -> _Step:
+    producer = commit.producer
+    return _Step(
+        commit,
+        producer.group_coordinator(commit.group),
+        lambda connection: _send(
+            connection,
+            "txn_offset_commit",
+            COMMIT_OFFSETS_VERSION,
+            producer.offsets_fields(commit.group, commit.offsets, commit.metadata),
+        ),
+        lambda version, body: producer.offsets_answered(exchange("txn_offset_commit", version).decode(body)),
     )
 
 
@@ -207,6 +214,8 @@ def _exchange(cluster: Cluster, steps: Sequence[_Step], errors: dict[int, KafkaE
     for step in steps:
         try:
             if step.node not in connections:
+                if step.node not in cluster.nodes:
+                    cluster.refresh([])  # the producers know it from a cluster of their own
                 connections[step.node] = cluster.connection(step.node)
             connection = connections[step.node]
             waiting.append((step, connection, step.send(connection)))

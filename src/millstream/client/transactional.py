@@ -17,12 +17,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
-from millstream.client.consumer_protocol import partitions_by_topic
 from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
 from millstream.client.groups import offsets_by_topic
 from millstream.client.messages import exchange
 from millstream.client.producer import Batch, Producer, Sending, Sent, init_producer_id
+from millstream.client.range_assignor import partitions_by_topic
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 

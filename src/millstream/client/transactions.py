@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
-from millstream.client.consumer_protocol import partitions_by_topic
 from millstream.client.coordinators import TRANSACTION, Coordinators
 from millstream.client.errors import check, describe
 from millstream.client.messages import exchange
 from millstream.client.producer import init_producer_id
+from millstream.client.range_assignor import partitions_by_topic
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import BAD_FRAME, INT16, INT32, read_compact_string, read_count, skip_tags
 from millstream.wire.topic_partition import TopicPartition

@@ -154,7 +154,7 @@ def _key(image: Image, resource: Resource) -> str | None:
 
 
 def _not_there(resource: Resource) -> KafkaError:
-    """Told only about settings that would be fine: a wrong value is the first thing to say, as Kafka has
+    """Checked only for settings that are valid otherwise: a wrong value is reported first, as Kafka has
     it."""
     scope, name = resource
     if scope == SCOPE_TOPIC:

@@ -40,7 +40,7 @@ class Registration:
 
 
 def command_for(member: Member) -> RegisterBroker:
-    """What the controller is told when it sees this member."""
+    """What a member tells the controller about itself."""
     try:
         data = json.loads(member.data)
         if data["v"] != _FORMAT:

@@ -22,7 +22,7 @@ REPLICATION = (
         "replica.lag.time.max.ms",
         LONG,
         "30000",
-        "A follower that has not caught up with its leader for so long leaves the in-sync replicas.",
+        "A follower that has not caught up with its leader for this long leaves the in-sync replicas.",
         importance=HIGH,
     ),
     ConfigKey(
@@ -79,7 +79,7 @@ REPLICATION = (
         "replica.socket.timeout.ms",
         INT,
         "30000",
-        "How long a follower waits for an answer.",
+        "How long a follower waits for a response.",
         importance=HIGH,
     ),
     ConfigKey(

@@ -44,7 +44,7 @@ IDENTITY = (
         "broker.rack",
         STRING,
         None,
-        "Where this broker stands. Replicas are spread over racks, and a consumer with a client.rack may "
+        "The rack of this broker. Replicas are spread over racks, and a consumer with a client.rack may "
         "read from a replica in its own.",
     ),
     ConfigKey(
@@ -187,7 +187,7 @@ NETWORK = (
         "connections.max.idle.ms",
         LONG,
         "600000",
-        "A connection that has sent nothing for so long is closed. Negative: never.",
+        "A connection that has sent nothing for this long is closed. Negative: never.",
     ),
     ConfigKey(
         "connection.failed.authentication.delay.ms",
@@ -207,8 +207,8 @@ NETWORK = (
         "socket.listen.backlog.size",
         INT,
         "50",
-        "How many connections may wait to be accepted; the operating system has a limit of its own. Where "
-        "nobody sets it, 1024 may.",
+        "How many connections may wait to be accepted; the operating system has a limit of its own. If "
+        "it is not set, 1024.",
         Range(1),
     ),
     ConfigKey(
@@ -321,7 +321,7 @@ REQUESTS = (
         "fetch.max.bytes",
         INT,
         "57671680",
-        "The most that one fetch answers, whatever the client asks for. A first batch larger than this is "
+        "The largest fetch response, whatever the client asks for. A first batch larger than this is "
         "still sent.",
         Range(1024),
     ),
@@ -337,7 +337,7 @@ REQUESTS = (
         "max.request.partition.size.limit",
         INT,
         "2000",
-        "How many partitions one DescribeTopicPartitions answer holds; the client asks on for the rest.",
+        "How many partitions one DescribeTopicPartitions response holds; the client asks again for the rest.",
         Range(1),
     ),
     ConfigKey(
@@ -351,7 +351,7 @@ REQUESTS = (
         "producer.id.expiration.ms",
         INT,
         "86400000",
-        "A partition forgets an idempotent producer that has sent it nothing for so long. A later retry of "
+        "A partition forgets an idempotent producer that has sent it nothing for this long. A later retry of "
         "that producer is then no longer recognised.",
         Range(1),
         LOW,
@@ -364,6 +364,14 @@ REQUESTS = (
         "How often to look for such producers.",
         Range(1),
         LOW,
+        hidden=True,
+    ),
+    ConfigKey(
+        "unstable.api.versions.enable",
+        BOOLEAN,
+        "false",
+        "List API versions that may still change: InitProducerId 6.",
+        importance=HIGH,
         hidden=True,
     ),
     ConfigKey(

@@ -13,7 +13,8 @@ from millstream.settings import _broker_cluster as cluster
 from millstream.settings import _broker_coordinators as coordinators
 from millstream.settings import _broker_core as core
 from millstream.settings import _broker_log as log
-from millstream.settings import _broker_security as security
+from millstream.settings import _broker_sasl as sasl
+from millstream.settings import _broker_tls as tls
 from millstream.settings._broker_own import OWN
 from millstream.settings._topic import TOPIC_SETTINGS
 from millstream.settings._unsupported import kafka_only, not_yet
@@ -54,10 +55,10 @@ _SECTIONS: tuple[tuple[str, tuple[ConfigKey, ...]], ...] = (
     ("Transactions", coordinators.TRANSACTIONS),
     ("Replication", cluster.REPLICATION),
     ("Quotas", cluster.QUOTAS),
-    ("TLS", security.TLS),
-    ("SASL", security.SASL),
-    ("OAuth", security.OAUTH),
-    ("Users and rights", security.RIGHTS),
+    ("TLS", tls.TLS),
+    ("SASL", sasl.SASL),
+    ("OAuth", sasl.OAUTH),
+    ("Users and rights", sasl.RIGHTS),
     ("Metrics and plug-ins", core.METRICS),
     ("Millstream's own", OWN),
 )

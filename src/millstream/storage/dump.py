@@ -157,20 +157,20 @@ def dump(
     problems = _Problems()
     for path in files:
         yield Line(f"Dumping {path}")
-        kind = os.path.splitext(path)[1]
+        suffix = os.path.splitext(path)[1]
         try:
-            if kind == LOG:
+            if suffix == LOG:
                 printer = _RecordPrinter(print_data_log, skip_record_metadata, decode_key, decode_value)
                 yield from _dump_log(path, deep_iteration or print_data_log, printer, max_bytes, problems)
-            elif kind == INDEX:
+            elif suffix == INDEX:
                 yield from _dump_index(path, index_sanity_check, verify_index_only, problems)
-            elif kind == TIME_INDEX:
+            elif suffix == TIME_INDEX:
                 yield from _dump_time_index(
                     path, index_sanity_check, verify_index_only, max_message_size, problems
                 )
-            elif kind == SNAPSHOT:
+            elif suffix == SNAPSHOT:
                 yield from _dump_snapshot(path)
-            elif kind == TXN_INDEX:
+            elif suffix == TXN_INDEX:
                 for entry in read_txn_index(path):
                     yield Line(
                         f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "

@@ -63,7 +63,7 @@ class Flush:
         for segment in [*closed, active] if active is not None else closed:
             self._descriptors.append((segment.acquire(), segment.path))
             self._acquired.append(segment)
-            self._paths += [segment.stem + kind for kind in (INDEX, TIME_INDEX, TXN_INDEX)]
+            self._paths += [segment.stem + suffix for suffix in (INDEX, TIME_INDEX, TXN_INDEX)]
 
     def run(self) -> None:
         try:

@@ -187,11 +187,12 @@ class PartitionLog(AppendableLog):
         hints[offset] = (segment, position)
 
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """The batch that holds `offset`, or the next one behind a gap that compaction left."""
+        """The batch that holds `offset`, or the next one behind a gap that compaction left. A gap that damage
+        has left is none: nobody would notice what is missing."""
         try:
             for number in range(bisect_right(self.bases, offset) - 1, len(self.segments)):
                 segment = self.segments[number]
-                found = segment.find(offset)
+                found = segment.find(offset, whole=True)
                 if found is not None:
                     return segment, found[0]
         except OSError as error:
@@ -203,7 +204,7 @@ class PartitionLog(AppendableLog):
         hint = self._hints.get(limit)
         if hint is not None and hint[0] is segment:
             return hint[1]
-        found = segment.find(limit)
+        found = segment.find(limit, whole=True)
         position = segment.size if found is None else found[0]
         if found is not None and found[1] == limit:
             self._remember(limit, segment, position)

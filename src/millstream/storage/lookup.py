@@ -48,7 +48,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimedOffset | Non
             continue
         known = segment.time_index.lookup(timestamp)[1]
         start = segment.index.lookup(max(known, log.start_offset))
-        for position, _, size, last, newest in segment.walk(start):
+        for position, _, size, last, newest in segment.walk(start, whole=True):
             if newest >= timestamp and last >= log.start_offset:
                 found = _record_since(
                     segment, position, size, timestamp, log.start_offset, fruitless < MAX_FRUITLESS

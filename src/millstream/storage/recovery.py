@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from millstream.settings.log_config import LogConfig
 from millstream.storage import epochs as epoch_files
-from millstream.storage.cleaning.cleaned_segment import CLEANED, KINDS
+from millstream.storage.cleaning.cleaned_segment import CLEANED, SEGMENT_SUFFIXES
 from millstream.storage.cleaning.swap_recovery import finish_swaps
 from millstream.storage.epochs import EpochCache
 from millstream.storage.files import DELETED, FilePool, remove_quietly
@@ -142,8 +142,8 @@ def _take_stock(
         path = os.path.join(folder, name)
         if name.endswith((DELETED, CLEANED, TEMPORARY)):
             remove_quietly(path)
-        for kind in (INDEX, TIME_INDEX, TXN_INDEX):
-            if _is_numbered(name, kind) and int(name[: -len(kind)]) not in known:
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
+            if _is_numbered(name, suffix) and int(name[: -len(suffix)]) not in known:
                 logger.warning("removing %s, which belongs to no segment", path)
                 remove_quietly(path)
     segments = []
@@ -174,9 +174,12 @@ def _is_complete(segment: Segment, present: set[str]) -> bool:
     return problem is None
 
 
-def _is_numbered(name: str, kind: str) -> bool:
+def _is_numbered(name: str, suffix: str) -> bool:
     return (
-        name.endswith(kind) and len(name) == 20 + len(kind) and name[:20].isascii() and name[:20].isdecimal()
+        name.endswith(suffix)
+        and len(name) == 20 + len(suffix)
+        and name[:20].isascii()
+        and name[:20].isdecimal()
     )
 
 
@@ -420,9 +423,9 @@ def _cut(loaded: Loaded, number: int, position: int, offset: int, problem: str) 
 
 def _set_aside(segment: Segment) -> None:
     segment.close_files()
-    for kind in KINDS:
+    for suffix in SEGMENT_SUFFIXES:
         try:
-            os.replace(segment.stem + kind, segment.stem + kind + LOST)
+            os.replace(segment.stem + suffix, segment.stem + suffix + LOST)
         except FileNotFoundError:
             pass
 

@@ -234,14 +234,14 @@ class Segment:
         """Rename every file of the segment away; the paths to unlink later. Readers in flight keep their
         file."""
         renamed = []
-        for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
+        for file_type in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
             try:
-                os.rename(self.stem + kind + self.suffix, self.stem + kind + DELETED)
-                renamed.append(self.stem + kind + DELETED)
+                os.rename(self.stem + file_type + self.suffix, self.stem + file_type + DELETED)
+                renamed.append(self.stem + file_type + DELETED)
             except FileNotFoundError:
                 pass
             except OSError:
-                if kind == LOG:  # nothing happened yet; a left index would be removed by the next start
+                if file_type == LOG:  # nothing happened yet; a left index would be removed by the next start
                     raise
         self.suffix = DELETED
         for index in (self._index, self._time_index):
@@ -250,6 +250,17 @@ class Segment:
                 index.path += DELETED
         self.close_files()
         return renamed
+
+    def lose_suffix(self) -> None:
+        """The files have their final names now."""
+        self.suffix = ""
+        for index, file_type in (
+            (self._index, INDEX),
+            (self._time_index, TIME_INDEX),
+            (self._txn_index, TXN_INDEX),
+        ):
+            if index is not None:
+                index.path = self.stem + file_type
 
     def moved_to(self, folder: str) -> None:
         self.stem = os.path.join(folder, file_stem(self.base_offset))
@@ -291,18 +302,21 @@ class Segment:
 
     # -- finding ---------------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> tuple[int, int, int] | None:
+    def find(self, offset: int, *, whole: bool = False) -> tuple[int, int, int] | None:
         """(position, base offset, size) of the first batch that ends at `offset` or later; None if there is
         none."""
         start = self.index.lookup(offset)
-        for position, base, size, last, _ in self.walk(start if start < self.size else 0):
+        for position, base, size, last, _ in self.walk(start if start < self.size else 0, whole=whole):
             if last >= offset:
                 return position, base, size
         return None
 
-    def walk(self, position: int, stop: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
+    def walk(
+        self, position: int, stop: int | None = None, *, whole: bool = False
+    ) -> Iterator[tuple[int, int, int, int, int]]:
         """(position, base offset, size, last offset, max timestamp) of the batches from a known batch start
-        on."""
+        on. It ends where there is no whole batch; with `whole`, which is for readers of a log that has been
+        opened, that is CORRUPT_MESSAGE."""
         end = self.size if stop is None else stop
         fd = self.acquire()
         try:
@@ -313,14 +327,16 @@ class Segment:
                     chunk, at = os.pread(fd, _WALK_CHUNK, position), 0
                     limit = len(chunk) - HEADER_SIZE
                     if limit < 0:
-                        return
+                        break
                 base, length, delta, newest = unpack(chunk, at)
                 size = length + LENGTH_END
                 if size < HEADER_SIZE or position + size > end:
-                    return
+                    break
                 yield position, base, size, base + delta, newest
                 position += size
                 at += size
+            if whole and position != end:
+                raise self._no_batch_at(position)
         except OSError as error:
             raise storage_error(f"read {self.path}", error) from error
         finally:
@@ -347,6 +363,9 @@ class Segment:
         finally:
             self.release()
 
+    def _no_batch_at(self, position: int) -> KafkaError:
+        return KafkaError(ErrorCode.corrupt_message, f"{self.path} has no batch at position {position}")
+
     def fit(self, position: int, max_bytes: int) -> tuple[int, int]:
         """How many bytes of whole batches from `position` on fit into `max_bytes`, and the offset that comes
         next.
@@ -368,6 +387,8 @@ class Segment:
     def first_batch(self, position: int) -> tuple[int, int]:
         """Size of the batch that begins at `position`, and the offset behind it."""
         header = self.header_at(position)
+        if header.size < HEADER_SIZE or position + header.size > self.size:
+            raise self._no_batch_at(position)
         return header.size, header.next_offset
 
     def header_at(self, position: int) -> BatchHeader:

@@ -140,7 +140,7 @@ class WritableLog:
         self.cleaned_to = 0  # the first offset that compaction has not seen yet
         self.last_flush_ms = int(time.time() * 1000)
         self.generation = 0  # counts truncations, so that a flush under way notices one
-        # Files were created or renamed so many times; the names up to `names_synced` are durable.
+        # How often files were created or renamed; the names up to `names_synced` are durable.
         self.name_changes = 0 if folder_synced else 1
         self.names_synced = 0
         # Whether the folder's own name and the topic id in it are durable.

@@ -1,7 +1,8 @@
 """Produce and Fetch by hand: the two messages whose records must not be copied.
 
-A produce request is a list of parts, with the caller's batches as they are. A fetch answer is read in place:
-its records are views of the bytes that came from the socket. Versions: Produce 3 to 13, Fetch 4 to 18.
+A produce request is a list of buffers, with the caller's batches as they are. A fetch response is read
+without copying: its records are views of the bytes that came from the socket. Versions: Produce 3 to 13,
+Fetch 4 to 18.
 """
 
 import struct
@@ -33,10 +34,11 @@ _EMPTY_RECORDS = memoryview(b"")
 
 class Position(NamedTuple):
     """From where to read a partition. The epoch, if known, makes a broker with an older or newer view say
-    so."""
+    so. `max_bytes`: of this partition, if it has a limit of its own."""
 
     offset: int
     leader_epoch: int = -1
+    max_bytes: int = 0
 
 
 class Fetched(NamedTuple):
@@ -114,7 +116,7 @@ def pack_fetch(
                 out += b"\xff\xff\xff\xff"  # last fetched epoch: for followers
             if version >= 5:
                 out += b"\xff" * 8  # log start offset: for followers
-            out += INT32.pack(partition_max_bytes)
+            out += INT32.pack(position.max_bytes or partition_max_bytes)
             if flexible:
                 out.append(0)
         if flexible:
@@ -129,7 +131,7 @@ def pack_fetch(
 
 
 def read_fetch(version: int, body: memoryview, topic_names: Mapping[uuid.UUID, str]) -> list[Fetched]:
-    """The answer to a Fetch, read in place. `body` begins after the correlation id."""
+    """The response to a Fetch, read without copying. `body` begins after the correlation id."""
     try:
         return _read_fetch(version, body, topic_names)
     except BAD_FRAME as error:

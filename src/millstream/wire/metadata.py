@@ -1,8 +1,9 @@
 """The Metadata response, versions 0 to 13, packed by hand: a cluster has thousands of partitions and every
 client asks.
 
-A topic is packed in two steps, so that the larger one can be kept: `pack_topic` is everything up to the
-authorised operations, which depend on who asks; `pack_metadata_response` puts the pieces together.
+A topic is packed in steps, so that they can be kept and a long one can be interrupted: `pack_partition` for
+each partition; `pack_topic` is everything up to the authorised operations, which depend on who asks;
+`pack_metadata_response` puts the pieces together.
 
     since 1   rack, controller id, internal   since 7   leader epochs
     since 2   cluster id                      since 8   authorised operations (the cluster's until 10)
@@ -41,15 +42,30 @@ class PartitionState(NamedTuple):
     offline: Sequence[int]
 
 
+def pack_partition(version: int, partition: PartitionState) -> bytes:
+    flexible = version >= FIRST_FLEXIBLE
+    parts = [
+        _PARTITION_WITH_EPOCH.pack(*partition[:4]) if version >= 7 else _PARTITION.pack(*partition[:3]),
+        _numbers(partition.replicas, flexible),
+        _numbers(partition.isr, flexible),
+    ]
+    if version >= 5:
+        parts.append(_numbers(partition.offline, flexible))
+    if flexible:
+        parts.append(b"\0")
+    return b"".join(parts)
+
+
 def pack_topic(
     version: int,
     error: int,
     name: str | None,
     topic_id: UUID | None,
     internal: bool,
-    partitions: Sequence[PartitionState],
+    partitions: Sequence[bytes],
 ) -> bytes:
-    """A topic without its authorised operations. A null name is an empty one before version 12."""
+    """A topic without its authorised operations. A null name is an empty one before version 12. `partitions`
+    are what `pack_partition` made."""
     flexible = version >= FIRST_FLEXIBLE
     out = bytearray(INT16.pack(error))
     out += _string(name if name is not None or version >= 12 else "", flexible)
@@ -58,17 +74,7 @@ def pack_topic(
     if version >= 1:
         out.append(internal)
     out += _count(len(partitions), flexible)
-    for partition in partitions:
-        if version >= 7:
-            out += _PARTITION_WITH_EPOCH.pack(*partition[:4])
-        else:
-            out += _PARTITION.pack(*partition[:3])
-        out += _numbers(partition.replicas, flexible)
-        out += _numbers(partition.isr, flexible)
-        if version >= 5:
-            out += _numbers(partition.offline, flexible)
-        if flexible:
-            out.append(0)
+    out += b"".join(partitions)
     return bytes(out)
 
 

@@ -21,9 +21,14 @@ class Malformed(ValueError):
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned number as a varint."""
+    """An unsigned number as a varint. Up to three bytes are written out: each fetch response has one
+    (benchmarks/broker_fetch.py)."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     append_uvarint(out, value)
     return bytes(out)

@@ -150,17 +150,17 @@ def test_what_has_settings(connect: Callable[[Broker], Wire]) -> None:
 
 def test_compaction_lags_that_do_not_fit_together(connect: Callable[[Broker], Wire]) -> None:
     """One by one each is fine. Together they must neither be accepted nor keep a log from being opened."""
-    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    min_lag, max_lag = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     with Broker() as broker:
         wire = connect(broker)
         node = str(wire.metadata().brokers[0].node_id)
         topic = wire.create(max_compaction_lag_ms="500")
-        assert alter(wire, (BROKER, "", {least: "1000"}))[0][1] == 0  # more than that topic's longest
+        assert alter(wire, (BROKER, "", {min_lag: "1000"}))[0][1] == 0  # more than that topic's longest
         for name in ("", node):
-            ((_, error, message),) = alter(wire, (BROKER, name, {most: "999"}))
-            assert (error, most in message) == (ErrorCode.invalid_request, True)
-        assert alter(wire, (BROKER, node, {most: "1000"}))[0][1] == 0
-        assert alter(wire, (BROKER, "", {least: "1001"}))[0][1] == ErrorCode.invalid_request
+            ((_, error, message),) = alter(wire, (BROKER, name, {max_lag: "999"}))
+            assert (error, max_lag in message) == (ErrorCode.invalid_request, True)
+        assert alter(wire, (BROKER, node, {max_lag: "1000"}))[0][1] == 0
+        assert alter(wire, (BROKER, "", {min_lag: "1001"}))[0][1] == ErrorCode.invalid_request
         assert alter(wire, (TOPIC, topic, {"min.compaction.lag.ms": "501"}))[0][1] == ErrorCode.invalid_config
         assert wire.produce(topic, b"a").error_code == 0
         broker.restart()

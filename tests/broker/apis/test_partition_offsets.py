@@ -30,7 +30,9 @@ def listed(wire: Wire, *asked: tuple[str, int, int]) -> dict[tuple[str, int], tu
     found = [((topic.name, p.partition_index), p) for topic in answer.topics for p in topic.partitions]
     assert len(dict(found)) == len(found)
     assert len({topic.name for topic in answer.topics}) == len(answer.topics)
-    return {place: (p.error_code, p.timestamp, p.offset, p.leader_epoch) for place, p in found}
+    return {
+        topic_partition: (p.error_code, p.timestamp, p.offset, p.leader_epoch) for topic_partition, p in found
+    }
 
 
 def epoch_end(wire: Wire, topic: str, epoch: int) -> tuple[int, int, int]:
@@ -72,7 +74,7 @@ def test_a_partition_that_is_asked_about_twice_is_refused(wire: Wire) -> None:
     topic, other = wire.create(partitions=2), wire.create()
     answer = listed(wire, (topic, 0, -1), (other, 0, -1), (topic, 1, -1), (topic, 0, -2))
     assert answer[topic, 0] == (ErrorCode.invalid_request, -1, -1, -1)
-    assert {place: error for place, (error, *_) in answer.items()} == {
+    assert {topic_partition: error for topic_partition, (error, *_) in answer.items()} == {
         (topic, 0): ErrorCode.invalid_request,
         (topic, 1): 0,
         (other, 0): 0,

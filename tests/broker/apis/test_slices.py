@@ -17,11 +17,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from benchmarks.largest import PARTITIONS, TOPIC, largest_requests
 
-from millstream.broker.apis import fetch, produce
+from millstream.broker.apis import fetch, metadata, produce
 from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.find_coordinator import FindCoordinatorApi
 from millstream.broker.apis.groups import GroupsApi
@@ -32,6 +33,7 @@ from millstream.broker.server import Broker
 from millstream.cluster import driver
 from millstream.cluster.commands import CreateTopics, NewTopic
 from millstream.cluster.image import Image
+from millstream.cluster.metadata_records import Partition, Topic
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire._kio import api_key_map, entity_writer
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -108,7 +110,8 @@ class World:
                 call = CountedCall(self._peer(), codec(api.key, api.highest), 1, request)
                 call.counter = counter
                 call.is_large = True
-                await asyncio.wait_for(self.broker.dispatcher._handle(api, call), 60)
+                response = await asyncio.wait_for(self.broker.dispatcher._handle(api, call), 60)
+                assert type(response) is not bytes or len(response) < ELEMENTS, "encoded in the loop"
         finally:
             counting.cancel()
             counter.next_turn()
@@ -218,6 +221,40 @@ def test_a_request_that_fits_is_not_served_in_slices() -> None:
 
 def not_found(group_id: str) -> Any:
     raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+
+
+def test_partitions_of_one_topic_are_packed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = [Partition(UUID(int=1), index, (1,), (1,), 1) for index in range(ELEMENTS)]
+    topic = Topic(UUID(int=1), TOPIC)
+    image = SimpleNamespace(
+        topics_by_id={topic.topic_id: topic}, partitions={topic.topic_id: partitions}, brokers={}
+    )
+    image.controller_id = 1
+    image.topic = {TOPIC: topic}.get
+    broker: Any = SimpleNamespace(image=image, cluster_id="x", settings=SimpleNamespace(boolean=bool))
+    counter = Counter()
+    pack_partition = metadata.pack_partition
+
+    def counted(*arguments: Any) -> bytes:
+        counter.one()
+        return pack_partition(*arguments)
+
+    monkeypatch.setattr(metadata, "pack_partition", counted)
+    for topics in (None, (SimpleNamespace(name=TOPIC, topic_id=None),)):
+        peer: Any = None
+        request = SimpleNamespace(topics=topics, allow_auto_topic_creation=False)
+        slices = metadata.MetadataApi(broker).metadata(Call(peer, codec(3, 12), 1, request))
+        turns = 0
+        while True:
+            turns += 1
+            counter.now = 0
+            try:
+                run_slice(slices)
+            except StopIteration as end:
+                assert len(end.value) > ELEMENTS
+                break
+            assert counter.now <= ELEMENTS_PER_SLICE
+        assert turns > ELEMENTS // ELEMENTS_PER_SLICE
 
 
 def test_what_is_named_again_is_answered_once() -> None:

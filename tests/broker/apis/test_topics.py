@@ -21,7 +21,7 @@ def test_a_topic_is_deleted_by_its_name_or_by_its_id_but_not_by_both(wire: Wire)
         timeout=5000,
     )
     found = {(result.name, result.topic_id): result for result in answer.responses}
-    assert {place: result.error_code for place, result in found.items()} == {
+    assert {topic_partition: result.error_code for topic_partition, result in found.items()} == {
         (both, ids[both]): ErrorCode.invalid_request,
         (by_name, ids[by_name]): 0,
         (by_id, ids[by_id]): 0,

@@ -26,8 +26,8 @@ def _points(entries: Sequence[trace.Entry], count: int) -> list[int]:
 
 def test_the_load_does_all_that_can_go_wrong(entries: list[trace.Entry]) -> None:
     done = [entry.what for entry in entries]
-    told = {each["what"] for each in done if each["do"] == "ack"}
-    assert told >= {"record", "committed", "aborted", "offset", "created", "deleted", "config"}
+    acknowledged = {each["what"] for each in done if each["do"] == "ack"}
+    assert acknowledged >= {"record", "committed", "aborted", "offset", "created", "deleted", "config"}
     names = [each["to"] for each in done if each["do"] == "rename"]
     assert any(name.endswith("metadata.log") for name in names), "no metadata snapshot was taken"
     assert any(name.endswith(".log.swap") for name in names), "nothing was compacted"

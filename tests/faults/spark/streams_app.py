@@ -34,7 +34,7 @@ def main() -> int:
         build(given.source, given.target),
         APPLICATION,
         bootstrap_servers=given.servers,
-        state_dir=given.state,
+        state=given.state,
         max_bytes_per_task=MAX_BYTES,
     )
     return supervise(lambda: application.start(session))

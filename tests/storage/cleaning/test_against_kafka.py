@@ -10,20 +10,18 @@ Kafka's cleaner checkpoint.
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from millstream.storage import checkpoints
 from millstream.storage.log import PartitionLog
+from tests.support.peers import apache_kafka
 from tests.support.waiting import wait_until
 
 from .helpers import batches, clean, compacted, read_committed
@@ -36,23 +34,9 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 KEYS = 300
 
 
-def load_peer() -> ModuleType:
-    path = Path(__file__).parents[3] / "benchmarks" / "apache_kafka.py"
-    spec = importlib.util.spec_from_file_location("apache_kafka", path)
-    assert spec is not None and spec.loader is not None
-    peer = importlib.util.module_from_spec(spec)
-    sys.modules["apache_kafka"] = peer
-    spec.loader.exec_module(peer)
-    return peer
-
-
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[Any]:
-    peer = load_peer()
-    reason = peer.available()
-    if reason is not None:
-        pytest.skip(f"no Apache Kafka: {reason}")
-    broker = peer.ApacheKafka(
+    broker = apache_kafka().ApacheKafka(
         tmp_path / "kafka",
         settings={"log.cleaner.backoff.ms": "100", "log.segment.delete.delay.ms": "0"},
         heap="512m",
@@ -192,9 +176,9 @@ def test_what_kafka_keeps_and_drops(kafka: Any, tmp_path: Path) -> None:
 def complaints(folder: Path) -> list[str]:
     """What Kafka's own tool finds wrong with the files. Gaps are no news in a compacted log; and it does not
     understand a time that leads to a bare header, not in Kafka's files either."""
-    kinds = {".log", ".index", ".timeindex", ".txnindex"}
-    names = [str(path) for path in sorted(folder.iterdir()) if path.suffix in kinds]
-    done = sys.modules["apache_kafka"].tool(
+    suffixes = {".log", ".index", ".timeindex", ".txnindex"}
+    names = [str(path) for path in sorted(folder.iterdir()) if path.suffix in suffixes]
+    done = apache_kafka().tool(
         "org.apache.kafka.tools.DumpLogSegments",
         "--deep-iteration",
         "--verify-index-only",

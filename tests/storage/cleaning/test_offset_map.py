@@ -22,7 +22,7 @@ def learn(table: OffsetMap, base: int, keys: list[bytes | None]) -> int:
     return taken
 
 
-def places(keys: list[bytes | None], has_value: bool = True) -> list[RecordSpan]:
+def spans(keys: list[bytes | None], has_value: bool = True) -> list[RecordSpan]:
     return [(0, 0, number, key, has_value) for number, key in enumerate(keys)]
 
 
@@ -38,8 +38,8 @@ def test_knows_the_last_offset_of_every_key(keys: list[bytes | None], memory: in
     last = {key: 1000 + number for number, key in enumerate(keys) if key is not None}
     assert {key: table.get(key) for key in last} == last
     assert len(table) == len(last)
-    kept = table.survivors(1000, places(keys), True)
-    assert [place[2] + 1000 for place in kept] == sorted(last.values())
+    kept = table.survivors(1000, spans(keys), True)
+    assert [span[2] + 1000 for span in kept] == sorted(last.values())
 
 
 @given(st.lists(st.binary(min_size=1, max_size=2), max_size=200), st.integers(1, 60))
@@ -60,7 +60,7 @@ def test_never_holds_more_than_it_may(keys: list[bytes], slots: int) -> None:
 def test_an_unknown_key_survives_and_a_record_without_key_does_not() -> None:
     table = OffsetMap(1 << 10, 0.9)
     table.learn([b"a"], [0])
-    assert [place[3] for place in table.survivors(0, places([b"b", None]), True)] == [b"b"]
+    assert [span[3] for span in table.survivors(0, spans([b"b", None]), True)] == [b"b"]
 
 
 @given(
@@ -72,8 +72,8 @@ def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int)
     learn(table, 1000, keys)
     marks = Marks(1000, 1005 + len(keys), memory)
     marks.learned(table, 1000 + len(keys))
-    stay = table.survivors(1000, places(keys), True)
-    remain = {1000 + place[2] for place in stay}
+    stay = table.survivors(1000, spans(keys), True)
+    remain = {1000 + span[2] for span in stay}
     for first in range(len(keys)):
         for last in range(first, min(first + 5, len(keys))):
             some = not remain.isdisjoint(range(1000 + first, 1000 + last + 1))
@@ -81,7 +81,7 @@ def test_marks_tell_where_nothing_remains(keys: list[bytes | None], memory: int)
             if memory == 500:
                 assert marks.may_keep(1000 + first, 1000 + last) == some
             assert marks.must_look(1000 + first, 1000 + last) == marks.may_keep(1000 + first, 1000 + last)
-    single = marks.survivors(1000, 999 + len(keys), places(keys), True)
+    single = marks.survivors(1000, 999 + len(keys), spans(keys), True)
     assert single == (None if marks.shift else stay)
     assert marks.survivors(999, 1000, [], True) is None
     assert marks.survivors(1000, 1000 + len(keys), [], True) is None
@@ -105,8 +105,8 @@ def test_a_batch_that_must_be_looked_at_need_not_keep_anything(offsets: set[int]
 def test_tombstones_go_when_told(memory: int) -> None:
     table = OffsetMap(memory, 0.9)
     table.learn([b"a", b"b"], [0, 1])
-    assert len(table.survivors(0, places([b"a", b"b"], has_value=False), True)) == 2
-    assert not table.survivors(0, places([b"a", b"b"], has_value=False), False)
+    assert len(table.survivors(0, spans([b"a", b"b"], has_value=False), True)) == 2
+    assert not table.survivors(0, spans([b"a", b"b"], has_value=False), False)
 
 
 def test_is_no_larger_than_the_log_needs() -> None:

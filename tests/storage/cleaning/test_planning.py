@@ -103,9 +103,9 @@ def test_the_active_segment_rolls_in_time_for_the_longest_lag(open_log: OpenLog)
 
 def test_the_dirtiest_of_those_that_are_due(open_log: OpenLog) -> None:
     log = open_log(compacted(min_cleanable_dirty_ratio=0.5))
-    some, more, most = Dirt(0, 9, 50, 60, 0), Dirt(0, 9, 10, 90, 0), Dirt(0, 9, 60, 40, 1)
-    assert planning.dirtiest([(log, some), (log, more), (log, most)]) == (log, more)
-    assert planning.dirtiest([(log, most)]) == (log, most), "overdue"
+    some, more, max_segments = Dirt(0, 9, 50, 60, 0), Dirt(0, 9, 10, 90, 0), Dirt(0, 9, 60, 40, 1)
+    assert planning.dirtiest([(log, some), (log, more), (log, max_segments)]) == (log, more)
+    assert planning.dirtiest([(log, max_segments)]) == (log, max_segments), "overdue"
     assert planning.dirtiest([(log, Dirt(0, 9, 60, 40, 0)), (log, Dirt(0, 0, 0, 0, 5))]) is None
 
 
@@ -114,10 +114,11 @@ def sizes(*rows: tuple[int, int, int]) -> list[SegmentSizes]:
 
 
 def joined(
-    segments: list[SegmentSizes], size: int = 100, index: int = 1000, most: int = 64
+    segments: list[SegmentSizes], size: int = 100, index: int = 1000, max_segments: int = 64
 ) -> list[list[int]]:
     return [
-        [segment.base_offset for segment in group] for group in planning.groups(segments, size, index, most)
+        [segment.base_offset for segment in group]
+        for group in planning.groups(segments, size, index, max_segments)
     ]
 
 
@@ -132,7 +133,7 @@ def test_neighbours_are_joined_up_to_the_size_of_a_segment() -> None:
 def test_indexes_and_numbers_bound_a_group_too() -> None:
     three = sizes((0, 10, 1), (10, 20, 1), (20, 30, 1))
     assert joined(three, index=24) == [[0, 10], [20]]
-    assert joined(three, most=2) == [[0, 10], [20]]
+    assert joined(three, max_segments=2) == [[0, 10], [20]]
 
 
 def test_offsets_of_a_group_fit_into_its_index() -> None:

@@ -304,6 +304,8 @@ class Fetch:
             found = log.read(offset, min(left, want.max_bytes), "lso" if committed_only else "hw", first)
             aborted = log.aborted_transactions(offset, found) if committed_only and found.size else ()
         except KafkaError as error:
+            if error.code is ErrorCode.corrupt_message:
+                logger.error("%s: cannot read at offset %d: %s", partition, offset, error)
             return self._fail(want, error.code)
         except OSError as error:
             logger.error("%s: cannot read at offset %d: %s", partition, offset, error)

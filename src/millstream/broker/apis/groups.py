@@ -29,7 +29,7 @@ everybody may do everything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -104,27 +104,37 @@ class GroupsApi:
                 may_skip_assignment=call.version >= 9,
             ),
         )
-        if isinstance(joined, Joined):
-            return self._joined(call, joined)
-        return self._joined_later(call, joined)
+        if not isinstance(joined, Joined):
+            return self._joined_later(call, joined)
+        if len(joined.members) > ELEMENTS_PER_SLICE:
+            return self._joined_in_slices(call, joined)
+        return self._joined(call, joined)
 
     async def _joined_later(self, call: Call, waiting: asyncio.Future[Joined]) -> Any:
-        return await call.in_slices(self._joined(call, await waiting))
+        joined = await waiting
+        if len(joined.members) > ELEMENTS_PER_SLICE:
+            return await call.in_slices(self._joined_in_slices(call, joined))
+        return self._joined(call, joined)
 
-    def _joined(self, call: Call, joined: Joined) -> Slices[Any]:
-        """The leader is given the metadata of all members."""
-        protocol = joined.protocol
-        if protocol is None and call.version < 7:
-            protocol = ""  # not nullable yet
-        members = yield from collect(
-            call.make(
+    def _joined_in_slices(self, call: Call, joined: Joined) -> Slices[Any]:
+        return self._joined(call, joined, (yield from collect(self._members(call, joined))))
+
+    def _members(self, call: Call, joined: Joined) -> Iterator[Any]:
+        """The leader is given the metadata of all members, the others none."""
+        for member_id, instance_id, metadata in joined.members:
+            yield call.make(
                 "JoinGroupResponseMember",
                 member_id=member_id,
                 group_instance_id=instance_id,
                 metadata=metadata,
             )
-            for member_id, instance_id, metadata in joined.members
-        )
+
+    def _joined(self, call: Call, joined: Joined, members: tuple[Any, ...] | None = None) -> Any:
+        protocol = joined.protocol
+        if protocol is None and call.version < 7:
+            protocol = ""  # not nullable yet
+        if members is None:
+            members = tuple(self._members(call, joined)) if joined.members else ()
         return call.answer(
             error_code=joined.error,
             generation_id=joined.generation,
@@ -138,13 +148,22 @@ class GroupsApi:
 
     # ------------------------------------------------------------------ SyncGroup
 
-    def sync_group(self, call: Call) -> Slices[Any]:
-        request = call.request
-        names_protocol = call.version >= 5
+    def sync_group(self, call: Call) -> Any:
+        assignments = call.request.assignments
+        if len(assignments) > ELEMENTS_PER_SLICE:
+            return self._sync_in_slices(call)
+        return self._sync(call, {each.member_id: each.assignment for each in assignments})
+
+    def _sync_in_slices(self, call: Call) -> Slices[Any]:
         assignments: dict[str, bytes] = {}
-        for each in request.assignments:
+        for each in call.request.assignments:
             assignments[each.member_id] = each.assignment
             yield
+        return self._sync(call, assignments)
+
+    def _sync(self, call: Call, assignments: dict[str, bytes]) -> Any:
+        request = call.request
+        names_protocol = call.version >= 5
         try:
             if names_protocol and None in (request.protocol_type, request.protocol_name):
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)

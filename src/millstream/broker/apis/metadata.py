@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -39,7 +40,13 @@ from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
-from millstream.wire.metadata import BrokerAddress, PartitionState, pack_metadata_response, pack_topic
+from millstream.wire.metadata import (
+    BrokerAddress,
+    PartitionState,
+    pack_metadata_response,
+    pack_partition,
+    pack_topic,
+)
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
@@ -95,7 +102,7 @@ class MetadataApi:
             return self._create_and_answer(call, named, missing)
         return (yield from self._answer(call, named, {}))
 
-    def _refuse_ids(self, call: Call) -> Slices[bytes]:
+    def _refuse_ids(self, call: Call) -> Slices[Any]:
         """Versions 10 and 11 have a field for the topic id but do not serve it: all topics are refused."""
         refused = yield from collect(
             (
@@ -104,9 +111,7 @@ class MetadataApi:
             )
             for topic in call.request.topics
         )
-        return pack_metadata_response(
-            call.correlation_id, call.version, (), None, NO_LEADER, refused, OPERATIONS_NOT_REQUESTED
-        )
+        return _packed_response(call, (), None, NO_LEADER, refused, OPERATIONS_NOT_REQUESTED)
 
     def _may_create(self, call: Call) -> bool:
         allowed = call.version < 4 or call.request.allow_auto_topic_creation
@@ -121,7 +126,7 @@ class MetadataApi:
             yield
         return missing
 
-    async def _create_and_answer(self, call: Call, named: Named, names: list[str]) -> bytes:
+    async def _create_and_answer(self, call: Call, named: Named, names: list[str]) -> Any:
         """Internal topics are created by their coordinators, with the partitions and settings they need."""
         internal = self.broker.partitions.coordinated
         for name in names:
@@ -140,7 +145,7 @@ class MetadataApi:
                 refused = {topic.name: error.code for topic in ordinary}
         return await call.in_slices(self._answer(call, named, refused))
 
-    def _answer(self, call: Call, named: Named, refused: Mapping[str, ErrorCode]) -> Slices[bytes]:
+    def _answer(self, call: Call, named: Named, refused: Mapping[str, ErrorCode]) -> Slices[Any]:
         broker, request = self.broker, call.request
         operations = (
             ALL_TOPIC_OPERATIONS
@@ -148,21 +153,20 @@ class MetadataApi:
             else OPERATIONS_NOT_REQUESTED
         )
         topics = request.topics
+        found: list[tuple[bytes, int]] = []
         if topics is None or (call.version == 0 and not topics):
-            found = yield from collect(
-                (self._packed(topic, call.version), operations)
-                for topic in list(broker.image.topics_by_id.values())
+            for topic in list(broker.image.topics_by_id.values()):
                 # Others may have deleted it since the answer was begun.
-                if topic.topic_id in broker.image.partitions
-            )
+                if topic.topic_id in broker.image.partitions:
+                    found.append(((yield from self._packed(topic, call.version)), operations))
+                yield
         else:
-            found = yield from collect(
-                self._named(call.version, topic, operations, refused) for topic in named.values()
-            )
+            for wanted in named.values():
+                found.append((yield from self._named(call.version, wanted, operations, refused)))
+                yield
         cluster = getattr(request, "include_cluster_authorized_operations", False)
-        return pack_metadata_response(
-            call.correlation_id,
-            call.version,
+        return _packed_response(
+            call,
             [BrokerAddress(*address) for address in self._addresses(call)],
             broker.cluster_id,
             broker.image.controller_id,
@@ -179,7 +183,7 @@ class MetadataApi:
 
     def _named(
         self, version: int, wanted: Any, operations: int, refused: Mapping[str, ErrorCode]
-    ) -> tuple[bytes, int]:
+    ) -> Slices[tuple[bytes, int]]:
         """A topic that the request names, with what the client may do with it."""
         image = self.broker.image
         name = wanted.name
@@ -192,7 +196,7 @@ class MetadataApi:
             topic = image.topic(name)
             error = refused.get(name) or self._why_missing(name)
         if topic is not None:
-            return self._packed(topic, version), operations
+            return (yield from self._packed(topic, version)), operations
         packed = pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ())
         # What is authorized depends on the name alone.
         return packed, OPERATIONS_NOT_REQUESTED if name is None else operations
@@ -204,7 +208,7 @@ class MetadataApi:
             else ErrorCode.invalid_topic_exception
         )
 
-    def _packed(self, topic: Topic, version: int) -> bytes:
+    def _packed(self, topic: Topic, version: int) -> Slices[bytes]:
         """A topic as it stands in a response, packed once until its partitions or the brokers change."""
         image = self.broker.image
         # The image replaces this list when a partition in it changes.
@@ -224,18 +228,8 @@ class MetadataApi:
             )
         packed = packed_topic.by_version.get(version)
         if packed is None:
-            states = [
-                PartitionState(
-                    _partition_error(partition),
-                    partition.index,
-                    partition.leader,
-                    partition.leader_epoch,
-                    partition.replicas,
-                    partition.isr,
-                    _offline(partition, packed_topic.alive),
-                )
-                for partition in partitions
-            ]
+            alive = packed_topic.alive
+            states = yield from collect(_packed_partition(version, each, alive) for each in partitions)
             internal = topic.name in INTERNAL_TOPICS
             packed = pack_topic(version, ErrorCode.none, topic.name, topic.topic_id, internal, states)
             packed_topic.by_version[version] = packed
@@ -348,6 +342,24 @@ class MetadataApi:
             ),
             cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if requested else OPERATIONS_NOT_REQUESTED,
         )
+
+
+def _packed_response(call: Call, *contents: Any) -> Any:
+    pack = partial(pack_metadata_response, call.correlation_id, call.version, *contents)
+    return pack if call.is_large else pack()
+
+
+def _packed_partition(version: int, partition: PartitionRecord, alive: frozenset[int]) -> bytes:
+    state = PartitionState(
+        _partition_error(partition),
+        partition.index,
+        partition.leader,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.isr,
+        _offline(partition, alive),
+    )
+    return pack_partition(version, state)
 
 
 def _partition_error(partition: PartitionRecord) -> ErrorCode:

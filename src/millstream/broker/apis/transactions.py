@@ -1,7 +1,8 @@
 """Transactions (KIP-98, KIP-890): producer identities, what belongs to a transaction, its end, and its
 markers.
 
-InitProducerId 0-5, and 6 with `transaction.two.phase.commit.enable`; Kafka calls 6 unstable
+InitProducerId 0-5, and 6, which Kafka calls unstable, with `unstable.api.versions.enable` or
+`transaction.two.phase.commit.enable`
     0  producer id and epoch              4  PRODUCER_FENCED (KIP-588)
     2  flexible (KIP-482)                 5  TRANSACTION_ABORTABLE (KIP-890)
     3  the known id and epoch (KIP-360)   6  two-phase commit (KIP-939)
@@ -28,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterable, KeysView
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.coordinators import regex
@@ -64,8 +66,9 @@ class TransactionsApi:
         self.coordinator = broker.transactions
 
     def apis(self) -> list[Api]:
-        two_phase = self.broker.settings.boolean("transaction.two.phase.commit.enable")
-        newest_init = TWO_PHASE_COMMIT if two_phase else TWO_PHASE_COMMIT - 1
+        switches = ("unstable.api.versions.enable", "transaction.two.phase.commit.enable")
+        lists_all = any(map(self.broker.settings.boolean, switches))
+        newest_init = TWO_PHASE_COMMIT if lists_all else TWO_PHASE_COMMIT - 1
         return [
             Api(22, "InitProducerId", 0, newest_init, self.init_producer_id),
             Api(24, "AddPartitionsToTxn", 0, 5, self.add_partitions),
@@ -293,7 +296,7 @@ class TransactionsApi:
 
     # ------------------------------------------------------------------ DescribeTransactions
 
-    def describe_transactions(self, call: Call) -> Slices[bytes]:
+    def describe_transactions(self, call: Call) -> Slices[Any]:
         """Packed by hand: kio has no way to say that a transaction has not begun (-1)."""
         transactional_ids = call.request.transactional_ids
         out = [b"\0\0\0\0", uvarint(len(transactional_ids) + 1)]
@@ -304,7 +307,8 @@ class TransactionsApi:
                 out.append(_undescribed(transactional_id, error.code))
             yield
         out.append(b"\0")
-        return call.codec.pack(call.correlation_id, b"".join(out))
+        pack = partial(_packed, call, out)
+        return pack if call.is_large else pack()
 
     # ------------------------------------------------------------------ ListTransactions
 
@@ -433,6 +437,10 @@ def _described(transactional_id: str, transaction: Transaction) -> bytes:
         out.append(struct.pack(f">{len(indexes)}i", *indexes) + b"\0")
     out.append(b"\0")
     return b"".join(out)
+
+
+def _packed(call: Call, parts: list[bytes]) -> bytes:
+    return call.codec.pack(call.correlation_id, b"".join(parts))
 
 
 def _undescribed(transactional_id: str, error: ErrorCode) -> bytes:

@@ -9,9 +9,9 @@ hand returns a `partial` that does), because both take about 10 microseconds an 
 one thread at a time, so the loop would get its turn back only after Python's switch interval, at every system
 call; the interval is short while such a thread is at work.
 
-An unknown API, an unsupported version and a body that cannot be read
-close the connection with one log line, as in Kafka; only ApiVersions is answered whatever its version, so
-that any client can find out what is served.
+An unknown API, an unsupported version and a body that cannot be read close the connection with one log line,
+as in Kafka; only ApiVersions is answered whatever its version, so that any client can find out what is
+served.
 """
 
 from __future__ import annotations

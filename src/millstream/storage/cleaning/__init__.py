@@ -9,7 +9,7 @@
     key_learner.py           the first reading of a log: every key, and which batches to look at again
     segment_writer.py        the new segment and its indexes, as *.cleaned files
     compacting.py            one log: learn the keys of the dirty part, then rewrite group after group
-    throttle.py              so many bytes a second and no more
+    throttle.py              a limit on bytes per second
     worker.py                the child process that runs compacting.py; worker_protocol.py is what they say
     cleaner_process.py       the broker's end of that conversation
     swap.py                  a new segment replaces old ones; swap_recovery.py ends that after a crash

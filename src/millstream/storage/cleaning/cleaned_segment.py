@@ -11,7 +11,7 @@ from millstream.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_s
 
 CLEANED = ".cleaned"  # being written, or complete and not yet taken over
 SWAP = ".swap"  # complete, and taking the place of others
-KINDS = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 
 class NewSegment(NamedTuple):
@@ -32,5 +32,5 @@ class Replacement(NamedTuple):
 
 def remove_files(folder: str, base_offset: int, suffix: str) -> None:
     """.log first: without it, what remains of a segment means nothing."""
-    for kind in KINDS:
-        remove_quietly(os.path.join(folder, file_stem(base_offset) + kind + suffix))
+    for file_type in SEGMENT_SUFFIXES:
+        remove_quietly(os.path.join(folder, file_stem(base_offset) + file_type + suffix))

@@ -25,7 +25,7 @@ from millstream.wire.record_walk import RecordSpan
 
 SLOT_BYTES = 24
 MARK_BYTES = 8 << 20  # at most, beside the table
-DICT_SHARE = 8  # the dict may take one part in so many of the memory
+DICT_SHARE = 8  # the dict may take one part in this many of the memory
 DICT_ENTRY_BYTES = 180  # of a dict that has just grown, with an int and a bytes object but for its content
 _SALT = b"\x01"
 
@@ -134,7 +134,7 @@ class OffsetMap:
         self, base_offset: int, spans: Sequence[RecordSpan], keep_tombstones: bool
     ) -> list[RecordSpan]:
         """The records that no later record of their key replaces. A key that the table does not know was not
-        written in the dirty part of the log, so its record stays. A record without a key has no place in a
+        written in the dirty part of the log, so its record stays. A record without a key does not belong in a
         compacted log."""
         if self._dict is not None:
             get = self._dict.get

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 
-from millstream.storage.cleaning.cleaned_segment import CLEANED, KINDS, SWAP
+from millstream.storage.cleaning.cleaned_segment import CLEANED, SEGMENT_SUFFIXES, SWAP
 from millstream.storage.files import FilePool, remove_quietly
 from millstream.storage.segment import LOG, Segment, file_stem
 
@@ -52,9 +52,9 @@ def _finish(folder: str, base: int, pool: FilePool, old: list[re.Match[str]]) ->
         for match in old:
             if base <= int(match[1]) < end:
                 remove_quietly(os.path.join(folder, match[0]))
-    for kind in KINDS:
+    for suffix in SEGMENT_SUFFIXES:
         try:
-            os.replace(stem + kind + SWAP, stem + kind)
+            os.replace(stem + suffix + SWAP, stem + suffix)
         except FileNotFoundError:
             pass
 

@@ -108,13 +108,13 @@ class Groups(Raw):
         for topic, partitions in offsets.items():
             asked = []
             for index, given in partitions.items():
-                offset, note = given if isinstance(given, tuple) else (given, "")
+                offset, metadata = given if isinstance(given, tuple) else (given, "")
                 asked.append(
                     {
                         "partition_index": index,
                         "committed_offset": offset,
                         "committed_leader_epoch": -1,
-                        "committed_metadata": note,
+                        "committed_metadata": metadata,
                     }
                 )
             topics.append({"name": topic, "topic_id": topic, "partitions": asked})

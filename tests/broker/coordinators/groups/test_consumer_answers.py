@@ -107,8 +107,8 @@ def test_a_member_has_what_it_has_yet_to_give_up(client: Groups, name: str) -> N
     beat(client, name, "a", 0, **join)
     beat(client, name, "b", 0, **join)
     everything = [{"topic_id": topic_id, "partitions": [0, 1, 2]}]
-    told = beat(client, name, "a", 2, rebalance=5000, topics=[name], owned=everything)
-    assert (told.member_epoch, told.assignment.topic_partitions[0].partitions) == (2, (0, 1))
+    response = beat(client, name, "a", 2, rebalance=5000, topics=[name], owned=everything)
+    assert (response.member_epoch, response.assignment.topic_partitions[0].partitions) == (2, (0, 1))
     described = client.ask(
         "consumer_group_describe", 1, group_ids=[name], include_authorized_operations=False
     ).groups[0]

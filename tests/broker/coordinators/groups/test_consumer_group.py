@@ -127,9 +127,9 @@ def test_partitions_are_revoked_before_they_are_assigned() -> None:
     second = world.beat("b")
     assert (second.epoch, second.assignment) == (3, {})
     assert world.group.members["b"].state == UNRELEASED
-    told = world.beat("a", 2)
-    assert told.epoch == 2  # it stays in its epoch until it has given them up
-    assert set((told.assignment or {})[topic]) == {0, 1}
+    response = world.beat("a", 2)
+    assert response.epoch == 2  # it stays in its epoch until it has given them up
+    assert set((response.assignment or {})[topic]) == {0, 1}
     assert world.group.members["a"].state == UNREVOKED
     assert world.beat("b", 3).assignment is None
     assert world.beat("a", 2, owned={topic: [0, 1, 2]}).epoch == 2
@@ -145,9 +145,9 @@ def test_who_gives_up_partitions_and_has_to_give_up_more_stays_in_its_epoch() ->
     world.beat("b")
     world.beat("a", 2)
     world.beat("c")  # before a has given up what b waits for
-    told = world.beat("a", 2, owned={topic: [0, 1, 2]})
-    assert (told.epoch, world.group.members["a"].state) == (2, UNREVOKED)
-    assert set((told.assignment or {})[topic]) == {0, 1}
+    response = world.beat("a", 2, owned={topic: [0, 1, 2]})
+    assert (response.epoch, world.group.members["a"].state) == (2, UNREVOKED)
+    assert set((response.assignment or {})[topic]) == {0, 1}
     assert world.beat("a", 2, owned={topic: [0, 1]}).epoch == 4
 
 

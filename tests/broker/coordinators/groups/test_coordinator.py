@@ -22,6 +22,7 @@ from millstream.settings.resolve import BrokerSettings
 from millstream.storage.dump import read_log
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import codec
+from tests.support.waiting import let_tasks_run, wait_until_async
 
 MINUTE = 60_000
 
@@ -299,14 +300,14 @@ async def test_a_commit_counts_when_the_log_has_it(lab: Lab, monkeypatch: pytest
 
     monkeypatch.setattr(type(shard), "append", lambda self, *args: slow(*args))
     asked = asyncio.create_task(lab.commit("g", "t", 0, 5))
-    await asyncio.sleep(0.01)
+    await wait_until_async(lambda: len(waiting) == 1)
     assert not asked.done()
     assert lab.offset("g") is None
     waiting[0].set_result(None)
     assert await asked == 0
     assert lab.offset("g") == 5
     asked = asyncio.create_task(lab.commit("g", "t", 0, 6))
-    await asyncio.sleep(0.01)
+    await wait_until_async(lambda: len(waiting) == 2)
     waiting[1].set_exception(KafkaError(ErrorCode.not_coordinator))
     assert await asked == ErrorCode.not_coordinator
     assert lab.offset("g") == 5
@@ -336,15 +337,14 @@ async def test_the_alarm_rings_for_the_silent(lab: Lab) -> None:
     await lab.stable("g", session=200)
     group = lab.shard("g").groups.get("g")
     assert group is not None and group.members
-    await asyncio.sleep(0.5)
-    assert not group.members
+    await wait_until_async(lambda: not group.members)
     assert group.state.value == "Empty"
 
 
 async def test_a_broker_that_resigns_answers_who_waits(lab: Lab) -> None:
     await lab.stable("g")
     joining = asyncio.create_task(lab.join("g"))
-    await asyncio.sleep(0.01)
+    await let_tasks_run()
     partition = lab.shard("g").partition
     lab.groups.runtime.resigned(partition)
     assert (await joining).error_code is ErrorCode.not_coordinator

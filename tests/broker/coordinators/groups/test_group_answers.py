@@ -307,7 +307,8 @@ def test_what_commit_refuses(client: Groups, name: str) -> None:
         "t1": {0: NONE, 1: TOO_LARGE, 2: NONE, 99: UNKNOWN_TOPIC, -1: UNKNOWN_TOPIC},
     }
     assert client.commit(name, {}, member, 1) == {}
-    assert client.commit(name, given, "who", 1) == {  # what does not exist is said first
+    # What does not exist is said first.
+    assert client.commit(name, given, "who", 1) == {
         "nope": {0: UNKNOWN_TOPIC},
         "t1": dict.fromkeys((0, 1, 2), UNKNOWN_MEMBER) | dict.fromkeys((99, -1), UNKNOWN_TOPIC),
     }

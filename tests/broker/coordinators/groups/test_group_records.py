@@ -71,18 +71,18 @@ def test_kafka_wrote_every_kind() -> None:
 
 def test_old_offset_values() -> None:
     """Versions 0 to 3, which older brokers left behind."""
-    note = b"\x00\x02hi"
+    metadata = b"\x00\x02hi"
     assert offset_records.parse_offset_value(
-        b"\0\0" + struct.pack(">q", 7) + note + struct.pack(">q", 99)
+        b"\0\0" + struct.pack(">q", 7) + metadata + struct.pack(">q", 99)
     ) == (CommittedOffset(7, -1, "hi", 99))
     assert offset_records.parse_offset_value(
-        b"\0\1" + struct.pack(">q", 7) + note + struct.pack(">qq", 99, 150)
+        b"\0\1" + struct.pack(">q", 7) + metadata + struct.pack(">qq", 99, 150)
     ) == (CommittedOffset(7, -1, "hi", 99, 150))
     assert offset_records.parse_offset_value(
-        b"\0\2" + struct.pack(">q", 7) + note + struct.pack(">q", 99)
+        b"\0\2" + struct.pack(">q", 7) + metadata + struct.pack(">q", 99)
     ) == (CommittedOffset(7, -1, "hi", 99))
     assert offset_records.parse_offset_value(
-        b"\0\3" + struct.pack(">qi", 7, 5) + note + struct.pack(">q", 99)
+        b"\0\3" + struct.pack(">qi", 7, 5) + metadata + struct.pack(">q", 99)
     ) == (CommittedOffset(7, 5, "hi", 99))
 
 
@@ -102,10 +102,12 @@ def test_unknown_versions_are_refused() -> None:
     st.integers(0, 2**62),
     st.one_of(st.none(), st.uuids()),
 )
-def test_any_offset_survives(offset: int, epoch: int, note: str, time: int, topic_id: UUID | None) -> None:
-    value = offset_records.offset_value(offset, epoch, note, time, -1, topic_id)
+def test_any_offset_survives(
+    offset: int, epoch: int, metadata: str, time: int, topic_id: UUID | None
+) -> None:
+    value = offset_records.offset_value(offset, epoch, metadata, time, -1, topic_id)
     assert offset_records.parse_offset_value(value) == CommittedOffset(
-        offset, epoch, note, time, -1, topic_id
+        offset, epoch, metadata, time, -1, topic_id
     )
 
 

@@ -41,15 +41,15 @@ def speaks(topic: str, owned: list[int] | None = None, *more: str) -> tuple[tupl
     return (("range", data),)
 
 
-def begin(client: Groups, name: str, instance: str | None = None, notes: bytes = b"") -> str:
+def begin(client: Groups, name: str, instance: str | None = None, user_data: bytes = b"") -> str:
     """A classic group of one member that has everything."""
     options: dict[str, Any] = {"protocols": speaks(name), "instance": instance}
     joined = client.join(name, **options) if instance else client.enter(name, **options)
     assert (joined.error_code, joined.generation_id) == (NONE, 1)
     member = str(joined.member_id)
     mine = encode_assignment(1, {name: [0, 1, 2]})
-    if notes:
-        mine = mine[:-4] + struct.pack(">i", len(notes)) + notes
+    if user_data:
+        mine = mine[:-4] + struct.pack(">i", len(user_data)) + user_data
     assert client.sync(name, member, 1, {member: mine}, instance=instance).error_code == NONE
     return member
 
@@ -131,8 +131,8 @@ def test_a_static_member_returns_to_the_old_protocol(client: Groups, name: str, 
     client.sync(name, old, 2, instance="one")
     beat(client, name, "new", 2, instance="two", owned=[])
     assert kind(client, name) == ("consumer", "Stable")
-    told = speaks(name, None, name + "-2") if reads_more else speaks(name)
-    joined = client.join(name, instance="two", protocols=told)
+    response = speaks(name, None, name + "-2") if reads_more else speaks(name)
+    joined = client.join(name, instance="two", protocols=response)
     assert joined.error_code == NONE
     # Where nothing else has changed, nobody has to join again.
     assert kind(client, name) == ("classic", "PreparingRebalance" if reads_more else "Stable")
@@ -144,7 +144,7 @@ def test_a_static_member_returns_to_the_old_protocol(client: Groups, name: str, 
 
 
 def test_a_custom_assignor_keeps_a_group_classic(client: Groups, name: str) -> None:
-    old = begin(client, name, notes=b"x")
+    old = begin(client, name, user_data=b"x")
     refused = enter(client, name, "new")
     assert refused.error_code == NOT_FOUND
     assert refused.error_message == (

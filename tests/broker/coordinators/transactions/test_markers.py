@@ -150,6 +150,7 @@ async def test_after_stop_nothing_more_happens() -> None:
     completion = Completion(SHARD, machine, writer, lambda *_: pytest.fail("must not be written"))
     completion.run()
     completion.stop()
+    # What must not happen is a retry.
     await asyncio.sleep(0.02)
     assert writer.written == []
 

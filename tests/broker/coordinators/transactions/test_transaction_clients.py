@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
+
+from tests.support.waiting import wait_until_async
 
 from .raw_transactions import Client, name
 
@@ -149,13 +151,6 @@ def test_confluent_consume_transform_produce(client: Client, bootstrap: str) -> 
 # ------------------------------------------------------------------ aiokafka
 
 
-async def until(answer: Callable[[], Awaitable[object]]) -> None:
-    for _ in range(1000):
-        if await answer() is not None:
-            return
-        await asyncio.sleep(WAIT / 1000)
-
-
 async def aio_read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
     await consumer.start()
@@ -215,9 +210,8 @@ async def test_aiokafka_commits_offsets_in_the_transaction(client: Client, boots
         await producer.send_offsets_to_transaction({partition: 7}, group)
         assert await consumer.committed(partition) is None
         await producer.commit_transaction()
-        await until(
-            lambda: consumer.committed(partition)
-        )  # the decision is told before the group hears of it
+        # The decision is told before the group hears of it.
+        await wait_until_async(lambda: consumer.committed(partition))
         assert await consumer.committed(partition) == 7
         await producer.begin_transaction()
         await producer.send_offsets_to_transaction({partition: 9}, group)

@@ -187,6 +187,13 @@ def test_a_two_phase_commit_must_be_allowed() -> None:
 
     with Broker() as broker:
         assert newest(broker) == 5
+    settings = {"unstable.api.versions.enable": True}
+    with Broker(settings) as broker, Client(broker.bootstrap_servers) as client:
+        assert newest(broker) == 6
+        client.coordinator("a")
+        refused = client.try_init("a", version=6, enable2_pc=True)
+        assert refused.error is ErrorCode.transactional_id_authorization_failed
+        assert client.try_init("a", version=6).error is ErrorCode.none
     settings = {"transaction.two.phase.commit.enable": True}
     with Broker(settings) as broker, Client(broker.bootstrap_servers) as client:
         assert newest(broker) == 6

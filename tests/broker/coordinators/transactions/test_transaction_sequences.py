@@ -126,7 +126,7 @@ class World:
     def who(self, pick: int) -> tuple[int, int]:
         return self.known[pick % len(self.known)]
 
-    def told(self, outcome: Outcome) -> None:
+    def answered(self, outcome: Outcome) -> None:
         if outcome.error is ErrorCode.none and outcome.producer_id >= 0:
             self.known.append((outcome.producer_id, outcome.epoch))
 
@@ -138,7 +138,7 @@ class World:
                 self.fenced_before = len(self.known)
             else:
                 self.must_not_be_replaced(known)
-            self.told(outcome)
+            self.answered(outcome)
 
     def add(self, pick: int, which: int, version: int, lost: bool) -> None:
         identity = self.who(pick)
@@ -167,7 +167,7 @@ class World:
                 assert before.state is wanted, "told that it ended in another way than it did"
         self.commit(outcome, lost)
         if not lost:
-            self.told(outcome)
+            self.answered(outcome)
 
     def must_be_current(self, identity: tuple[int, int]) -> None:
         t = self.machine.current

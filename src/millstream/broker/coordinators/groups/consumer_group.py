@@ -108,7 +108,7 @@ class ConsumerGroup(ConsumerState):
         )
 
     def _who(self, request: HeartbeatRequest, changes: list[Change]) -> tuple[ConsumerMember, str | None]:
-        """The member that speaks, known or new, and the id of the static member whose place it takes."""
+        """The member that speaks, known or new, and the id of the static member that it replaces."""
         joins = request.epoch == JOIN
         instance = request.instance_id
         if request.member_id not in self.members:

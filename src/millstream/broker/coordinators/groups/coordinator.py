@@ -63,10 +63,6 @@ class GroupCoordinator:
         self.timer = GroupTimer(loop, lambda shard, group, now: self.manager(group).expire(shard, group, now))
         self.classic_groups = ClassicGroupManager(self)
         self.consumer_groups = ConsumerGroupManager(self)
-        self._managers: dict[GroupType, GroupManager[Any]] = {
-            GroupType.CLASSIC: self.classic_groups,
-            GroupType.CONSUMER: self.consumer_groups,
-        }
         self.settings_changed()
         self.runtime = CoordinatorRuntime(
             broker,
@@ -86,7 +82,7 @@ class GroupCoordinator:
         return wall_ms()
 
     def manager(self, group: Group) -> GroupManager[Any]:
-        return self._managers[group.group_type]
+        return self.classic_groups if group.group_type is GroupType.CLASSIC else self.consumer_groups
 
     def loaded(self, shard: GroupShard) -> None:
         """A shard was read from the log: its groups go on."""

@@ -35,7 +35,7 @@ GROUP_SETTINGS = {
         "group.consumer.session.timeout.ms",
         "group.consumer.min.session.timeout.ms",
         "group.consumer.max.session.timeout.ms",
-        "A member of this group that is silent for so long is removed.",
+        "A member of this group that sends no heartbeat for this long is removed.",
     ),
 }
 

@@ -104,6 +104,8 @@ class TransactionCoordinator:
             return self._with_ids(lambda: Outcome(producer_id=self.ids.take(), epoch=0))
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return Outcome(ErrorCode.invalid_request)
+        if two_phase and not self.broker.settings.boolean("transaction.two.phase.commit.enable"):
+            return Outcome(ErrorCode.transactional_id_authorization_failed)
         if keep_prepared:
             return Outcome(ErrorCode.unsupported_version)
         if two_phase:
@@ -117,7 +119,7 @@ class TransactionCoordinator:
             machine = shard.find(transactional_id)
             if machine is None:
                 machine = TransactionStateMachine.new(transactional_id, self.ids.take(), timeout_ms, now_ms)
-                shard.machines[transactional_id] = machine
+                shard.state_machines[transactional_id] = machine
             return self._apply(
                 shard, machine, machine.init(timeout_ms, known, now_ms, self.ids.take, self.server_version)
             )
@@ -319,7 +321,7 @@ class TransactionCoordinator:
         """Transactions that are open for longer than their producers asked for."""
         seen = 0
         for shard in self.runtime.ready_shards():
-            for machine in list(shard.machines.values()):
+            for machine in list(shard.state_machines.values()):
                 seen += 1
                 if seen % IDS_BETWEEN_TURNS == 0:
                     await asyncio.sleep(0)
@@ -356,15 +358,15 @@ class TransactionCoordinator:
     def _forget(self, shard: TransactionShard, transactional_ids: list[str], before_ms: int) -> None:
         if not shard.ready:
             return
-        machines = [machine for machine in map(shard.find, transactional_ids) if machine is not None]
-        gone = [machine for machine in machines if machine.expire(before_ms)]
+        state_machines = [machine for machine in map(shard.find, transactional_ids) if machine is not None]
+        gone = [machine for machine in state_machines if machine.expire(before_ms)]
         if not gone:
             return
 
         def written(error: BaseException | None) -> None:
             for machine in gone:
                 if error is None:
-                    shard.machines.pop(machine.current.transactional_id, None)
+                    shard.state_machines.pop(machine.current.transactional_id, None)
                 machine.give_up()
 
         try:

@@ -36,12 +36,12 @@ logger = logging.getLogger("millstream.transactions")
 
 
 class TransactionShard(CoordinatorShard):
-    __slots__ = ("_busy", "_coordinator", "_unread", "completions", "machines")
+    __slots__ = ("_busy", "_coordinator", "_unread", "completions", "state_machines")
 
     def __init__(self, coordinator: TransactionCoordinator, partition: Partition) -> None:
         super().__init__(coordinator.runtime, partition)
         self._coordinator = coordinator
-        self.machines: dict[str, TransactionStateMachine] = {}
+        self.state_machines: dict[str, TransactionStateMachine] = {}
         self.completions: dict[str, Completion] = {}
         self._unread: dict[str, bytes] = {}  # as in the log
         self._busy: set[str] = set()  # those of them that are not idle
@@ -76,7 +76,7 @@ class TransactionShard(CoordinatorShard):
         for transactional_id in self._busy:
             self.find(transactional_id)
         self._busy.clear()
-        for machine in [each for each in self.machines.values() if each.current.state in PREPARED]:
+        for machine in [each for each in self.state_machines.values() if each.current.state in PREPARED]:
             logger.info(
                 "%s: transaction of %r was decided (%s) but not complete, going on with it",
                 self.partition,
@@ -92,22 +92,22 @@ class TransactionShard(CoordinatorShard):
     # ------------------------------------------------------------------ finding
 
     def __len__(self) -> int:
-        return len(self.machines) + len(self._unread)
+        return len(self.state_machines) + len(self._unread)
 
     def find(self, transactional_id: str) -> TransactionStateMachine | None:
-        machine = self.machines.get(transactional_id)
+        machine = self.state_machines.get(transactional_id)
         if machine is None and self._unread:
             value = self._unread.pop(transactional_id, None)
             if value is not None:
                 machine = TransactionStateMachine(decode_value(transactional_id, value))
-                self.machines[transactional_id] = machine
+                self.state_machines[transactional_id] = machine
         return machine
 
     def states(self) -> dict[State, int]:
         """How many ids are in which state."""
         counts: dict[State, int] = {}
         for state in (
-            *(machine.current.state for machine in self.machines.values()),
+            *(machine.current.state for machine in self.state_machines.values()),
             *map(state_of, self._unread.values()),
         ):
             counts[state] = counts.get(state, 0) + 1
@@ -115,8 +115,8 @@ class TransactionShard(CoordinatorShard):
 
     def all(self) -> Iterator[Transaction]:
         """Those that are here now; whoever reads them may take his time."""
-        machines, unread = list(self.machines.values()), list(self._unread.items())
-        for machine in machines:
+        state_machines, unread = list(self.state_machines.values()), list(self._unread.items())
+        for machine in state_machines:
             yield machine.current
         for transactional_id, value in unread:
             yield decode_value(transactional_id, value)
