@@ -17,18 +17,22 @@ from millstream.wire.records import Record, iter_records
 def read_topic(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
     """All committed records of a topic, by partition: what a consumer with read_committed sees."""
     cluster.topic(topic)
-    places = [(topic, partition) for partition in range(PARTITIONS[topic])]
-    ends = list_offsets(cluster, dict.fromkeys(places, LATEST), read_committed=True)
-    positions = dict.fromkeys(places, 0)
-    found: dict[int, list[Record]] = {partition: [] for _, partition in places}
+    topic_partitions = [(topic, partition) for partition in range(PARTITIONS[topic])]
+    ends = list_offsets(cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=True)
+    positions = dict.fromkeys(topic_partitions, 0)
+    found: dict[int, list[Record]] = {partition: [] for _, partition in topic_partitions}
     fetcher = Fetcher(cluster, read_committed=True)
-    while left := {place: at for place, at in positions.items() if at < ends[place].offset}:
+    while left := {
+        topic_partition: at for topic_partition, at in positions.items() if at < ends[topic_partition].offset
+    }:
         for answer in fetcher.poll(left, 500):
-            place = (answer.topic, answer.partition)
-            for _, batch in visible_batches(answer, positions[place], read_committed=True):
-                records = (record for record in iter_records(batch) if record.offset >= positions[place])
+            topic_partition = (answer.topic, answer.partition)
+            for _, batch in visible_batches(answer, positions[topic_partition], read_committed=True):
+                records = (
+                    record for record in iter_records(batch) if record.offset >= positions[topic_partition]
+                )
                 found[answer.partition] += records
-            positions[place] = next_offset(answer, positions[place])
+            positions[topic_partition] = next_offset(answer, positions[topic_partition])
     return found
 
 

@@ -27,7 +27,8 @@ STAGE_TABLE, BY_STAGE = "plant.stages", "plant.by-stage"
 PARTITIONS = {EVENTS: 4, AUDIT: 2, ALERTS: 3, TRENDS: 1, DEAD: 1, STAGE_TABLE: 2, BY_STAGE: 1}
 CRITICAL_PARTITION = 0  # of ALERTS: critical alerts are alone there
 
-STAGES = {  # what is in the table: how each is called, and how many alerts in ten seconds are fine
+# What is in the table: how each is called, and how many alerts in ten seconds are fine.
+STAGES = {
     "frame": {"name": "Frame welding", "limit": 250},
     "motor": {"name": "Motor mounting", "limit": 250},
     "battery": {"name": "Battery assembly", "limit": 250},
@@ -71,10 +72,12 @@ def create_topics(servers: str) -> None:
         now = round(time.time() * 1000)
         rows: dict[tuple[str, int], list[Record]] = {}
         for stage, row in STAGES.items():
-            place = (STAGE_TABLE, partition_for(stage.encode(), PARTITIONS[STAGE_TABLE]))
+            topic_partition = (STAGE_TABLE, partition_for(stage.encode(), PARTITIONS[STAGE_TABLE]))
             record = Record(0, now, stage.encode(), json.dumps(row).encode())
-            rows.setdefault(place, []).append(record)
-        Producer(cluster).send_batches({place: encode_batch(records) for place, records in rows.items()})
+            rows.setdefault(topic_partition, []).append(record)
+        Producer(cluster).send_batches(
+            {topic_partition: encode_batch(records) for topic_partition, records in rows.items()}
+        )
 
 
 class Sensors(threading.Thread):

@@ -62,7 +62,7 @@ def application(servers: str, registry: str, state: str) -> Streams:
         topology,
         APPLICATION,
         bootstrap_servers=servers,
-        state_dir=state,
+        state=state,
         errors=errors,
         max_bytes_per_task=256 << 10,
     )

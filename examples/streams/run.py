@@ -71,7 +71,9 @@ def feed(cluster: Cluster, topology: Topology, records: list[tuple[str, Any, Any
         partition = partition_for(raw, len(cluster.topic(topic, create=True).partitions)) if raw else 0
         record = Record(0, timestamp, raw, value_serde.write(topic, value))
         batches.setdefault((topic, partition), []).append(record)
-    Producer(cluster).send_batches({place: encode_batch(rows) for place, rows in batches.items()})
+    Producer(cluster).send_batches(
+        {topic_partition: encode_batch(rows) for topic_partition, rows in batches.items()}
+    )
 
 
 class Outputs:
@@ -79,12 +81,14 @@ class Outputs:
 
     def __init__(self, cluster: Cluster, topology: Topology, topics: list[str]) -> None:
         self._topology, self._fetcher = topology, Fetcher(cluster, read_committed=True)
-        places = [
+        topic_partitions = [
             (topic, number) for topic in topics for number in cluster.topic(topic, create=True).partitions
         ]
         self._at = {
-            place: found.offset
-            for place, found in list_offsets(cluster, dict.fromkeys(places, LATEST)).items()
+            topic_partition: found.offset
+            for topic_partition, found in list_offsets(
+                cluster, dict.fromkeys(topic_partitions, LATEST)
+            ).items()
         }
         self._cluster = cluster
 
@@ -92,16 +96,20 @@ class Outputs:
         # Not the last one that is committed: of a transaction that has just ended a reader may see the end a
         # moment later.
         latest = list_offsets(self._cluster, dict.fromkeys(self._at, LATEST))
-        while left := {place: at for place, at in self._at.items() if at < latest[place].offset}:
+        while left := {
+            topic_partition: at
+            for topic_partition, at in self._at.items()
+            if at < latest[topic_partition].offset
+        }:
             for answer in self._fetcher.poll(left, 500):
-                place = (answer.topic, answer.partition)
+                topic_partition = (answer.topic, answer.partition)
                 key_serde, value_serde = self._topology.serdes_of(answer.topic)
-                for _, batch in visible_batches(answer, self._at[place], read_committed=True):
+                for _, batch in visible_batches(answer, self._at[topic_partition], read_committed=True):
                     for record in iter_records(batch):
-                        if record.offset >= self._at[place]:
+                        if record.offset >= self._at[topic_partition]:
                             key = key_serde.reader(answer.topic)(record.key)
                             yield answer.topic, key, value_serde.reader(answer.topic)(record.value)
-                self._at[place] = next_offset(answer, self._at[place])
+                self._at[topic_partition] = next_offset(answer, self._at[topic_partition])
 
 
 def application_of(example: str, topology: Topology, servers: str, given: argparse.Namespace) -> Streams:
@@ -109,7 +117,7 @@ def application_of(example: str, topology: Topology, servers: str, given: argpar
         topology,
         example.replace("_", "-"),
         bootstrap_servers=servers,
-        state_dir=given.state,
+        state=given.state,
         delivery=given.delivery,
         config={
             EMIT_EVERY: 0

@@ -64,7 +64,9 @@ def test_the_account_notices_what_is_missing_or_repeated(tmp_path: Path) -> None
                         out.setdefault((topic, 0), []).append(Record(0, 0, key, json.dumps(row).encode()))
                 left_out = out[AUDIT, 0].pop()
                 producer = Producer(cluster)
-                producer.send_batches({place: encode_batch(rows) for place, rows in out.items()})
+                producer.send_batches(
+                    {topic_partition: encode_batch(rows) for topic_partition, rows in out.items()}
+                )
                 assert account(servers, url, sensors)[1] == [
                     "events in the audit trail: 1 missing, 0 too many"
                 ]

@@ -14,7 +14,7 @@ from millstream.client.transaction_commits import TransactionCommit
 from millstream.host.errors import FinalError
 from millstream.host.local import LocalHost
 from millstream.host.planner_server import HostSettings
-from millstream.host.unit import Application, LaneContext, UnitId, UnitStatus
+from millstream.host.unit import Application, LaneContext, UnitId, UnitState, UnitStatus
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 from tests.support.waiting import wait_until
@@ -29,6 +29,8 @@ class Recorder:
         self.events: list[tuple[str, str]] = []
         self.fail: dict[str, Exception] = {}
         self.work: dict[str, int] = {}
+        self.hold: dict[str, threading.Event] = {}
+        self.threads: dict[str, set[int]] = {}
         self.lock = threading.Lock()
 
     def note(self, what: str, name: str) -> None:
@@ -38,8 +40,8 @@ class Recorder:
     def count(self, what: str, name: str | None = None) -> int:
         return sum(found == what and (name is None or of == name) for found, of in self.events)
 
-    def application(self, *names: str, id: str = "app") -> Application:
-        return Application(id, NOWHERE, lambda name, lane: FakeUnit(name, self, lane), names)
+    def application(self, *names: str, id: str = "app", **more: Any) -> Application:
+        return Application(id, NOWHERE, lambda name, lane: FakeUnit(name, self, lane), names, **more)
 
 
 class FakeUnit:
@@ -52,7 +54,6 @@ class FakeUnit:
         self.status = UnitStatus()
         self.uncommitted = self.full = False
         self.due = 0.0
-        self.thread = threading.get_ident()
         self._fail("open")
         recorder.note("open", name)
 
@@ -69,8 +70,11 @@ class FakeUnit:
         raise AssertionError("nothing is fetched")
 
     def poll(self) -> bool:
-        assert threading.get_ident() == self.thread
+        self._recorder.threads.setdefault(self._name, set()).add(threading.get_ident())
         self._fail("poll")
+        if self._name in self._recorder.hold:
+            self._recorder.note("hold", self._name)
+            self._recorder.hold[self._name].wait(60)
         self.due = time.monotonic() + 0.01
         if self._recorder.work.get(self._name, 0) > self.status.read:
             self.status.read += 1
@@ -102,8 +106,9 @@ def recorder() -> Recorder:
 def make_host() -> Iterator[Callable[..., LocalHost]]:
     hosts: list[LocalHost] = []
 
-    def make(*machines: str, retries: int = 2) -> LocalHost:
-        host = LocalHost(HostSettings(lanes=len(machines), unit_retries=retries), machines)
+    def make(*machines: str, retries: int = 2, unit_timeout: float = 30.0) -> LocalHost:
+        settings = HostSettings(lanes=len(machines), unit_retries=retries, unit_timeout=unit_timeout)
+        host = LocalHost(settings, machines)
         hosts.append(host)
         wait_until(lambda: host.lane_count == len(machines))
         return host
@@ -113,8 +118,22 @@ def make_host() -> Iterator[Callable[..., LocalHost]]:
         host.close()
 
 
-def _no(*_: Any) -> None:
-    raise AssertionError("no unit fails here")
+def _no(unit_id: UnitId, state: UnitState) -> None:
+    if state.state == "failed":
+        pytest.fail(f"{unit_id}: {state.error}")
+
+
+class Listener:
+    """What was told of the units of an application."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.failed: list[tuple[UnitId, UnitState]] = []
+
+    def __call__(self, unit_id: UnitId, state: UnitState) -> None:
+        self.told.append((unit_id.name, state.state))
+        if state.state == "failed":
+            self.failed.append((unit_id, state))
 
 
 def _running(host: LocalHost, application: str = "app") -> int:
@@ -166,14 +185,17 @@ def test_a_unit_that_never_works_fails_for_good(
     recorder: Recorder, make_host: Callable[..., LocalHost]
 ) -> None:
     host = make_host("m", retries=1)
-    failed: list[tuple[UnitId, str, str]] = []
+    listener = Listener()
     recorder.fail["open 0_0"] = ValueError("never")
-    host.add(recorder.application("0_0"), lambda *what: failed.append(what))
-    wait_until(lambda: failed)
-    unit_id, error, trace = failed[0]
-    assert (unit_id, error) == (UnitId("app", "0_0"), "ValueError: never")
-    assert "_fail" in trace
-    assert host.states("app")["0_0"][0] == "failed"
+    host.add(recorder.application("0_0"), listener)
+    wait_until(lambda: listener.failed)
+    unit_id, state = listener.failed[0]
+    assert (unit_id, state.error) == (UnitId("app", "0_0"), "ValueError: never")
+    assert "_fail" in state.trace
+    assert host.states("app")["0_0"].state == "failed"
+    recorder.fail.clear()
+    host.restart("app", "0_0")
+    wait_until(lambda: listener.told[-1] == ("0_0", "running"))
 
 
 @pytest.mark.parametrize("when", ["open", "poll", "commit"])
@@ -181,11 +203,11 @@ def test_an_error_that_is_final_is_not_tried_again(
     recorder: Recorder, make_host: Callable[..., LocalHost], when: str
 ) -> None:
     host = make_host("m", retries=100)
-    failed: list[Any] = []
+    listener = Listener()
     recorder.work["0_0"] = 5
     recorder.fail[f"{when} 0_0"] = FinalError("a bad record")
-    host.add(recorder.application("0_0"), lambda *what: failed.append(what))
-    wait_until(lambda: failed)
+    host.add(recorder.application("0_0"), listener)
+    wait_until(lambda: listener.failed)
     assert recorder.count("open", "0_0") == (when != "open")
 
 
@@ -230,3 +252,138 @@ def test_lanes_end_with_their_planner(recorder: Recorder, make_host: Callable[..
         thread.join(30)
         assert not thread.is_alive()
     assert recorder.count("close") == 2
+
+
+def test_a_unit_has_all_its_turns_in_one_thread(
+    recorder: Recorder, make_host: Callable[..., LocalHost]
+) -> None:
+    host = make_host("m")
+    recorder.work["0_0"] = 20
+    host.add(recorder.application("0_0"), _no)
+    wait_until(lambda: recorder.count("commit", "0_0") >= 2)
+    assert len(recorder.threads["0_0"]) == 1
+
+
+def test_a_unit_that_waits_holds_up_nobody(recorder: Recorder, make_host: Callable[..., LocalHost]) -> None:
+    """It is opened, works, commits and ends in threads beside the loop; while one of its turns takes long,
+    the other unit of the lane goes on."""
+    host, gate = make_host("m"), threading.Event()
+    recorder.work, recorder.hold = {"slow": 2, "quick": 1000}, {"slow": gate}
+    host.add(recorder.application("slow", "quick", waiting=frozenset({"slow"})), _no)
+    wait_until(lambda: recorder.count("hold", "slow") == 1)
+    before = recorder.count("commit", "quick")
+    wait_until(lambda: recorder.count("commit", "quick") > before + 2)
+    assert recorder.count("commit", "slow") == 0
+    gate.set()
+    wait_until(lambda: recorder.count("commit", "slow") >= 1)
+    assert not recorder.threads["slow"] & recorder.threads["quick"]
+    assert host.remove("app", 30)
+    assert recorder.count("close", "slow") == 1
+
+
+@pytest.mark.parametrize("when", ["open", "poll", "commit"])
+def test_what_goes_wrong_in_a_thread_is_the_units_own(
+    recorder: Recorder, make_host: Callable[..., LocalHost], when: str
+) -> None:
+    host, listener = make_host("m"), Listener()
+    recorder.work = {"slow": 5, "quick": 5}
+    recorder.fail[f"{when} slow"] = FinalError("the server says no")
+    host.add(recorder.application("slow", "quick", waiting=frozenset({"slow"})), listener)
+    wait_until(lambda: listener.failed)
+    assert listener.failed[0][1].error == "the server says no"
+    assert recorder.count("open", "quick") == 1
+    assert recorder.count("abandon", "slow") == (when != "open")
+
+
+def test_a_waiting_unit_is_taken_away_while_it_has_a_turn(
+    recorder: Recorder, make_host: Callable[..., LocalHost]
+) -> None:
+    host, gate = make_host("m"), threading.Event()
+    recorder.work, recorder.hold = {"slow": 1}, {"slow": gate}
+    host.add(recorder.application("slow", waiting=frozenset({"slow"})), _no)
+    wait_until(lambda: recorder.count("hold", "slow") == 1)
+    host.set_units("app", ())
+    gate.set()
+    wait_until(lambda: recorder.count("close", "slow") == 1)
+    assert recorder.count("commit", "slow") == 1  # the last one
+
+
+def test_a_new_version_replaces_all_units_of_its_application_and_no_others(
+    recorder: Recorder, make_host: Callable[..., LocalHost]
+) -> None:
+    host, second = make_host("m", "m"), Recorder()
+    host.add(recorder.application("0_0", "0_1"), _no)
+    host.add(recorder.application("0_0", id="other"), _no)
+    wait_until(lambda: (_running(host), _running(host, "other")) == (2, 1))
+    host.add(second.application("0_0", "0_1", "0_2"), _no)
+    wait_until(lambda: second.count("open") == 3 and _running(host) == 3)
+    assert recorder.count("close") == 2
+    assert recorder.count("open") == 3
+    assert _running(host, "other") == 1
+
+
+def test_one_unit_is_started_again(recorder: Recorder, make_host: Callable[..., LocalHost]) -> None:
+    host, listener = make_host("m"), Listener()
+    host.add(recorder.application("0_0", "0_1"), listener)
+    wait_until(lambda: _running(host) == 2)
+    host.restart("app", "0_1")
+    wait_until(lambda: recorder.count("open", "0_1") == 2)
+    assert recorder.count("open", "0_0") == 1
+    wait_until(lambda: [state for name, state in listener.told if name == "0_1"][-1] == "running")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_unit_that_does_not_come_back_is_run_alone_and_then_fails(
+    recorder: Recorder, make_host: Callable[..., LocalHost], beside: bool
+) -> None:
+    host, listener, gate = make_host("m", "m", unit_timeout=0.2), Listener(), threading.Event()
+    recorder.work, recorder.hold = {"quick": 10_000}, {"hangs": gate}
+    waiting = frozenset({"hangs"}) if beside else frozenset()
+    host.add(recorder.application("hangs", "quick", "too", waiting=waiting), listener)
+    lanes = 2
+
+    def failed() -> bool:
+        nonlocal lanes
+        if host.lane_count < 2 and lanes < 8:
+            lanes += 1
+            host.lanes.add("m")  # as Spark starts another worker
+        return bool(listener.failed)
+
+    try:
+        wait_until(failed)
+        assert "did not come back" in (listener.failed[0][1].error or "")
+        assert recorder.count("hold", "hangs") == 3
+        before = recorder.count("commit", "quick")
+        wait_until(lambda: recorder.count("commit", "quick") > before + 2)
+        assert {name for name, _ in listener.told if (name, "failed") in listener.told} == {"hangs"}
+    finally:
+        gate.set()
+
+
+def test_a_lane_of_which_nothing_is_heard_is_gone(
+    recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its machine loses power: no connection ends then."""
+    monkeypatch.setattr("millstream.host.planner_server.SILENCE", 2.0)
+    monkeypatch.setattr("millstream.host.lane.PING_EVERY", 0.05)
+    host = make_host("one", "two")
+    host.add(recorder.application("0_0", "0_1"), _no)
+    wait_until(lambda: _running(host) == 2)
+    _, link, _ = host.lanes.lanes["local-0"]
+    monkeypatch.setattr(link, "send", lambda _message: None)
+    wait_until(lambda: {state.lane for state in host.states("app").values()} == {"local-1"})
+    wait_until(lambda: _running(host) == 2)
+
+
+def test_a_lane_with_other_software_is_refused(
+    recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an executor where another version is installed. The others go on."""
+    host = make_host("m")
+    monkeypatch.setattr("millstream.host.lane.SOFTWARE", "Millstream 0.0.1 on Python 2.7")
+    name = host.lanes.add("elsewhere")
+    lane, _, thread = host.lanes.lanes[name]
+    thread.join(30)
+    assert lane.refused is not None
+    assert lane.refused.startswith("elsewhere has Millstream 0.0.1 on Python 2.7, the driver has Millstream ")
+    assert host.lane_count == 1

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic
-from millstream.testing import Broker
 from millstream.wire.errors import KafkaError
+from tests.support.peers import broker_under_test
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,19 +34,8 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def broker(against: str) -> Iterator[str]:
     """The address of the broker under test."""
-    if against == "millstream":
-        with Broker(SETTINGS) as started:
-            yield started.bootstrap_servers
-    elif against == "kafka":
-        from tests.interop.conftest import load_peer
-
-        peer = load_peer()
-        if (reason := peer.available()) is not None:
-            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
-        with peer.ApacheKafka(settings=SETTINGS) as kafka:
-            yield kafka.bootstrap
-    else:
-        yield against
+    with broker_under_test(against, SETTINGS) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ class Waiting:
     def __enter__(self):
         self.waited = False
         self._patch = pytest.MonkeyPatch()
-        self._patch.setattr("millstream.spark.clusters.time.sleep", self._sleep)
+        self._patch.setattr("millstream.client.cluster_cache.time.sleep", self._sleep)
         self._sleeping = threading.Event()
         return self
 

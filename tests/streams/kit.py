@@ -17,6 +17,8 @@ from millstream.streams.serdes import STRING
 
 Build = Callable[[StreamsBuilder], Any]
 BUILDS: dict[str, Build] = {}
+CONFIGS: dict[str, dict[str, str]] = {}
+"""What `build` is given, where it is given something."""
 
 
 def topology(build: Build) -> Build:

@@ -150,6 +150,7 @@ IN_COLUMNS = [name for name in VECTORS if _takes_columns(name)]
 
 def test_what_has_to_be_fast_takes_columns() -> None:
     fast = {"count", "tumbling_count", "hopping_count", "filter", "map_values", "table_lookup", "word_count"}
+    fast |= {"reduce", "aggregate", "session_count", "stream_inner", "stream_left", "tumbling_reduce"}
     assert fast <= set(IN_COLUMNS)
 
 

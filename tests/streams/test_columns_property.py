@@ -25,7 +25,10 @@ from hypothesis import strategies as st
 
 from millstream.streams import (
     Errors,
+    JoinWindows,
     KStream,
+    Materialized,
+    SessionWindows,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
@@ -124,6 +127,39 @@ WINDOWS = (
     TimeWindows.of_size(50).advance_by(30),
 )
 
+SESSIONS = (SessionWindows.of(0), SessionWindows.of(15).grace(20), SessionWindows.of(40))
+JOIN_WINDOWS = (
+    JoinWindows.of(20).grace(15),
+    JoinWindows.of(0),
+    JoinWindows.of(10).before(30).after(5),
+    JoinWindows.of(50).before(-10).grace(100),
+)
+REDUCERS: list[Callable[..., Any]] = [
+    lambda before, value: before + value,
+    lambda before, value: None if value == before else value,
+    lambda before, value: min(before, value),
+]
+AGGREGATORS: list[Callable[..., Any]] = [
+    lambda key, value, text: f"{text}{value}"[-20:],
+    lambda key, value, text: None if len(text) > 8 else f"{text}+{key}",
+    lambda key, value, text: text + value,
+]
+
+
+def _paired(left: Any, right: Any) -> list[Any]:
+    """Raises now and then, and changes what it is given, as joiners may."""
+    for side in (left, right):
+        if isinstance(side, dict):
+            side["met"] = side.get("met", 0) + 1
+    return [str(left), str(right), 12 // (len(str(left)) % 7)]
+
+
+def _collected(_key: Any, value: Any, found: list[Any]) -> Any:
+    """Changes what it is given, as aggregators may."""
+    found.append(str(value))
+    return None if len(found) > 4 else found
+
+
 Step = tuple[str, int]
 STEPS = st.tuples(
     st.sampled_from(
@@ -153,6 +189,14 @@ ENDS = st.tuples(
             "join",
             "left_join",
             "count_then_function",
+            "reduce",
+            "aggregate",
+            "aggregate_objects",
+            "window_reduce",
+            "sessions",
+            "sessions",
+            "stream_join",
+            "stream_join",
         )
     ),
     st.integers(0, 20),
@@ -213,6 +257,45 @@ def _end(builder: StreamsBuilder, stream: Any, end: Step, name: str, drawn: dict
     elif kind == "window":
         grouped = stream.group_by_key(key=key, value=value)
         grouped.windowed_by(_pick(WINDOWS, number)).count().to_stream().to(name)
+    elif kind == "reduce":
+        grouped = stream.group_by_key(key=key, value=value)
+        grouped.reduce(_pick(REDUCERS, number)).to_stream().to(name, key=key, value=out)
+    elif kind == "aggregate":
+        grouped = stream.group_by_key(key=key, value=value)
+        kept = Materialized(f"{name}-texts", key=key, value=serdes.STRING)
+        texts = grouped.aggregate(str, _pick(AGGREGATORS, number), materialized=kept).to_stream()
+        texts.to(name, key=key, value=serdes.STRING)
+    elif kind == "aggregate_objects":
+        grouped = stream.group_by_key(key=key, value=value)
+        kept = Materialized(f"{name}-lists", key=key, value=serdes.JSON)
+        grouped.aggregate(list, _collected, materialized=kept).to_stream().to(
+            name, key=key, value=serdes.JSON
+        )
+    elif kind == "window_reduce":
+        windows = stream.group_by_key(key=key, value=value).windowed_by(_pick(WINDOWS, number))
+        windows.reduce(_pick(REDUCERS, number)).to_stream().to(name, value=out)
+    elif kind == "sessions":
+        sessions = stream.group_by_key(key=key, value=value).windowed_by(_pick(SESSIONS, number))
+        if number % 3:
+            sessions.count().to_stream().to(name)
+        else:
+            kept = Materialized(f"{name}-lists", key=key, value=serdes.JSON)
+            lists = sessions.aggregate(
+                list, _collected, lambda _key, one, more: one + more, materialized=kept
+            )
+            lists.to_stream().to(name, value=serdes.JSON)
+    elif kind == "stream_join":
+        other = builder.stream(f"{name}-other", key=key, value=value)
+        serdes_of = {"key_serde": key, "value_serde": value, "other_serde": value}
+        windows = _pick(JOIN_WINDOWS, number)
+        kind = _pick(("join", "left_join", "outer_join"), number)
+        joined = getattr(stream, kind)(
+            other,
+            lambda left, right: [str(left), str(right), 12 // (len(str(left)) % 7)],
+            windows,
+            **serdes_of,
+        )
+        joined.to(name, key=key, value=serdes.JSON)
     elif kind == "table":
         table = stream.to_table(materialized=f"{name}-rows" if number % 2 else None)
         table.to_stream().to(name, key=key, value=out)
@@ -298,8 +381,8 @@ def _valid(serde: Serde) -> st.SearchStrategy[bytes]:
 
 
 def _cells(serde: Serde, hostile: bool) -> st.SearchStrategy[bytes | None]:
-    usual: list[st.SearchStrategy[Any]] = [_valid(serde)] * 8
-    return st.one_of(*usual, st.none(), HOSTILE) if hostile else st.one_of(*usual, st.none())
+    valid: list[st.SearchStrategy[Any]] = [_valid(serde)] * 8
+    return st.one_of(*valid, st.none(), HOSTILE) if hostile else st.one_of(*valid, st.none())
 
 
 @st.composite
@@ -394,8 +477,14 @@ class Run:
         stores, changelogs = {}, {}
         for name, store in self.task.stores.items():
             changelogs[name] = _drained(store)
-            windowed = store.spec.type == "window"
-            stores[name] = store.fetch_all(0, 1 << 60) if windowed else list(store.range(None, None))
+            if store.spec.type == "window":
+                stores[name] = store.fetch_all(0, 1 << 60)
+            elif store.spec.type == "outer-join":
+                stores[name] = list(store.waiting())
+            elif store.spec.type == "session":
+                stores[name] = store.find_all(max(0, store._oldest), 1 << 60)
+            else:
+                stores[name] = list(store.range(None, None))
         return {
             "stores": stores,
             "changelogs": changelogs,

@@ -83,6 +83,13 @@ def test_windowed_keys_and_headers_are_read_back() -> None:
         (serdes.BYTES, b"", b""),
         (serdes.BOOLEAN, True, b"\x01"),
         (serdes.JSON, {"a": [1, None]}, b'{"a":[1,null]}'),
+        (serdes.list_of(serdes.STRING), ["a", None, ""], b"\1\0\0\0\3\0\0\0\1a\xff\xff\xff\xff\0\0\0\0"),
+        (serdes.list_of(serdes.SHORT), [1, None, 2], b"\0\0\0\0\1\0\0\0\1\0\0\0\3\0\1\0\2"),
+        (
+            serdes.list_of(serdes.list_of(serdes.LONG)),
+            [[], None],
+            b"\1\0\0\0\2\0\0\0\x09" + b"\0" * 9 + b"\xff" * 4,
+        ),
         (serdes.changes(serdes.STRING), ("a" * 70, "b"), b"\x8c\x01" + b"a" * 70 + b"b\x02"),
         (serdes.changes(serdes.STRING), (None, "b"), b"b\x00"),
         (
@@ -99,6 +106,14 @@ def test_serdes(serde: serdes.Serde, value: Any, data: bytes) -> None:
     assert serde.reader("topic")(serde.writer("topic")(value)) == value
     assert serde.writer("topic")(None) is None
     assert serde.reader("topic")(None) is None
+
+
+def test_lists_that_are_cut_off_or_of_another_serde() -> None:
+    for data in (b"", b"\2", b"\1\0\0\0\2\0\0\0\1a", b"\0\0\0\0\0\0\0\0\0"):
+        with pytest.raises(ValueError, match="list"):
+            serdes.list_of(serdes.STRING).read("topic", data)
+    with pytest.raises(ValueError, match="no value but None"):
+        serdes.VOID.write("topic", "x")
 
 
 def test_text_that_is_not_utf8_is_read_with_replacements() -> None:
@@ -158,10 +173,10 @@ def test_dead_letters_are_the_records_and_tell_why() -> None:
     assert letter.headers[0] == ("own", b"1")
     names = ("exception", "message", "stacktrace", "topic", "partition", "offset")
     assert [name for name, _ in letter.headers[1:]] == [f"__streams.errors.{name}" for name in names]
-    told = dict(letter.headers)
-    assert told["__streams.errors.topic"] == b"in"
-    assert told["__streams.errors.partition"] == told["__streams.errors.offset"] == b"0"
-    assert told["__streams.errors.exception"] == b"struct.error"
+    headers = dict(letter.headers)
+    assert headers["__streams.errors.topic"] == b"in"
+    assert headers["__streams.errors.partition"] == headers["__streams.errors.offset"] == b"0"
+    assert headers["__streams.errors.exception"] == b"struct.error"
 
 
 def test_a_value_that_does_not_fit_its_serde_says_so() -> None:
@@ -250,13 +265,13 @@ class Sessions(Processor):
         self.end()
 
     def process(self, record: Record) -> None:
-        place = self.context.record_metadata
-        assert place is not None
+        metadata = self.context.record_metadata
+        assert metadata is not None
         window = Window(record.timestamp, record.timestamp + 5)
         self.sessions.put(record.key, window, record.value)
         (found,) = self.sessions.find(record.key, record.timestamp, record.timestamp)
         assert found == (Windowed(record.key, window), record.value)
-        self.context.forward(record.with_value(f"{place.topic}/{place.offset}"))
+        self.context.forward(record.with_value(f"{metadata.topic}/{metadata.offset}"))
 
 
 def test_processors_know_their_record_and_end_their_timers() -> None:

@@ -11,9 +11,25 @@ from typing import Any
 import pytest
 
 import millstream
-from millstream.streams import JoinWindows, KStream, Materialized, StreamsBuilder, Topology, col, serdes
+from millstream.streams import (
+    JoinWindows,
+    KStream,
+    Materialized,
+    Processor,
+    Record,
+    StreamsBuilder,
+    StreamsError,
+    Suppressed,
+    Topology,
+    TopologyError,
+    ValueTransformer,
+    col,
+    key_value_store,
+    serdes,
+)
 from millstream.streams.operators.base import Out
 from millstream.streams.operators.foreign_key import Answer, TakeAnswer, _hash
+from millstream.streams.task import StreamTask
 from millstream.testing.topology import TopologyTestDriver
 
 
@@ -85,11 +101,11 @@ def test_what_a_foreign_key_join_leaves_out_is_counted() -> None:
 def test_serdes_are_told_the_topics_that_kafka_streams_tells_them() -> None:
     """A registry has the schemas by these: those of two keys, or of two applications, must not meet in one
     subject."""
-    told: set[str] = set()
+    names: set[str] = set()
 
     def telling(what: str) -> serdes.Serde:
         def write(topic: str, value: Any) -> bytes | None:
-            told.add(f"{topic}--{what}")
+            names.add(f"{topic}--{what}")
             return None if value is None else str(value).encode()
 
         return serdes.Serde(what, write, lambda _topic, data: None if data is None else data.decode())
@@ -106,7 +122,7 @@ def test_serdes_are_told_the_topics_that_kafka_streams_tells_them() -> None:
     request = "app-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic"
     answer = "app-KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-0000000014-topic"
     rows = [f"app-{side}-STATE-STORE-{number:010}-changelog" for side, number in (("left", 0), ("right", 3))]
-    assert told == {
+    assert names == {
         *(f"{request}-fk--key", f"{request}-pk--key", f"{request}-vh--value"),
         *(f"{request}--key", f"{answer}--key", f"{answer}--value"),
         *(f"{topic}--{what}" for topic in (*rows, "out") for what in ("key", "value")),
@@ -192,3 +208,88 @@ def test_joins_of_streams_name_their_options(kind: str) -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (Path(millstream.__file__).parent / "py.typed").is_file()
+
+
+def test_versioned_tables_are_refused_where_kafka_streams_refuses_them() -> None:
+    builder = StreamsBuilder()
+    versioned = Materialized("rows", history=1000)
+    with pytest.raises(TopologyError, match="cannot be versioned"):
+        builder.global_table("all", materialized=versioned)
+    table = builder.table("in", materialized=versioned)
+    with pytest.raises(TopologyError, match="held back"):
+        table.map_values(lambda value: value).suppress(Suppressed.until_time_limit(10))
+    with pytest.raises(TopologyError, match="versioned table"):
+        builder.stream("s").join(builder.table("plain"), lambda x, y: x, grace=5)
+    with pytest.raises(ValueError, match="needs a name"):
+        Materialized(history=5)
+
+
+def test_names_that_were_made_up_can_be_refused() -> None:
+    builder = StreamsBuilder()
+    letters = builder.stream("in").group_by(lambda _, word: word[0])
+    letters.count()
+    letters.reduce(lambda a, b: a + b, materialized="words")
+    with pytest.raises(TopologyError, match=r"KSTREAM-AGGREGATE-STATE-STORE-0000000002") as error:
+        builder.build({"ensure.explicit.internal.resource.naming": "true"})
+    assert "words" not in str(error.value).replace("words-repartition", "")
+    builder = StreamsBuilder()
+    letters = builder.stream("in").group_by(lambda _, word: word[0], name="letters")
+    letters.count(materialized="counts")
+    builder.build({"ensure.explicit.internal.resource.naming": True})
+
+
+def test_rules_of_optimization_are_known_by_name() -> None:
+    with pytest.raises(TopologyError, match=r"topology\.optimization is none, all, or some of"):
+        StreamsBuilder().build({"topology.optimization": "most"})
+
+
+def test_a_record_goes_to_as_many_partitions_as_are_chosen() -> None:
+    builder = StreamsBuilder()
+
+    def choose(_topic: str, key: Any, _value: Any, partitions: int) -> Any:
+        return {"all": range(partitions), "none": (), "one": 2, "twice": [1, 1]}.get(key)
+
+    builder.stream("in").to("out", partitioner=choose)
+    sent: list[Any] = []
+    task = StreamTask(
+        builder.build(),
+        "app",
+        lambda _topic, key, _value, _at, _headers, partition: sent.append((key, partition)),
+        now=lambda: 0,
+        partitions_of=lambda _topic: 3,
+    )
+    for key in (b"all", b"none", b"one", b"twice", b"other"):
+        task.deliver("in", 0, 0, key, b"v", 0, ())
+    assert sent == [(b"all", 0), (b"all", 1), (b"all", 2), (b"one", 2), (b"twice", 1), (b"other", None)]
+
+
+def test_a_transformer_has_nothing_to_forward_to() -> None:
+    class Forwards(ValueTransformer):
+        def transform(self, key: Any, value: Any) -> Any:
+            self.context.forward(Record(key, value, 0))
+
+    builder = StreamsBuilder()
+    builder.table("in").transform_values(Forwards)
+    with pytest.raises(StreamsError, match="nothing to forward to"):
+        TopologyTestDriver(builder.build()).input_topic("in").pipe("k", "v", 0)
+
+
+def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
+    class Put(Processor):
+        def process(self, record: Record) -> None:
+            self.context.store("rows").put(record.key, record.value)
+
+    class Look(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_value(self.context.store("rows").get(record.key)))
+
+    topology = Topology()
+    topology.add_read_only_store(key_value_store("rows"), "rows-source", "rows-topic", "put", Put)
+    topology.add_source("asks", "in").add_processor("look", Look, "asks")
+    topology.connect("look", "rows")
+    topology.add_sink("answers", "out", "look")
+    driver = TopologyTestDriver(topology)
+    driver.input_topic("rows-topic").pipe("k", "v", 0)
+    driver.input_topic("in").pipe("k", "?", 0)
+    assert driver.output_topic("out").read_values() == ["v"]
+    assert driver.produced_topics == {"out"}

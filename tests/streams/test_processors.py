@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from millstream.streams import (
     key_value_store,
     window_store,
 )
+from millstream.streams.operators.metrics import MAX_NAMES, ProcessorMetrics
 from millstream.testing.topology import TopologyTestDriver
 
 
@@ -293,3 +295,35 @@ def test_a_timer_cannot_start_before_1970() -> None:
     builder.stream("in").process(Wrong)
     with pytest.raises(StreamsError, match="before 1970"):
         TopologyTestDriver(builder.build())
+
+
+def test_metrics_commits_and_files_of_a_processor(tmp_path: Path) -> None:
+    class Measured(Processor):
+        def process(self, record: Record) -> None:
+            metrics = self.context.metrics
+            metrics.add("seen")
+            metrics.set("last", record.timestamp)
+            metrics.record("length", len(record.value))
+            self.context.commit()
+            (self.context.state_dir / "last").write_text(record.value)
+
+    builder = StreamsBuilder()
+    builder.stream("in").process(Measured)
+    driver = TopologyTestDriver(builder.build(), state_dir=tmp_path / "files")
+    topic = driver.input_topic("in")
+    topic.pipe("k", "four", 10)
+    topic.pipe("k", "one", 20)
+    expected = {"seen": 2, "last": 20, "length.count": 2, "length.total": 7, "length.max": 4}
+    assert driver.metrics == expected
+    assert driver._task.commit_requested
+    assert (tmp_path / "files" / "last").read_text() == "one"
+
+
+def test_a_task_has_not_any_number_of_metrics() -> None:
+    metrics = ProcessorMetrics({})
+    for number in range(MAX_NAMES):
+        metrics.add(f"m{number}")
+    metrics.add("m1")
+    assert metrics.get("m1") == 2
+    with pytest.raises(StreamsError, match="one more"):
+        metrics.add("another")

@@ -13,6 +13,7 @@ from millstream.streams.stores.layout import list_of, session_key, side_key, win
 from millstream.streams.stores.lmdb import StoreFolder
 from millstream.streams.task import in_memory
 from millstream.testing.topology import TopologyTestDriver
+from tests.streams.kit import CONFIGS
 from tests.streams.test_vectors import CLOCK, VECTORS, _bytes, _expected, _headers, _outputs
 from tests.streams.topologies import BUILDS
 
@@ -22,7 +23,7 @@ FOREVER = 1 << 50
 def _topology(name: str) -> Any:
     builder = StreamsBuilder()
     BUILDS[name](builder)
-    return builder.build()
+    return builder.build(CONFIGS.get(name))
 
 
 WITH_STORES = [name for name in VECTORS if _topology(name).stores]
@@ -46,6 +47,10 @@ def _content(store: Any) -> Any:
         return store.find_all(max(0, store._oldest), FOREVER)  # expired ones may be swept or not
     if kind == "outer-join":
         return list(store.waiting())
+    if kind == "versioned":
+        return {key: store.versions(key, 0, FOREVER) for key, _, _ in store._all()}
+    if kind == "join-buffer":
+        return store._order, store._rows
     return [store.pop()._replace(context=None) for _ in range(len(store))]
 
 
@@ -244,7 +249,7 @@ def test_a_join_keeps_partners_of_one_instant_across_processes(tmp_path: Path, w
     store.put(b"k", 5, "four", 5)
     folder.roll_back()
     store.put(b"k", 5, "five", 5)
-    assert [place[-1] for place, _, _ in store.drain()] == [4]
+    assert [key[-1] for key, _, _ in store.drain()] == [4]
     folder.close()
 
 
@@ -316,4 +321,52 @@ def test_a_buffer_is_restored_in_pieces(tmp_path: Path, on_disk: bool) -> None:
         again.restore(piece)
     assert (len(again), again.bytes_held, again.least_time()) == (2, store.bytes_held, 1)
     assert [again.pop()[:2] for _ in range(2)] == [(b"b", "a longer new value"), (b"c", "old 2")]
+    folder.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_rows_in_both_directions_with_keys_of_any_length(on_disk: bool, tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path, size=16 << 20)
+    spec = StoreSpec("rows", "key-value", serdes.BYTES, serdes.LONG)
+    store = folder.open(spec, "app") if on_disk else in_memory(spec, "app")
+    keys = sorted([b"", b"a", b"a" * 509, b"a" * 510, b"a" * 511, b"a" * 600, b"a" * 600 + b"b", b"b"])
+    for number, key in enumerate(keys):
+        store.put(key, number, 0)
+    assert [key for key, _, _ in store.range(None, None, True)] == keys[::-1]
+    for low in (None, *keys):
+        for high in (None, *keys):
+            wanted = [key for key in keys if (low is None or key >= low) and (high is None or key <= high)]
+            assert [key for key, _, _ in store.range(low, high)] == wanted
+            assert [key for key, _, _ in store.range(low, high, True)] == wanted[::-1]
+    folder.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_versions_of_a_key(on_disk: bool, tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path, size=16 << 20)
+    spec = StoreSpec("rows", "versioned", serdes.STRING, serdes.STRING, 100)
+    store = folder.open(spec, "app") if on_disk else in_memory(spec, "app")
+    assert [store.put_version(b"k", value, at) for value, at in (("a", 10), ("c", 30), ("b", 20))] == [
+        -1,
+        -1,
+        30,
+    ]
+    store.put_version(b"k", None, 40)
+    store.put_version(b"kk", "other", 25)
+    assert store.versions(b"k", 0, 1000) == [("c", 30, 40), ("b", 20, 30), ("a", 10, 20)]
+    assert store.versions(b"k", 20, 30) == [("c", 30, 40), ("b", 20, 30)]
+    assert store.versions(b"k", 40, 50) == []
+    assert store.get_as_of(b"k", 29) == ("b", 20, 30)
+    assert store.get(b"k") is None
+    store.put_version(b"x", "later", 200_000)
+    assert {key for key, _, _ in store._all()} == {b"kk", b"x"}  # a newest value stays, a deletion does not
+    assert store.get_as_of(b"kk", 25) == ("other", 25, None)
+    if on_disk:
+        folder.commit()
+        folder.close()
+        folder = StoreFolder(tmp_path, size=16 << 20)
+        store = folder.open(spec, "app")
+        assert store.expired(199_899)
+        assert not store.expired(199_900)
+        assert len(store) == 2
     folder.close()

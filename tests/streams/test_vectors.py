@@ -17,6 +17,7 @@ import pytest
 from millstream.streams import StreamsBuilder
 from millstream.streams.operators.foreign_key import SUBSCRIPTIONS
 from millstream.testing.topology import RawRecord, TopologyTestDriver
+from tests.streams.kit import CONFIGS
 from tests.streams.topologies import BUILDS
 
 FOLDER = Path(__file__).with_name("vectors")
@@ -60,7 +61,7 @@ def _outputs(driver: TopologyTestDriver) -> list[tuple[str, RawRecord]]:
 def _driver(name: str) -> TopologyTestDriver:
     builder = StreamsBuilder()
     BUILDS[name](builder)
-    return TopologyTestDriver(builder.build(), application="vectors", start=CLOCK)
+    return TopologyTestDriver(builder.build(CONFIGS.get(name)), application="vectors", start=CLOCK)
 
 
 def _expected(shown: list[Any]) -> list[tuple[str, RawRecord]]:
@@ -134,4 +135,4 @@ def test_describe_is_kafka_streams(name: str) -> None:
         pytest.xfail("the text holds the address of a Java object there")
     builder = StreamsBuilder()
     BUILDS[name](builder)
-    assert builder.build().describe() == VECTORS[name]["describe"]
+    assert builder.build(CONFIGS.get(name)).describe() == VECTORS[name]["describe"]

@@ -4,8 +4,11 @@ Python."""
 from tests.streams import (
     topologies_corners,
     topologies_joins,
+    topologies_optimized,
+    topologies_scans,
     topologies_streams,
     topologies_tables,
+    topologies_versions,
     topologies_windows,
 )
 from tests.streams.kit import BUILDS
@@ -14,7 +17,10 @@ __all__ = [
     "BUILDS",
     "topologies_corners",
     "topologies_joins",
+    "topologies_optimized",
+    "topologies_scans",
     "topologies_streams",
     "topologies_tables",
+    "topologies_versions",
     "topologies_windows",
 ]

@@ -66,6 +66,7 @@ LONG = (
     "tests/rest/test_bad_input.py",
     "tests/rest/test_openapi.py",
     "tests/rest/test_tls_cluster.py",
+    "tests/sql/server/test_servers.py",
     "tests/storage/test_append_fast_path.py",
     "tests/storage/test_crashes.py",
     "tests/storage/test_model.py",

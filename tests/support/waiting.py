@@ -41,6 +41,13 @@ def wait_until(
         time.sleep(interval)
 
 
+async def let_tasks_run(turns: int = 100) -> None:
+    """So many turns for all tasks of this loop: by their number, as a time may be over before anybody had a
+    turn. For what needs no thread and no socket: to begin waiting, or to show that it does not go on."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
 async def wait_until_async(
     condition: Callable[[], T] | Callable[[], Awaitable[T]],
     message: Message = "it never became true",

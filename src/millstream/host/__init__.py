@@ -8,13 +8,18 @@ says which lane runs which unit, takes back those of a lane that is gone, and se
 Spark starts, supervises and spreads the lanes. It never knows how far a unit is: that is in the cluster, in
 the unit's last transaction, so whatever Spark repeats finds nothing to do.
 
-    unit        what a unit is
+    unit        what a unit is, and an application
     lane        the loop over the units of one process
+    waiting, turns   units that wait for other people's servers, in threads beside the loop
     fetching    one fetch per broker for all units of a lane
-    planner     who runs what: decisions without sockets, threads and clocks
+    progress    markers that outlast the group's offsets
+    shared      what the units of a process have in common
+    planner, placement   who runs what: decisions without sockets, threads and clocks
     planner_server   the planner's side of the connections to the lanes
     link        those connections
     source      lanes as the tasks of a Spark query
     local       lanes as threads of this process, for tests
     host        what applications use: add, remove, status
+    control, driver   the same from another process: services that share a driver child
+    metrics     what units do, for Prometheus and in __millstream_pipelines
 """

@@ -1,8 +1,12 @@
 """The host of a process: what applications add their units to.
 
     host = Host.of(session)
-    host.add(application, failed)
-    host.remove("application")
+    host.add(application, listener)           # run it; the listener hears of every change of a unit's state
+    host.set_units("application", names)      # units come and go while the others run
+    host.restart("application", "unit")       # one unit again, also if it had failed
+    host.replace(application, listener)       # another version: all of its units again, nobody else's
+    host.states("application")                # where each unit stands, and what it has done
+    host.remove("application")                # each unit ends with a last commit
 
 A host belongs to one SparkContext. It starts with the first application and ends with the last one: a
 streaming query whose tasks are lanes (`source`), and the planner in this process. If the query fails, it is
@@ -17,13 +21,15 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 
-from millstream.host.planner_server import HostSettings, PlannerServer, UnitFailed
+from millstream.host.metrics import MetricsPage
+from millstream.host.planner_server import HostSettings, PlannerServer, ignore
 from millstream.host.source import NAME, HostSource, options_for
-from millstream.host.unit import Application, UnitStatus
+from millstream.host.unit import Application, UnitListener, UnitState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +58,14 @@ class Host:
         self._session = session
         self._settings = settings_of(session)
         self._server: PlannerServer | None = None
+        self._page: MetricsPage | None = None
         self._query: Any = None
         self._checkpoint = ""
         self._applications: set[str] = set()
         self._changing = threading.RLock()
         self._failures = 0
 
-    def add(self, application: Application, failed: UnitFailed) -> None:
+    def add(self, application: Application, listener: UnitListener = ignore) -> None:
         with self._changing:
             if application.id in self._applications:
                 raise ValueError(f"{application.id} runs already in this process")
@@ -66,11 +73,33 @@ class Host:
                 self._start()
             assert self._server is not None
             self._applications.add(application.id)
-            self._server.add(application, failed)
+            self._server.add(application, listener)
 
-    def set_units(self, application: str, names: tuple[str, ...], stateful: frozenset[str]) -> None:
+    def replace(self, application: Application, listener: UnitListener = ignore) -> None:
+        """Run another version of it: its units are closed and opened again, all others run on."""
+        with self._changing:
+            if self._server is None or application.id not in self._applications:
+                self.add(application, listener)
+            else:
+                self._server.add(application, listener)
+
+    def set_units(
+        self,
+        application: str,
+        names: Iterable[str],
+        stateful: Iterable[str] = (),
+        *,
+        waiting: Iterable[str] | None = None,
+        dedicated: Iterable[str] | None = None,
+    ) -> None:
+        """The units of an application that runs, from now on; those that stay are not touched."""
         assert self._server is not None
-        self._server.set_units(application, names, stateful)
+        self._server.set_units(application, names, stateful, waiting=waiting, dedicated=dedicated)
+
+    def restart(self, application: str, name: str) -> None:
+        """Close one unit and open it again, also if it had failed."""
+        assert self._server is not None
+        self._server.restart(application, name)
 
     def remove(self, application: str, timeout: float = _STOP_SECONDS) -> bool:
         """All of its units end with a last commit. True if they did so in time. The last application takes
@@ -79,19 +108,28 @@ class Host:
             if application not in self._applications or self._server is None:
                 return True
             done = self._server.remove(application, timeout)
+            self._server.forget(application)
             self._applications.discard(application)
             if not self._applications:
                 self._stop()
             return done
 
-    def states(self, application: str) -> dict[str, tuple[str, str | None, str | None, UnitStatus]]:
+    def states(self, application: str) -> dict[str, UnitState]:
         return {} if self._server is None else self._server.states(application)
+
+    def close(self) -> None:
+        """Without waiting for anybody's last commit longer than for the lanes' end."""
+        with self._changing:
+            self._applications.clear()
+            self._stop()
 
     # --- the query ------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         dumps: Any = cloudpickle.dumps
         self._server = PlannerServer(self._settings, address=_address(self._session), pack=dumps)
+        if self._settings.metrics_listener:
+            self._page = MetricsPage(self._settings.metrics_listener, self._server)
         self._checkpoint = tempfile.mkdtemp(prefix="millstream-host-")
         self._session.dataSource.register(HostSource)
         self._start_query()
@@ -133,6 +171,9 @@ class Host:
 
     def _stop(self) -> None:
         server, self._server = self._server, None
+        if self._page is not None:
+            self._page.close()
+            self._page = None
         if server is not None:
             server.end(self._settings.lease)
         if self._query is not None:
@@ -162,6 +203,7 @@ def settings_of(session: SparkSession) -> HostSettings:
         lease=number("lease.ms", 3000) / 1000,
         unit_timeout=number("unit.timeout.ms", 30_000) / 1000,
         unit_retries=int(number("unit.retries", 5)),
+        metrics_listener=str(conf.get("spark.millstream.host.metrics.listener", "")),
     )
 
 

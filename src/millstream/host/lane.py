@@ -3,7 +3,7 @@
 One thread does it all: it hears the planner, fetches for all units at once, gives each its turn, and commits
 for those that have something to commit, all transactions together. A turn is short, because what a unit has
 been given to work on is bounded; so units do not need threads, and a unit that has nothing to do costs
-nothing.
+nothing. Units that wait for other people's servers have their turns in threads beside the loop (`waiting`).
 
 A commit follows when the interval since the last one is over: what comes after a quiet time is committed at
 once, and under load the interval decides. It grows with the number of units that have something to commit, so
@@ -18,9 +18,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import math
 import pickle
 import select
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -28,14 +30,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from millstream.client import ClientConfig, Cluster
+from millstream.client.cluster_cache import ClusterCache
 from millstream.client.errors import Unreachable, retriable
 from millstream.client.fetch import Fetched
 from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.client.transactional import is_fenced
 from millstream.host.errors import FinalError
-from millstream.host.fetching import FetchKey, LaneFetchers
-from millstream.host.link import Link, LinkClosed, Message
-from millstream.host.unit import OpenUnit, Unit, UnitId
+from millstream.host.fetching import LaneFetchers
+from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
+from millstream.host.progress import Markers
+from millstream.host.shared import OF_THIS_PROCESS
+from millstream.host.turns import TurnThreads
+from millstream.host.unit import OpenUnit, Unit, UnitId, standby_name
+from millstream.host.waiting import WaitingUnit
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -43,7 +50,10 @@ log = logging.getLogger("millstream.host")
 
 MAX_TRANSACTIONS = 200
 STATUS_EVERY = 1.0
+PING_EVERY = 2.0
 IDLE_SECONDS = 5.0
+END_SECONDS = 5.0
+"""How long a lane that ends waits for units in threads."""
 
 
 class Lease:
@@ -64,6 +74,8 @@ class Lease:
 class _Application:
     client: ClientConfig
     open_unit: OpenUnit
+    waiting: frozenset[str]
+    open_standby: OpenUnit | None
 
 
 @dataclass(slots=True)
@@ -74,42 +86,55 @@ class _Running:
 
 
 class Lane:
-    """The units of one process. Made and run in one thread; `stuck_for` may be asked from others."""
+    """The units of one process, made and run in one thread. `end_process` is called when a unit does not come
+    back from its turn: nobody can take a thread away from it."""
 
     def __init__(
-        self, link: Link, machine: str, lease: Lease, unpack: Callable[[bytes], Any] = pickle.loads
+        self,
+        link: Link,
+        machine: str,
+        lease: Lease,
+        unpack: Callable[[bytes], Any] = pickle.loads,
+        end_process: Callable[[], None] = lambda: None,
     ) -> None:
         self.machine, self.lease = machine, lease
-        self._link, self._unpack = link, unpack
+        self._link, self._unpack, self._end_process = link, unpack, end_process
+        self._unit_timeout, self._exit = 30.0, False
         self._applications: dict[str, _Application] = {}
         self._units: dict[UnitId, _Running] = {}
-        self._by_partition: dict[tuple[FetchKey, TopicPartition], UnitId] = {}
-        self._clusters: dict[ClientConfig, Cluster] = {}
-        self._shared: dict[Any, Any] = {}
+        self._readers: dict[tuple[ClientConfig, TopicPartition], list[UnitId]] = {}
+        self._clusters = ClusterCache()
+        self._markers: dict[ClientConfig, Markers] = {}
         self._fetchers = LaneFetchers()
+        self._threads = TurnThreads(self._tell_turn)
+        self._opening: dict[UnitId, WaitingUnit] = {}
+        self._leaving: dict[UnitId, WaitingUnit] = {}
+        self._watched: set[UnitId] = set()
         self._ended = False
         self._commit_interval, self._lanes = 0.05, 1
         self._last_commit = self._next_status = 0.0
+        self._last_interval = self._commit_interval
         self._turn: tuple[UnitId, float] | None = None
+        self._closed = threading.Event()
+        self.refused: str | None = None
 
     # --- for units ------------------------------------------------------------------------------------------
 
     def cluster(self, config: ClientConfig) -> Cluster:
-        found = self._clusters.get(config)
-        if found is None:
-            found = self._clusters[config] = Cluster(config)
-        return found
+        return self._clusters.get(config).cluster
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._shared:
-            self._shared[key] = make()
-        return self._shared[key]
+        """By the rule of `LaneContext`, a key begins with its application."""
+        return OF_THIS_PROCESS.get(key, (id(self), key[0]), make)
 
     # --- the loop -------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Until the end. Units are closed then, and the planner knows."""
+    def run(self, name: str) -> None:
+        """Until the end. Units are closed then, and the planner knows. `refused` says why the planner did not
+        want this lane."""
+        threading.Thread(target=self._ping, name="host-ping", daemon=True).start()
         try:
+            self._link.send({"lane": name, "machine": self.machine, "software": SOFTWARE})
             while not self._ended and self.lease.left > 0:
                 self._one_turn()
         except LinkClosed:
@@ -120,17 +145,39 @@ class Lane:
     def _one_turn(self) -> None:
         while self._link.waiting():
             self._hear(self._link.receive())
+        if self._ended:
+            return
         self._fetchers.send(self._positions())
-        waiting_for: list[Any] = [self._link, *self._fetchers.connections()]
-        ready, _, _ = select.select(waiting_for, [], [], self._patience())
+        waiting_for: list[Any] = [self._link, self._threads, *self._fetchers.connections()]
+        ready = wait_for(waiting_for, self._patience())
+        if self._threads in ready:
+            self._finish_turns()
         fetched = self._fetchers.receive(ready)
-        for key, answer, offset in fetched:
-            self._deliver(key, answer, offset)
+        for config, answer, offset in fetched:
+            self._deliver(config, answer, offset)
         if fetched:
             self._fetchers.send(self._positions())
         self._poll()
         self._commit()
         self._report()
+
+    def _ping(self) -> None:
+        """The planner knows from this that the lane's machine is there, also while a unit takes long. A unit
+        that takes too long holds up all others of its lane: its process ends, the planner gives the others to
+        other lanes, and tries this one again alone."""
+        with contextlib.suppress(LinkClosed):
+            while not self._closed.wait(min(PING_EVERY, self._unit_timeout / 4)):
+                self._link.send({"ping": self.machine})
+                turn = self._turn
+                if turn is not None and time.monotonic() - turn[1] > self._unit_timeout:
+                    self._say_stuck(turn[0])
+                    self._end_process()
+                    return
+
+    def _say_stuck(self, unit_id: UnitId) -> None:
+        log.error("%s has not come back for %.0f s; its process ends", unit_id, self._unit_timeout)
+        error = f"it did not come back within {self._unit_timeout:.0f} s (millstream.host.unit.timeout.ms)"
+        self._link.send({"failed": unit_id, "error": error, "stuck": True})
 
     def _patience(self) -> float:
         """How long nothing is to be done but to wait."""
@@ -152,31 +199,29 @@ class Lane:
             times.append(self._last_commit + self._interval())
         return max(0.0, min(times) - now)
 
-    def _positions(self) -> dict[FetchKey, dict[TopicPartition, int]]:
-        """What all units want, and whose each partition is."""
-        found: dict[FetchKey, dict[TopicPartition, int]] = {}
-        self._by_partition.clear()
+    def _positions(self) -> dict[ClientConfig, dict[TopicPartition, dict[int, int]]]:
+        """What all units want, and who reads what."""
+        found: dict[ClientConfig, dict[TopicPartition, dict[int, int]]] = {}
+        self._readers.clear()
         for unit_id, running in self._units.items():
-            key = FetchKey(running.client, unit_id.application, running.unit.fetch_bytes)
-            positions = running.unit.positions
-            found.setdefault(key, {}).update(positions)
-            for topic_partition in positions:
-                self._by_partition[key, topic_partition] = unit_id
+            wanted, size = found.setdefault(running.client, {}), running.unit.fetch_bytes
+            for topic_partition, offset in running.unit.positions.items():
+                offsets = wanted.setdefault(topic_partition, {})
+                offsets[offset] = max(size, offsets.get(offset, 0))
+                self._readers.setdefault((running.client, topic_partition), []).append(unit_id)
         return found
 
-    def _deliver(self, key: FetchKey, fetched: Fetched, offset: int) -> None:
-        """To the unit that waits for it. An answer from another offset than the unit is at was asked for by
-        whoever ran it before."""
+    def _deliver(self, config: ClientConfig, fetched: Fetched, offset: int) -> None:
+        """To the units that wait for it: those at the offset that was asked for. If there is none, it was
+        asked for by whoever ran a unit before. What does not come from an offset is for all who read it."""
         topic_partition = TopicPartition(fetched.topic, fetched.partition)
-        unit_id = self._by_partition.get((key, topic_partition))
-        running = self._units.get(unit_id) if unit_id is not None else None
-        if unit_id is None or running is None:
-            return  # it went elsewhere meanwhile
-        if offset >= 0 and running.unit.positions.get(topic_partition) != offset:
-            return
-        with self._guarding(unit_id):
-            running.unit.receive(fetched)
-            running.busy = True
+        for unit_id in self._readers.get((config, topic_partition), ()):
+            running = self._units.get(unit_id)
+            if running is None or (offset >= 0 and running.unit.positions.get(topic_partition) != offset):
+                continue
+            with self._guarding(unit_id):
+                running.unit.receive(fetched)
+                running.busy = True
 
     def _poll(self) -> None:
         now = time.monotonic()
@@ -188,7 +233,8 @@ class Lane:
 
     def _interval(self) -> float:
         committing = sum(running.unit.uncommitted for running in self._units.values())
-        return max(self._commit_interval, committing * self._lanes / MAX_TRANSACTIONS)
+        self._last_interval = max(self._commit_interval, committing * self._lanes / MAX_TRANSACTIONS)
+        return self._last_interval
 
     def _commit(self) -> None:
         waiting = [unit_id for unit_id, running in self._units.items() if running.unit.uncommitted]
@@ -211,29 +257,42 @@ class Lane:
                 else:
                     commits.setdefault(running.client, {})[unit_id] = commit
         for config, by_unit in commits.items():
+            began = time.monotonic()
+            markers = self._markers.setdefault(config, Markers(self.cluster(config)))
+            for unit_id, commit in list(by_unit.items()):
+                with self._guarding(unit_id):
+                    markers.join(commit)
+            by_unit = {unit_id: commit for unit_id, commit in by_unit.items() if unit_id in self._units}
             failed = commit_all(self.cluster(config), list(by_unit.values()))
+            took = (time.monotonic() - began) * 1000
             for unit_id, commit in by_unit.items():
                 with self._guarding(unit_id):
                     error = failed.get(commit.producer.transactional_id)
                     if error is not None:
                         raise error
-                    self._units[unit_id].unit.committed(commit)
+                    unit = self._units[unit_id].unit
+                    unit.committed(commit)
+                    unit.status.commit_ms = took
 
     # --- units come, go and fail ----------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> None:
-        """`application`: how to make its units. `plan`: which of them to run from now on."""
+        """`application`: how to make its units. `plan`: which units to run from now on."""
         if "application" in message:
             module_path, content = pickle.loads(base64.b64decode(message["content"]))  # noqa: S301 - the planner's own
             sys.path.extend(folder for folder in module_path if folder not in sys.path)
-            client, open_unit = self._unpack(content)
-            self._close(
-                unit_id for unit_id in list(self._units) if unit_id.application == message["application"]
-            )
-            self._applications[message["application"]] = _Application(client, open_unit)
+            self._applications[message["application"]] = _Application(*self._unpack(content))
+        elif "forget" in message:
+            self._applications.pop(message["forget"], None)
+        elif "refused" in message:
+            self.refused = str(message["refused"])
+            log.error("%s", self.refused)
+            self._ended = True
         elif "plan" in message:
-            self._ended = bool(message["end"])
+            self._ended, self._exit = bool(message["end"]), bool(message["exit"])
+            self._unit_timeout = message["unit_timeout"]
             self._commit_interval, self._lanes = message["commit_interval"], message["lanes"]
+            self._watched = {UnitId(*unit) for unit in message["watched"]}
             wanted = {UnitId(*unit) for unit in message["plan"]}
             self._close(unit_id for unit_id in list(self._units) if unit_id not in wanted)
             for unit_id in sorted(wanted - self._units.keys()):
@@ -242,14 +301,44 @@ class Lane:
     def _open(self, unit_id: UnitId) -> None:
         with self._guarding(unit_id, opening=True):
             application = self._applications[unit_id.application]
-            unit = application.open_unit(unit_id.name, self)
+            of, open_unit = standby_name(unit_id.name), application.open_unit
+            if of is not None and application.open_standby is not None:
+                open_unit = application.open_standby
+            if unit_id.name in application.waiting:
+                unit = self._opening[unit_id] = WaitingUnit(
+                    unit_id, open_unit, self, self._threads, lambda: self._last_interval, self.unit_failed
+                )
+                self._units[unit_id] = _Running(unit, application.client)
+                return
             # The first turn is for what has no input: timers, and units that fetch by themselves.
-            self._units[unit_id] = _Running(unit, application.client, busy=True)
+            opened = open_unit(of or unit_id.name, self)
+            self._units[unit_id] = _Running(opened, application.client, busy=True)
             self._link.send({"opened": unit_id})
+
+    def _finish_turns(self) -> None:
+        """Of units in threads: who has been opened, and who has closed."""
+        self._threads.finish()
+        for unit_id, unit in list(self._opening.items()):
+            if unit.opened:
+                del self._opening[unit_id]
+                self._link.send({"opened": unit_id})
+        for unit_id, unit in list(self._leaving.items()):
+            if unit.closed:
+                del self._leaving[unit_id]
+                if self._units.pop(unit_id, None) is not None:
+                    self._link.send({"released": unit_id, "status": asdict(unit.status)})
 
     def _close(self, unit_ids: Iterable[UnitId]) -> None:
         """What they have done goes into a last commit; then they may run elsewhere."""
-        leaving = [unit_id for unit_id in unit_ids if unit_id in self._units]
+        leaving = []
+        for unit_id in unit_ids:
+            unit = self._units[unit_id].unit
+            if isinstance(unit, WaitingUnit):
+                self._opening.pop(unit_id, None)
+                self._leaving[unit_id] = unit
+                unit.leave()
+            else:
+                leaving.append(unit_id)
         self._commit_units([unit_id for unit_id in leaving if self._units[unit_id].unit.uncommitted])
         for unit_id in leaving:
             running = self._units.pop(unit_id, None)
@@ -267,28 +356,33 @@ class Lane:
 
     def begin_turn(self, unit_id: UnitId) -> None:
         self._turn = (unit_id, time.monotonic())
+        self._tell_turn(unit_id, "began")
 
     def end_turn(self) -> None:
-        self._turn = None
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            self._tell_turn(turn[0], "ended")
 
-    def stuck_for(self) -> tuple[UnitId, float] | None:
-        """The unit that has its turn, and for how many seconds. For a watchdog."""
-        turn = self._turn
-        return None if turn is None else (turn[0], time.monotonic() - turn[1])
+    def _tell_turn(self, unit_id: UnitId, what: str) -> None:
+        """Of units that may have ended a process: if this one ends too, the planner knows in whose turn."""
+        if unit_id in self._watched:
+            self._link.send({what: unit_id})
 
     def unit_failed(self, unit_id: UnitId, error: Exception) -> None:
         running = self._units.pop(unit_id, None)
+        self._opening.pop(unit_id, None)
+        self._leaving.pop(unit_id, None)
         if running is not None:
             with contextlib.suppress(Exception):
                 running.unit.abandon()
-            self._drop_shared()
+        self._drop_shared()
         fenced = isinstance(error, KafkaError) and is_fenced(error)
         if not fenced:
             log.warning("%s failed: %s", unit_id, error)
         self._link.send(
             {
                 "failed": unit_id,
-                "error": f"{type(error).__name__}: {error}",
+                "error": str(error) if type(error) is FinalError else f"{type(error).__name__}: {error}",
                 "trace": "".join(traceback.format_exception(error)),
                 "fenced": fenced,
                 "final": isinstance(error, FinalError),
@@ -299,10 +393,8 @@ class Lane:
 
     def _drop_shared(self) -> None:
         applications = {unit_id.application for unit_id in self._units}
-        for key in [key for key in self._shared if key[0] not in applications]:
-            found = self._shared.pop(key)
-            if hasattr(found, "close"):
-                found.close()
+        for application in self._applications.keys() - applications:
+            OF_THIS_PROCESS.release((id(self), application))
 
     def _report(self) -> None:
         now = time.monotonic()
@@ -310,21 +402,55 @@ class Lane:
             self._next_status = now + STATUS_EVERY
             status = [[unit_id, asdict(running.unit.status)] for unit_id, running in self._units.items()]
             self._link.send({"status": status})
+            beside = self._threads.longest()
+            if beside is not None and beside[1] > self._unit_timeout:
+                self._forget(beside[0])
+
+    def _forget(self, unit_id: UnitId) -> None:
+        """A unit in a thread that does not come back. The planner moves all others and ends this lane."""
+        self._threads.give_up(unit_id)
+        for known in (self._units, self._opening, self._leaving):
+            known.pop(unit_id, None)
+        self._say_stuck(unit_id)
 
     def _end(self) -> None:
         """Whatever the reason: nothing is left open, and the connection's end tells the planner."""
+        self._ended = True
         try:
             with contextlib.suppress(LinkClosed):
                 self._close(list(self._units))
+                self._wait_for_threads()
         finally:
+            self._closed.set()
             for running in self._units.values():
                 with contextlib.suppress(Exception):
                     running.unit.abandon()
             self._units.clear()
+            self._drop_shared()
+            self._threads.close()
             self._fetchers.close()
-            for cluster in self._clusters.values():
-                cluster.close()
+            self._clusters.close()
             self._link.close()
+            if self._exit:
+                self._end_process()
+
+    def _wait_for_threads(self) -> None:
+        deadline = time.monotonic() + END_SECONDS
+        while self._leaving and (left := deadline - time.monotonic()) > 0:
+            self._poll()
+            self._commit()
+            if wait_for([self._threads], min(left, 0.1)):
+                self._finish_turns()
+
+
+def wait_for(objects: Iterable[Any], seconds: float) -> list[Any]:
+    """Those that can be read from. Not by select(), which knows no descriptors above 1023: each store of a
+    unit has two."""
+    by_descriptor = {one.fileno(): one for one in objects}
+    poller = select.poll()
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poller.poll(math.ceil(seconds * 1000))]
 
 
 class _Guard:

@@ -10,13 +10,20 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import sys
 import threading
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
+from millstream import __version__
+
 HANDSHAKE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
+LOST_MS = 10_000
+
+SOFTWARE = f"Millstream {__version__} on Python {sys.version_info[0]}.{sys.version_info[1]}"
+"""What both sides have to have in common: code goes from one to the other by value."""
 
 Message = dict[str, Any]
 
@@ -31,6 +38,8 @@ class Link:
     def __init__(self, opened: socket.socket) -> None:
         opened.settimeout(None)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # a machine that is lost closes no connection
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MS)
         self._connection: Connection = Connection(opened.detach())
         self._sending = threading.Lock()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from millstream.host.lane import Lane, Lease
-from millstream.host.link import Link, LinkClosed
+from millstream.host.link import Link
 from millstream.host.planner_server import HostSettings, PlannerServer
 
 _FOREVER = 1e9
@@ -65,9 +65,9 @@ class LocalLanes:
     def add(self, machine: str) -> str:
         name = f"local-{next(self._numbers)}"
         link = Link.connect(self._server.host, self._server.port, self._server.secret)
-        extra = {} if self._unpack is None else {"unpack": self._unpack}
-        lane = Lane(link, machine, Lease(_FOREVER), **extra)
-        thread = threading.Thread(target=self._run, args=(lane, link, name, machine), name=name, daemon=True)
+        extra: dict[str, Any] = {} if self._unpack is None else {"unpack": self._unpack}
+        lane = Lane(link, machine, Lease(_FOREVER), end_process=link.shut, **extra)
+        thread = threading.Thread(target=lane.run, args=(name,), name=name, daemon=True)
         self.lanes[name] = (lane, link, thread)
         thread.start()
         return name
@@ -78,14 +78,12 @@ class LocalLanes:
         link.shut()
         thread.join(10)
 
+    def lose(self, machine: str) -> None:
+        """All lanes of a machine."""
+        for name, (lane, *_) in list(self.lanes.items()):
+            if lane.machine == machine:
+                self.cut(name)
+
     def join(self, timeout: float = 10.0) -> None:
         for _, _, thread in self.lanes.values():
             thread.join(timeout)
-
-    @staticmethod
-    def _run(lane: Lane, link: Link, name: str, machine: str) -> None:
-        try:
-            link.send({"lane": name, "machine": machine})
-        except LinkClosed:
-            return
-        lane.run()

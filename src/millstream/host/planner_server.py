@@ -1,34 +1,46 @@
 """The planner with its lanes around it: a thread for each connection, and one that keeps time.
 
 Lanes connect, say where they are, and get the applications and their plan; whenever the planner's decisions
-change a lane's plan, it is sent at once. A lane is gone when its connection is. Whatever changes for an
-application is told to its listener, in a thread of the server: listeners must not wait.
+change a lane's plan, it is sent at once. A lane is gone when its connection is, or when it has not been heard
+of for `SILENCE` seconds: its machine may be lost. Whatever changes for a unit is told to the listener of its
+application, in order, in a thread of the server.
+
+Other processes of the same machine may hand applications over (`control`): whoever is not a lane.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import pickle
+import queue
 import secrets
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.host.link import Link, LinkClosed, Message
+from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
 from millstream.host.planner import Planner
-from millstream.host.unit import Application, UnitId, UnitStatus
+from millstream.host.unit import (
+    Application,
+    UnitId,
+    UnitListener,
+    UnitState,
+    UnitStatus,
+    standby_name,
+)
 
 log = logging.getLogger("millstream.host")
 
 STUCK_RETRIES = 2
-
-UnitFailed = Callable[[UnitId, str, str], None]
-"""(unit, error, traceback): it has failed for good."""
+SILENCE = 10.0
+TICK = 1.0
 
 
 @dataclass(slots=True)
@@ -41,6 +53,7 @@ class HostSettings:
     lease                how long a lane goes on after its task has ended
     unit_timeout         a unit's turn that takes longer is stuck: its process is ended
     unit_retries         tries of a failing unit before its application hears of it
+    metrics_listener     where the page for Prometheus is served; nowhere if empty
     """
 
     lanes: int
@@ -49,6 +62,11 @@ class HostSettings:
     lease: float = 3.0
     unit_timeout: float = 30.0
     unit_retries: int = 5
+    metrics_listener: str = ""
+
+
+def ignore(_unit_id: UnitId, _state: UnitState) -> None:
+    """A listener for nobody."""
 
 
 @dataclass(slots=True)
@@ -56,15 +74,22 @@ class _LaneLink:
     link: Link
     machine: str
     sent: list[UnitId] | None = None
+    watched: list[UnitId] = field(default_factory=list)
     applications: dict[str, bytes] = field(default_factory=dict)
+    heard_at: float = field(default_factory=time.monotonic)
+    # How often each has begun a turn and not ended it: a turn in a thread is begun inside of one of the loop.
+    in_turn: Counter[UnitId] = field(default_factory=Counter)
+    closing: bool = False
 
 
 @dataclass(slots=True)
 class _Entry:
+    application: Application
     content: bytes
-    failed: UnitFailed
+    listener: UnitListener
     statuses: dict[UnitId, UnitStatus] = field(default_factory=dict)
-    ended: bool = False
+    traces: dict[UnitId, str] = field(default_factory=dict)
+    told: dict[UnitId, tuple[str, str | None, str | None]] = field(default_factory=dict)
 
 
 class PlannerServer:
@@ -76,63 +101,131 @@ class PlannerServer:
         *,
         address: str = "127.0.0.1",
         pack: Callable[[Any], bytes] = pickle.dumps,
+        secret: bytes | None = None,
     ) -> None:
-        self.settings, self.secret = settings, secrets.token_bytes(32)
+        self.settings, self.secret = settings, secret or secrets.token_bytes(32)
         self._pack = pack
         self._planner = Planner(settings.unit_retries)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._lanes: dict[str, _LaneLink] = {}
         self._entries: dict[str, _Entry] = {}
+        self._news: queue.SimpleQueue[tuple[UnitListener, UnitId, UnitState] | None] = queue.SimpleQueue()
         self._ended = False
         self._socket = socket.create_server((address, 0))
         self.host, self.port = self._socket.getsockname()[:2]
-        for act in (self._accept, self._keep_time):
+        for act in (self._accept, self._keep_time, self._tell):
             threading.Thread(target=act, name=f"host-planner{act.__name__}", daemon=True).start()
 
     # --- for applications -----------------------------------------------------------------------------------
 
-    def add(self, application: Application, failed: UnitFailed) -> None:
-        """Run the units of an application, or those of a new version of it."""
-        made = self._pack((application.client, application.open_unit))
+    def add(self, application: Application, listener: UnitListener = ignore) -> None:
+        """Run the units of an application. One that runs already is replaced: all of its units are closed and
+        opened again as the new version says; those of others run on."""
+        made = self._pack(
+            (application.client, application.open_unit, application.waiting, application.open_standby)
+        )
         content = pickle.dumps((list(sys.path), made))
         with self._lock:
-            self._entries[application.id] = _Entry(content, failed)
-            self._planner.set_units(
-                application.id, application.units, application.stateful, now=time.monotonic()
-            )
+            before = self._entries.get(application.id)
+            self._entries[application.id] = _Entry(application, content, listener)
+            now = time.monotonic()
+            if before is not None:
+                for unit_id in self._planner.unit_ids(application.id):
+                    self._planner.restart(unit_id, now)
+                for unit_id in self._planner.unit_ids(application.id, standbys=True):
+                    self._planner.restart(unit_id, now)
+            self._set_units(application)
             self._push()
 
-    def set_units(self, application: str, names: tuple[str, ...], stateful: frozenset[str]) -> None:
-        """Of an application that runs: partitions were added, say."""
+    def set_units(
+        self,
+        application: str,
+        names: Iterable[str],
+        stateful: Iterable[str] = (),
+        *,
+        waiting: Iterable[str] | None = None,
+        dedicated: Iterable[str] | None = None,
+    ) -> None:
+        """Of an application that runs: those that are new are started, those that are gone are closed, all
+        others run on. How units are made stays as it is, and so does what is not given."""
         with self._lock:
-            self._planner.set_units(application, names, stateful, now=time.monotonic())
+            entry = self._entries[application]
+            old = entry.application
+            entry.application = replace(
+                old,
+                units=tuple(names),
+                stateful=frozenset(stateful),
+                waiting=old.waiting if waiting is None else frozenset(waiting),
+                dedicated=old.dedicated if dedicated is None else frozenset(dedicated),
+            )
+            if entry.application.waiting != old.waiting:
+                new = entry.application
+                made = self._pack((new.client, new.open_unit, new.waiting, new.open_standby))
+                entry.content = pickle.dumps((list(sys.path), made))
+            self._set_units(entry.application)
+            self._push()
+
+    def _set_units(self, application: Application) -> None:
+        self._planner.set_units(
+            application.id,
+            application.units,
+            application.stateful,
+            now=time.monotonic(),
+            dedicated=application.dedicated,
+            standbys=application.standbys if application.open_standby is not None else 0,
+        )
+
+    def restart(self, application: str, name: str) -> None:
+        """Close one unit and open it again, also if it had failed."""
+        with self._lock:
+            self._planner.restart(UnitId(application, name), time.monotonic())
             self._push()
 
     def remove(self, application: str, timeout: float) -> bool:
         """Take all of its units away. True if every lane has let go of them in time."""
-        deadline = time.monotonic() + timeout
         with self._changed:
             self._planner.set_units(application, ())
             self._push()
-            while not self._planner.is_idle(application):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            return self._planner.is_idle(application)
+            return self._changed.wait_for(lambda: self._planner.is_idle(application), timeout)
 
-    def states(self, application: str) -> dict[str, tuple[str, str | None, str | None, UnitStatus]]:
-        """Of each unit: its state, its lane, its last error, and what it has done."""
+    def forget(self, application: str) -> None:
+        """Of an application that was removed: what is known of it, here and in the lanes."""
         with self._lock:
-            entry = self._entries.get(application)
-            return {
-                unit_id.name: (
-                    *self._planner.state_of(unit_id),
-                    (entry.statuses.get(unit_id) if entry else None) or UnitStatus(),
-                )
-                for unit_id in self._planner.unit_ids(application)
-            }
+            if self._planner.is_idle(application):
+                self._entries.pop(application, None)
+                for lane in self._lanes.values():
+                    if lane.applications.pop(application, None) is not None:
+                        with contextlib.suppress(LinkClosed):
+                            lane.link.send({"forget": application})
+
+    def states(self, application: str) -> dict[str, UnitState]:
+        """Of each unit: where it stands, and what it has done."""
+        with self._lock:
+            return {unit_id.name: self._state(unit_id) for unit_id in self._planner.unit_ids(application)}
+
+    def standby_states(self, application: str) -> dict[str, UnitState]:
+        """Of each standby copy."""
+        with self._lock:
+            found = self._planner.unit_ids(application, standbys=True)
+            return {unit_id.name: self._state(unit_id) for unit_id in found}
+
+    def _state(self, unit_id: UnitId) -> UnitState:
+        state, lane, error = self._planner.state_of(unit_id)
+        entry, known = self._entries.get(unit_id.application), self._lanes.get(lane or "")
+        return UnitState(
+            state,
+            lane,
+            error,
+            (entry.statuses.get(unit_id) if entry else None) or UnitStatus(),
+            entry.traces.get(unit_id, "") if entry else "",
+            None if known is None else known.machine,
+        )
+
+    def applications(self) -> list[str]:
+        """Those that have units."""
+        with self._lock:
+            return [name for name in self._entries if self._planner.unit_ids(name)]
 
     def statuses(self, application: str) -> dict[str, UnitStatus]:
         """What its units have done since it was added, as far as it was reported; also after it was
@@ -162,6 +255,7 @@ class PlannerServer:
             done = self._changed.wait_for(lambda: not self._lanes, timeout)
             for lane in self._lanes.values():
                 lane.link.shut()
+        self._news.put(None)
         self._socket.close()
         return done
 
@@ -202,7 +296,13 @@ class PlannerServer:
 
     def _joined(self, link: Link, message: Message) -> str:
         name, machine = str(message["lane"]), str(message["machine"])
+        if message["software"] != SOFTWARE:
+            text = f"{machine} has {message['software']}, the driver has {SOFTWARE}: install the same on both"
+            log.error("%s", text)
+            link.send({"refused": text})
+            raise LinkClosed(text)
         with self._changed:
+            log.info("lane %s has come from %s", name, machine)
             self._lanes[name] = _LaneLink(link, machine)
             self._planner.lane_joined(name, machine, time.monotonic())
             self._push()
@@ -210,56 +310,86 @@ class PlannerServer:
 
     def _left(self, name: str) -> None:
         with self._changed:
-            self._lanes.pop(name, None)
-            self._planner.lane_left(name, time.monotonic())
+            gone = self._lanes.pop(name, None)
+            in_turn = set() if gone is None or gone.closing else set(+gone.in_turn)
+            for unit_id in in_turn:
+                log.warning("a process of %s has ended in a turn of %s", name, unit_id)
+            self._planner.lane_left(name, time.monotonic(), in_turn)
             self._push()
 
     def _heard(self, lane: str, message: Message) -> None:
         now = time.monotonic()
         with self._changed:
-            if "opened" in message:
-                self._planner.opened(lane, UnitId(*message["opened"]), now)
-            elif "released" in message:
+            known = self._lanes.get(lane)
+            if known is None:
+                return
+            known.heard_at = now
+            if "began" in message:
+                known.in_turn[UnitId(*message["began"])] += 1
+                return
+            if "ended" in message:
+                known.in_turn[UnitId(*message["ended"])] -= 1
+                return
+            if "status" in message and "released" not in message:
+                for unit_id, status in message["status"]:
+                    self._note(unit_id, status)
+                return
+            if "opened" in message:  # changes nobody's plan
+                unit_id = UnitId(*message["opened"])
+                if self._planner.opened(lane, unit_id, now):
+                    self._find_news([unit_id])
+                self._changed.notify_all()
+                return
+            if "released" in message:
                 self._note(message["released"], message["status"])
                 self._planner.released(lane, UnitId(*message["released"]), now)
             elif "failed" in message:
                 self._failed(lane, message, now)
-            elif "status" in message:
-                for unit_id, status in message["status"]:
-                    self._note(unit_id, status)
+            else:
+                return
             self._push()
 
-    def _note(self, unit: Sequence[str], status: dict[str, int]) -> None:
+    def _note(self, unit: Sequence[str], status: dict[str, Any]) -> None:
         unit_id = UnitId(*unit)
         entry = self._entries.get(unit_id.application)
         if entry is not None:
             entry.statuses[unit_id] = UnitStatus(**status)
+            if entry.statuses[unit_id].commits:
+                self._planner.committed(unit_id)
 
     def _failed(self, lane: str, message: Message, now: float) -> None:
         unit_id = UnitId(*message["failed"])
         known = self._lanes[lane]
         if known.sent is not None and unit_id in known.sent:
             known.sent.remove(unit_id)  # the lane has closed it, and has to be told if it is to open it again
-        last = self._planner.unit_failed(
+        entry = self._entries.get(unit_id.application)
+        if entry is not None:
+            entry.traces[unit_id] = message.get("trace", "")
+        stuck = bool(message.get("stuck"))
+        self._planner.unit_failed(
             lane,
             unit_id,
             message["error"],
             now,
             fenced=message.get("fenced", False),
             passing=message.get("passing", False),
-            retries=0 if message.get("final") else STUCK_RETRIES if message.get("stuck") else None,
+            stuck=stuck,
+            retries=0 if message.get("final") else STUCK_RETRIES if stuck else None,
         )
-        entry = self._entries.get(unit_id.application)
-        if last and entry is not None:
-            entry.failed(unit_id, message["error"], message.get("trace", ""))
+        if stuck:  # its thread is lost, and with it the process: as soon as the others have gone elsewhere
+            known.closing = True
+            self._planner.lane_closing(lane, now)
 
     # --- plans ----------------------------------------------------------------------------------------------
 
     def _push(self) -> None:
-        """Tell every lane whose plan is another one than it knows, and wake whoever waits."""
+        """Tell every lane whose plan is another one than it knows, listeners what has changed for their
+        units, and wake whoever waits."""
         for name, lane in list(self._lanes.items()):
             units = [] if self._ended else self._planner.plan_for(name)
-            if units == lane.sent and not self._ended:
+            watched = self._planner.watched(name)
+            end = self._ended or (lane.closing and self._planner.is_empty(name))
+            if units == lane.sent and watched == lane.watched and not end:
                 continue
             try:
                 for application in {unit_id.application for unit_id in units}:
@@ -272,33 +402,61 @@ class PlannerServer:
                 lane.link.send(
                     {
                         "plan": units,
-                        "end": self._ended,
+                        "watched": watched,
+                        "end": end,
+                        "exit": lane.closing,
+                        "unit_timeout": self.settings.unit_timeout,
                         "commit_interval": self.settings.commit_interval,
                         "lanes": self.settings.lanes,
                     }
                 )
-                lane.sent = units
+                lane.sent, lane.watched = units, watched
             except LinkClosed:
                 lane.link.shut()  # its thread will hear of it
+        self._find_news()
         self._changed.notify_all()
 
+    def _find_news(self, unit_ids: Iterable[UnitId] | None = None) -> None:
+        """What has changed for these units, or for any, goes to the listeners."""
+        if unit_ids is None:
+            unit_ids = [
+                unit_id
+                for application, entry in self._entries.items()
+                if entry.listener is not ignore
+                for unit_id in self._planner.unit_ids(application)
+            ]
+        for unit_id in unit_ids:
+            entry = self._entries.get(unit_id.application)
+            if entry is None or entry.listener is ignore or standby_name(unit_id.name) is not None:
+                continue
+            found = self._planner.state_of(unit_id)
+            if entry.told.get(unit_id) != found:
+                entry.told[unit_id] = found
+                self._news.put((entry.listener, unit_id, self._state(unit_id)))
+
+    def _tell(self) -> None:
+        while (news := self._news.get()) is not None:
+            listener, unit_id, state = news
+            try:
+                listener(unit_id, state)
+            except Exception:
+                log.exception("whoever listens for %s failed", unit_id)
+
     def _keep_time(self) -> None:
-        """Units that were set aside are due some time."""
+        """Units that were set aside are due some time; lanes that say nothing are gone."""
+        next_tick = 0.0
         while not self._ended:
             with self._changed:
-                due = self._planner.next_try()
                 now = time.monotonic()
-                if due is not None and due <= now and self._lanes:
+                for lane in self._lanes.values():
+                    if now - lane.heard_at > SILENCE:
+                        log.warning("nothing was heard of a lane on %s for %.0f s", lane.machine, SILENCE)
+                        lane.heard_at = now
+                        lane.link.shut()
+                due = self._planner.next_try()
+                if self._lanes and (now >= next_tick or (due is not None and due <= now)):
+                    next_tick = now + TICK
                     self._planner.tick(now)
                     self._push()
                     due = self._planner.next_try()
-                self._changed.wait(1.0 if due is None else min(1.0, max(0.01, due - now)))
-
-
-def status_totals(states: Mapping[str, tuple[str, str | None, str | None, UnitStatus]]) -> UnitStatus:
-    """The sum over units."""
-    found = UnitStatus()
-    for *_, status in states.values():
-        for name in UnitStatus.__slots__:
-            setattr(found, name, getattr(found, name) + getattr(status, name))
-    return found
+                self._changed.wait(TICK if due is None else min(TICK, max(0.01, due - now)))

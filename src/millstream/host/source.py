@@ -53,7 +53,6 @@ def options_for(server: PlannerServer) -> dict[str, str]:
         "lanes": str(settings.lanes),
         "batch_seconds": str(settings.batch_seconds),
         "lease_seconds": str(settings.lease),
-        "unit_timeout_seconds": str(settings.unit_timeout),
     }
 
 
@@ -123,13 +122,15 @@ class _LaneThread:
         self.name = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._link = _connect(options)
         self._grace = float(options["lease_seconds"])
-        self._timeout = float(options["unit_timeout_seconds"])
         self._lease = Lease(self._grace)
         loads: Any = cloudpickle.loads
-        self._lane = Lane(self._link, machine_name(), self._lease, loads)
-        self._thread = threading.Thread(target=self._run, name=f"host-{self.name}", daemon=True)
+        self._lane = Lane(
+            self._link, machine_name(), self._lease, loads, end_process=lambda: os._exit(EXIT_STUCK)
+        )
+        self._thread = threading.Thread(
+            target=self._lane.run, args=(self.name,), name=f"host-{self.name}", daemon=True
+        )
         self._thread.start()
-        threading.Thread(target=self._watch, name="host-watchdog", daemon=True).start()
 
     @classmethod
     def of_this_process(cls, options: dict[str, str]) -> _LaneThread:
@@ -148,26 +149,5 @@ class _LaneThread:
         self._lease.renew(seconds + self._grace)
         while self._thread.is_alive() and (left := end - time.monotonic()) > 0:
             self._thread.join(min(left, _LOOK_EVERY))
-
-    def _run(self) -> None:
-        try:
-            self._link.send({"lane": self.name, "machine": machine_name()})
-        except LinkClosed:
-            return
-        self._lane.run()
-
-    def _watch(self) -> None:
-        """A unit that does not come back holds up all others of this process: the process ends, the planner
-        gives the others to other lanes, and tries this one again alone."""
-        while self._thread.is_alive():
-            time.sleep(min(1.0, self._timeout / 4))
-            stuck = self._lane.stuck_for()
-            if stuck is None or stuck[1] < self._timeout:
-                continue
-            unit_id, seconds = stuck
-            log.error("%s has not come back for %.0f s; its process ends", unit_id, seconds)
-            error = f"it did not come back within {self._timeout:.0f} s (millstream.host.unit.timeout.ms)"
-            try:
-                self._link.send({"failed": unit_id, "error": error, "stuck": True})
-            finally:
-                os._exit(EXIT_STUCK)
+        if self._lane.refused is not None:
+            raise RuntimeError(self._lane.refused)

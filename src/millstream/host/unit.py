@@ -3,6 +3,10 @@
 A unit is made, polled, committed and closed by one thread, its lane's. It never waits for anything but its
 own cluster, and never for long: other units have their turns after it. What it did is seen by nobody before
 its commit, and is done again by whoever continues after it otherwise.
+
+A unit that has to wait for other people's servers (a connector's task) is named in `Application.waiting`. Its
+turns are taken in threads beside the lane's loop, one at a time but not always the same thread; everything
+else is as above. It may stay in a turn for seconds, and nobody but itself is held up by that.
 """
 
 from __future__ import annotations
@@ -29,13 +33,34 @@ class UnitId(NamedTuple):
 
 @dataclass(slots=True)
 class UnitStatus:
-    """What a unit has done since its lane opened it. `lag` is what the brokers said last."""
+    """What a unit has done since its lane opened it. `lag` is what the brokers said last, `commit_ms` how
+    long its last commit took (the lane's to fill in), `state_bytes` the size of its stores, `metrics` what
+    the application counts itself, by its names."""
 
     read: int = 0
     written: int = 0
     commits: int = 0
     lag: int = 0
     restored: int = 0
+    commit_ms: float = 0.0
+    state_bytes: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class UnitState(NamedTuple):
+    """Where a unit stands: `state` is one of the planner's (running, starting, waiting, set aside, failed);
+    `error` and `trace` are of its last failure."""
+
+    state: str
+    lane: str | None
+    error: str | None
+    status: UnitStatus
+    trace: str = ""
+    machine: str | None = None
+
+
+UnitListener = Callable[[UnitId, UnitState], None]
+"""Hears of every change of a unit's state, in order, in a thread of the planner."""
 
 
 class Unit(Protocol):
@@ -87,11 +112,12 @@ class LaneContext(Protocol):
     machine: str
 
     def cluster(self, config: ClientConfig) -> Cluster:
-        """The connections that all units of this lane share for everything but fetching."""
+        """The connections that all units of this lane share for everything but fetching. A waiting unit has
+        its own, because connections are for one thread at a time."""
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Something that the units of this lane have in common, such as a global table. It is closed after
-        the last unit of its application."""
+        """Something that the units of a process have in common, such as a global table. `key` begins with
+        the application; what was made is closed after its last unit here."""
 
 
 OpenUnit = Callable[[str, LaneContext], Unit]
@@ -102,7 +128,11 @@ OpenUnit = Callable[[str, LaneContext], Unit]
 class Application:
     """What a host is asked to run: units by name, all made by `open_unit` on one cluster.
 
-    stateful    units that keep something on a machine's disk: they go back there when they can
+    stateful       units that keep something on a machine's disk: they go back there when they can
+    waiting        units that wait for other people's servers: threads beside the loop take their turns
+    dedicated      units that have a lane of their own, as long as there are enough lanes
+    open_standby   makes a standby copy of a unit with state, and
+    standbys       how many of each there are, each on another machine (num.standby.replicas)
     """
 
     id: str
@@ -110,3 +140,13 @@ class Application:
     open_unit: OpenUnit
     units: tuple[str, ...]
     stateful: frozenset[str] = field(default_factory=frozenset)
+    waiting: frozenset[str] = field(default_factory=frozenset)
+    dedicated: frozenset[str] = field(default_factory=frozenset)
+    open_standby: OpenUnit | None = None
+    standbys: int = 0
+
+
+def standby_name(name: str) -> str | None:
+    """The unit that a name is a standby copy of."""
+    of, tilde, _ = name.partition("~")
+    return of if tilde else None

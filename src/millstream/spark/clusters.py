@@ -1,95 +1,20 @@
-"""The clusters that a Python process of Spark talks to: one `SharedCluster` per client configuration.
+"""The clusters that the tasks of a Python process of Spark talk to.
 
-Spark uses a Python worker for many tasks, one after the other. Connections, producers and what is known about
-topics outlive a task here: source, sink, dead letters and the tasks of Streams all take theirs from
-`shared_cluster`.
-
-A client that reaches no broker at all gives up at once, because the address is wrong or nothing runs there.
-But a worker that Spark starts while the brokers are away has no reason to doubt an address that other workers
-have used: it calls `wait_until_reachable` first.
+Spark uses a Python worker for many tasks, one after the other. Source, sink and dead letters take theirs from
+`shared_cluster`, so that connections, producers and what is known about topics outlive a task.
 """
 
-import os
-import time
-from dataclasses import dataclass, field
-
-from millstream.client import Admin, ClientConfig, Cluster, Producer, Unreachable
-from millstream.client.admin import TOPIC
-from millstream.wire.errors import KafkaError
+from millstream.client import ClientConfig
+from millstream.client.cluster_cache import ClusterCache, SharedCluster
 
 MAX_CLUSTERS = 8  # a worker that serves many queries must not collect connections
-METADATA_MAX_AGE = 300.0  # seconds; Kafka's default of metadata.max.age.ms
-NO_LIMIT = 1 << 31
 
-ProducerKey = tuple[int, bool, int]
-"""acks, idempotence, request timeout in milliseconds."""
-
-
-@dataclass(eq=False)
-class SharedCluster:
-    """What this process has of one cluster."""
-
-    cluster: Cluster
-    refreshed_at: float = field(default_factory=time.monotonic)
-    max_message_bytes: dict[str, int] = field(default_factory=dict)
-    producers: dict[ProducerKey, Producer] = field(default_factory=dict)
-
-    def wait_until_reachable(self, timeout: float | None = None) -> "SharedCluster":
-        """Until a broker has answered; after `timeout` seconds (by default, the client's own), what it failed
-        with."""
-        cluster = self.cluster
-        deadline = time.monotonic() + (cluster.config.total_timeout if timeout is None else timeout)
-        pause = cluster.config.retry_backoff
-        while not cluster.nodes:
-            try:
-                cluster.refresh([])
-            except Unreachable:
-                if time.monotonic() + pause > deadline:
-                    raise
-                time.sleep(pause)
-                pause = min(2 * pause, cluster.config.retry_backoff_max)
-        return self
-
-    def refresh_old_metadata(self) -> "SharedCluster":
-        """For writers: partitions that were added meanwhile are found after a while."""
-        if time.monotonic() - self.refreshed_at > METADATA_MAX_AGE:
-            self.refreshed_at = time.monotonic()
-            self.max_message_bytes.clear()
-            if self.cluster.topics:
-                self.cluster.refresh(list(self.cluster.topics))
-        return self
-
-    def partition_count(self, topic: str) -> int:
-        """Creates the topic, if the broker does that."""
-        return len(self.cluster.topic(topic, create=True).partitions)
-
-    def max_batch_bytes(self, topic: str) -> int:
-        """The topic's max.message.bytes, or no limit if the broker does not tell."""
-        limit = self.max_message_bytes.get(topic)
-        if limit is None:
-            limit = NO_LIMIT
-            try:
-                configs = Admin(self.cluster).describe_configs([(TOPIC, topic)])[TOPIC, topic]
-                if not isinstance(configs, KafkaError):
-                    values = [config.value for config in configs if config.name == "max.message.bytes"]
-                    limit = int(values[0]) if values and values[0] else NO_LIMIT
-            except KafkaError:
-                pass  # not authorized: the broker will say so if a batch is too large
-            self.max_message_bytes[topic] = limit
-        return limit
-
-
-_clusters: dict[tuple[int, ClientConfig], SharedCluster] = {}
+_clusters = ClusterCache(MAX_CLUSTERS)
 
 
 def shared_cluster(config: ClientConfig) -> SharedCluster:
     """The cluster that `config` leads to, connected already if a task before this one was there."""
-    key = (os.getpid(), config)  # a connection does not survive a fork
-    found = _clusters.pop(key, None) or SharedCluster(Cluster(config))
-    _clusters[key] = found  # the most recently used one is the last
-    while len(_clusters) > MAX_CLUSTERS:
-        _clusters.pop(next(iter(_clusters))).cluster.close()
-    return found
+    return _clusters.get(config)
 
 
 def cluster_for_writing(config: ClientConfig, timeout: float | None = None) -> SharedCluster:
@@ -99,5 +24,4 @@ def cluster_for_writing(config: ClientConfig, timeout: float | None = None) -> S
 
 def close_clusters() -> None:
     """All of them, for a process that goes on without."""
-    while _clusters:
-        _clusters.popitem()[1].cluster.close()
+    _clusters.close()

@@ -47,6 +47,9 @@ def preload() -> None:
     try:
         import pyspark.worker  # noqa: F401
 
+        from millstream.spark.precompile import wait_for_compiler
+
+        wait_for_compiler()
         from millstream.wire.arrow import encode_loops, warm_up  # noqa: F401 - the encoder's loops load on import
 
         warm_up()

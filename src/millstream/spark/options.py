@@ -26,6 +26,14 @@ EVERYWHERE = (
     CONNECTOR,
 )  # what Spark itself hands on, and who reads
 
+# CREATE TABLE ... USING millstream comes with this option. Spark hands the options of a table to a source
+# written in Python when the table is created, and never again.
+OF_TABLES = "provider"
+USE_A_VIEW = (
+    "Spark keeps the options of a table from sources written in Python: use CREATE TEMPORARY VIEW name USING "
+    "millstream OPTIONS (...), which can be read and inserted into"
+)
+
 _DURATION = re.compile(
     r"^\s*(\d+)\s*(ms|us|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?\s*$", re.I
 )
@@ -40,6 +48,8 @@ class Options:
         spelling = {name.lower(): name for name in (*EVERYWHERE, *known)}
         spelling |= {f"{KAFKA}{name}": f"{KAFKA}{name}" for name in CLIENT_PROPERTIES}
         self.given: dict[str, str] = {}
+        if OF_TABLES in given:
+            raise OptionError(f"CREATE TABLE cannot be used here: {USE_A_VIEW}")
         for name, value in given.items():
             proper = spelling.get(name.lower())
             if proper is None:
@@ -53,7 +63,8 @@ class Options:
                 "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 and the same options"
             )
         if SERVERS not in self.given:
-            raise OptionError(f"option '{SERVERS}' is missing: where are the brokers? (host:port,...)")
+            table = "" if given else f"; if this is a table: {USE_A_VIEW}"
+            raise OptionError(f"option '{SERVERS}' is missing: where are the brokers? (host:port,...){table}")
 
     # --- values ---------------------------------------------------------------------------------------------
 

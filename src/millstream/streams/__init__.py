@@ -20,15 +20,22 @@
 it in a test, without broker and without Spark.
 
     dsl         streams and tables as objects            graph        the plan they draw
-    topology    nodes and stores by name                 describe     a topology as Kafka Streams prints it
+    optimizer   what topology.optimization does to it    topology     nodes and stores by name
     operators   what nodes do, as functions              stores       what they remember
     expressions instead of functions                     columns      operators on whole blocks of records
     task        a topology made ready to run             punctuation  its timers
-    runtime     running it on Spark                      serdes, windows, errors
+    runtime     running it on Spark                      views        copies of tables, to ask questions of
+    describe    as Kafka Streams prints it               serdes, windows, functions, explicit_names, errors
 """
 
 from millstream.streams import serdes
-from millstream.streams.dsl.builder import StreamsBuilder, key_value_store, session_store, window_store
+from millstream.streams.dsl.builder import (
+    StreamsBuilder,
+    key_value_store,
+    session_store,
+    versioned_store,
+    window_store,
+)
 from millstream.streams.dsl.cogrouped import CogroupedKStream
 from millstream.streams.dsl.grouped import KGroupedStream, KGroupedTable
 from millstream.streams.dsl.options import Buffer, Materialized, Suppressed
@@ -44,16 +51,20 @@ from millstream.streams.errors import (
     TopologyError,
 )
 from millstream.streams.expressions import Expression, col, fields, lit
+from millstream.streams.operators.facades import VersionedRecord
 from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK, Context, Processor, Record
+from millstream.streams.operators.transforms import ValueTransformer
 from millstream.streams.runtime.application import Streams
 from millstream.streams.serdes import Serde
 from millstream.streams.task import Errors
 from millstream.streams.topology import Topology
 from millstream.streams.windows import (
+    EmitStrategy,
     JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
+    UnlimitedWindows,
     Window,
     Windowed,
     hours,
@@ -69,6 +80,7 @@ __all__ = [
     "BufferFull",
     "CogroupedKStream",
     "Context",
+    "EmitStrategy",
     "Errors",
     "Expression",
     "GlobalKTable",
@@ -95,6 +107,9 @@ __all__ = [
     "TimeWindows",
     "Topology",
     "TopologyError",
+    "UnlimitedWindows",
+    "ValueTransformer",
+    "VersionedRecord",
     "Window",
     "Windowed",
     "col",
@@ -106,5 +121,6 @@ __all__ = [
     "seconds",
     "serdes",
     "session_store",
+    "versioned_store",
     "window_store",
 ]

@@ -10,15 +10,34 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from millstream.streams.errors import TopologyError
 from millstream.streams.operators.stateless import NullKeys
-from millstream.streams.topology import Topology
+from millstream.streams.serdes import Serde
+from millstream.streams.topology import Reset, Topology
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 Write = Callable[[Topology, "PlanNode"], None]
+
+
+@dataclass(slots=True)
+class Repartition:
+    """The topic of a repartition node, and its serdes."""
+
+    topic: str
+    key: Serde | None
+    value: Serde | None
+
+
+@dataclass(slots=True)
+class StreamJoin:
+    """A join of two streams: `right` keeps the records of the second one, unless it is the first."""
+
+    right: PlanNode
+    with_itself: bool = False
 
 
 class PlanNode:
@@ -29,6 +48,11 @@ class PlanNode:
     operator      what tells the grace of its windows, if it has any
     null_keys     the filter before a repartition topic
     wants_nulls   a left or outer join, which has a use for records without a key
+
+    What `optimizer` looks at:
+    changes_key, changes_value, is_merge
+    repartition   a topic that may be merged with others
+    stream_join   a join of two streams
     """
 
     def __init__(
@@ -37,14 +61,21 @@ class PlanNode:
         write: Write,
         *,
         topics: Any = None,
-        reset: str | None = None,
+        reset: Reset | None = None,
         operator: Any = None,
         null_keys: NullKeys | None = None,
         wants_nulls: bool = False,
+        changes_key: bool = False,
+        changes_value: bool = False,
+        is_merge: bool = False,
+        repartition: Repartition | None = None,
+        stream_join: StreamJoin | None = None,
     ) -> None:
         self.name, self.write = name, write
         self.topics, self.reset, self.operator = topics, reset, operator
         self.null_keys, self.wants_nulls = null_keys, wants_nulls
+        self.changes_key, self.changes_value, self.is_merge = changes_key, changes_value, is_merge
+        self.repartition, self.stream_join = repartition, stream_join
         self.parents: list[PlanNode] = []
         self.children: list[PlanNode] = []
         self.priority = 0
@@ -54,6 +85,17 @@ class PlanNode:
     def parent_names(self) -> list[str]:
         return [parent.name for parent in self.parents]
 
+    def adopt(self, child: PlanNode) -> None:
+        if child not in self.children:
+            self.children.append(child)
+        if self not in child.parents:
+            child.parents.append(self)
+
+    def dismiss(self, child: PlanNode) -> None:
+        if child in self.children:
+            self.children.remove(child)
+            child.parents.remove(self)
+
 
 class Plan:
     def __init__(self) -> None:
@@ -61,6 +103,10 @@ class Plan:
         self._priority = 0
         self.merged: dict[str, str] = {}
         """Sources that became part of another one."""
+        self.nodes: list[PlanNode] = []
+        """In the order of the calls."""
+        self.reuse_sources = False
+        """The topics of tables are their changelogs."""
         self.root = PlanNode("root", lambda _topology, _node: None)
 
     def new_name(self, prefix: str) -> str:
@@ -96,6 +142,7 @@ class Plan:
                 node.parents.append(parent)
             self._priority += 1
             node.priority = self._priority
+        self.nodes.append(node)
         return node
 
     def grace_of(self, node: PlanNode) -> int:
@@ -108,9 +155,10 @@ class Plan:
             raise TopologyError("until_window_closes needs a windowed aggregation before it")
         return max(self.grace_of(parent) for parent in parents)
 
-    def write(self, topology: Topology) -> None:
+    def write(self, topology: Topology, optimize: Callable[[Plan], None] = lambda _plan: None) -> None:
         """Writes every node after all that come before it, in the order of the calls."""
         self._merge_sources()
+        optimize(self)
         self._let_null_keys_pass()
         waiting: list[tuple[int, int, PlanNode]] = [(0, 0, self.root)]
         count = 0

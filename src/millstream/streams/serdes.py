@@ -1,7 +1,7 @@
 """How keys and values of a topic or a store become bytes, and back.
 
-    STRING, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BYTES, BOOLEAN, UUID, JSON     Kafka's own encodings (JSON:
-                                                                                as orjson writes it)
+    STRING, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BYTES, BOOLEAN, UUID, VOID,    Kafka's own encodings (JSON:
+    JSON, list_of(inner)                                                        as orjson writes it)
     time_windowed(key, size), session_windowed(key)            keys of windowed tables, as Kafka Streams
                                                                writes them
     avro(registry, schema), json_schema(...), protobuf(...)    by a schema registry
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from millstream.streams.windows import Window, Windowed
+from millstream.streams.windows import FOREVER, Window, Windowed
 from millstream.wire.varint import read_varint, varint
 
 if TYPE_CHECKING:
@@ -137,12 +137,73 @@ UUID = _known(
 )
 JSON = _known(serde("json", lambda value: orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), orjson.loads))
 
+
+def _nothing_but_none(_value: Any) -> Any:
+    raise ValueError("void has no value but None")
+
+
+VOID = _known(serde("void", _nothing_but_none, _nothing_but_none, shared=True))
+
 _BUILT_IN = {
-    found.name: found for found in (STRING, BYTES, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BOOLEAN, UUID, JSON)
+    found.name: found
+    for found in (STRING, BYTES, LONG, INTEGER, SHORT, DOUBLE, FLOAT, BOOLEAN, UUID, JSON, VOID)
 }
 
+_FIXED_SIZES = {"short": 2, "integer": 4, "float": 4, "long": 8, "double": 8, "uuid": 36}
+_INT = struct.Struct(">i")
+_NONE = _INT.pack(-1)
 _TIME = struct.Struct(">q")
 _TIMES = struct.Struct(">qq")
+
+
+def list_of(inner: Serde) -> Serde:
+    """Lists of what another serde takes, Nones included, in the format of Kafka's ListSerde: elements of one
+    size have the places of Nones in front, others their length each."""
+    size = _FIXED_SIZES.get(inner.name)
+
+    def write(topic: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        items = [inner.write(topic, item) for item in value]
+        if size is None:
+            each = (_NONE if item is None else _INT.pack(len(item)) + item for item in items)
+            return b"\x01" + _INT.pack(len(items)) + b"".join(each)
+        gaps = [number for number, item in enumerate(items) if item is None]
+        front = b"".join(_INT.pack(number) for number in (len(gaps), *gaps, len(items)))
+        return b"\x00" + front + b"".join(item for item in items if item is not None)
+
+    def read(topic: str, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        numbers, gaps = _Numbers(data), set[int]()
+        if data[:1] == b"\x00" and size is not None:
+            gaps = {numbers.next() for _ in range(numbers.next())}
+        elif data[:1] != b"\x01":
+            raise ValueError("not a list of this serde")
+        found = []
+        for number in range(numbers.next()):
+            length = -1 if number in gaps else numbers.next() if data[:1] == b"\x01" else size or 0
+            found.append(None if length < 0 else inner.read(topic, numbers.take(length)))
+        return found
+
+    return Serde(f"list of {inner.name}", write, read, made=(list_of, inner))
+
+
+class _Numbers:
+    """Reads through the bytes of a list."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 1
+
+    def next(self) -> int:
+        return int(_INT.unpack(self.take(4))[0])
+
+    def take(self, size: int) -> bytes:
+        found = self._data[self._at : self._at + size]
+        if len(found) < size:
+            raise ValueError("a list ends too early")
+        self._at += size
+        return found
 
 
 def time_windowed(key: Serde, size: int) -> Serde:
@@ -157,7 +218,7 @@ def time_windowed(key: Serde, size: int) -> Serde:
         if data is None:
             return None
         (start,) = _TIME.unpack(data[-8:])
-        return Windowed(key.read(topic, data[:-8]), Window(start, start + size))
+        return Windowed(key.read(topic, data[:-8]), Window(start, min(start + size, FOREVER)))
 
     made = (time_windowed, key, size)
     return Serde(f"time-windowed {key.name}", write, read, key.shared, made=made, window_bytes=_TIME.size)

@@ -10,16 +10,19 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from millstream.streams.errors import InvalidTimestamp, ProcessingFailed, SerdeMissing, StreamsError
-from millstream.streams.operators.base import Headers, Origin, Out, Process, Times, nothing
+from millstream.streams.functions import positional
+from millstream.streams.operators.base import Headers, Origin, Out, PartitionTime, Process, Times, nothing
 from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK
 from millstream.streams.punctuation import Punctuations, Timer
 from millstream.streams.stores import StoreSpec
-from millstream.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
+from millstream.streams.stores.buffers import MemoryJoinBuffer, MemoryOuterJoinStore, MemorySuppressBuffer
 from millstream.streams.stores.memory import MemoryKeyValueStore, MemorySessionStore, MemoryWindowStore
+from millstream.streams.stores.versioned import MemoryVersionedStore
 from millstream.streams.topology import Node, Topology
 from millstream.wire.murmur2 import partition_for
 
@@ -43,6 +46,8 @@ def in_memory(spec: StoreSpec, application: str) -> Any:
         "session": MemorySessionStore,
         "outer-join": MemoryOuterJoinStore,
         "suppress": MemorySuppressBuffer,
+        "versioned": MemoryVersionedStore,
+        "join-buffer": MemoryJoinBuffer,
     }
     return store_classes[spec.type](spec, application)
 
@@ -74,8 +79,7 @@ class _Source:
     process: Process
     read_key: Callable[[bytes | None], Any]
     read_value: Callable[[bytes | None], Any]
-    timestamps: Callable[[Any, Any, int], int] | None
-    children: list[Process] = field(default_factory=list)
+    timestamps: Callable[[Any, Any, int, Headers, str], int] | None
 
 
 class StreamTask:
@@ -94,11 +98,15 @@ class StreamTask:
         global_stores: dict[str, Any] | None = None,
         partitions_of: Callable[[str], int] = lambda _topic: 1,
         collect_columns: CollectColumns | None = None,
+        state_dir: Path | None = None,
     ) -> None:
         self.topology, self.application, self.partition = topology, application, partition
         self.stream_time = -1
         self._origin: tuple[str, int, int] | None = None
         self.dropped = 0
+        self.metrics: dict[str, float] = {}
+        self.commit_requested = False
+        self._state_dir = state_dir
         self.config = config or {}
         self.shared: dict[Any, Any] = {}
         self.now = now
@@ -140,6 +148,12 @@ class StreamTask:
     def store(self, name: str) -> Any:
         return self.stores[name]
 
+    def make_state_dir(self) -> Path:
+        if self._state_dir is None:
+            raise StreamsError("this task has no folder: give the test driver a state_dir")
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        return self._state_dir
+
     def is_global(self, name: str) -> bool:
         return name in self.topology.global_stores
 
@@ -177,7 +191,7 @@ class StreamTask:
         try:
             new_key, new_value = source.read_key(key), source.read_value(value)
             if source.timestamps is not None:
-                timestamp = source.timestamps(new_key, new_value, timestamp)
+                timestamp = source.timestamps(new_key, new_value, timestamp, headers, topic)
                 if timestamp < 0:
                     where = f"{topic}-{partition} at offset {offset}"
                     log.warning("skipped a record of %s: its timestamp is %d", where, timestamp)
@@ -388,7 +402,29 @@ class StreamTask:
         topic = node.topics[0] if node.topics else node.name
         topic = self.topology.internal_name(topic, self.application)
         key, value = node.key or self.topology.key, node.value or self.topology.value
-        return _Source(self._function(node.name), key.reader(topic), value.reader(topic), node.timestamps)
+        timestamps = None if node.timestamps is None else self._extractor(node)
+        return _Source(self._function(node.name), key.reader(topic), value.reader(topic), timestamps)
+
+    def _extractor(self, node: Node) -> Callable[[Any, Any, int, Headers, str], int]:
+        """A node's extractor, which may want the time of the record's partition."""
+        extract = node.timestamps
+        assert extract is not None
+        if positional(extract, 3) < 5:
+            return lambda key, value, timestamp, _headers, _topic: extract(key, value, timestamp)
+        times = {
+            self.topology.internal_name(topic, self.application): self.shared.setdefault(
+                ("partition time", node.name, topic), PartitionTime()
+            )
+            for topic in node.topics
+        }
+
+        def extract_more(key: Any, value: Any, timestamp: int, headers: Headers, topic: str) -> int:
+            time = times.setdefault(topic, PartitionTime())
+            found = extract(key, value, timestamp, headers, time.newest)
+            time.newest = max(time.newest, found)
+            return found
+
+        return extract_more
 
     def _sink(self, node: Node) -> Process:
         topology, collect, partitioner, choose = (
@@ -419,9 +455,14 @@ class StreamTask:
                 value_bytes = None if value is None else value_serde.write(topic, value)
             except Exception as error:
                 raise _unwritable(node, key, value, error) from error
-            partition, count = None, self._partitions_of(topic)
+            partition: Any = None
+            count = self._partitions_of(topic)
             if partitioner is not None:
                 partition = partitioner(topic, key, value, count)
+                if partition is not None and not isinstance(partition, int):
+                    for one in dict.fromkeys(partition):
+                        collect(topic, key_bytes, value_bytes, timestamp, headers, one)
+                    return
             elif key_serde.window_bytes and key_bytes is not None and count > 1:
                 partition = partition_for(key_bytes[: -key_serde.window_bytes], count)
             collect(topic, key_bytes, value_bytes, timestamp, headers, partition)

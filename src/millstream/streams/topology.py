@@ -11,6 +11,7 @@ build, and all that the runtime and the test driver need. Internal topics have s
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,10 +25,15 @@ from millstream.streams.stores import StoreSpec
 
 TopicChoice = Callable[[Any, Any, Any], str]
 """(key, value, headers) -> topic."""
-Partitioner = Callable[[str, Any, Any, int], int | None]
-"""(topic, key, value, partitions) -> partition."""
-TimestampExtractor = Callable[[Any, Any, int], int]
-"""(key, value, the record's own timestamp) -> the timestamp to go by. Below 0 the record is dropped."""
+Partitioner = Callable[[str, Any, Any, int], int | Iterable[int] | None]
+"""(topic, key, value, partitions) -> a partition; or several, each of which gets the record; or an empty
+list, and nobody gets it. None: the partition of its key."""
+TimestampExtractor = Callable[..., int]
+"""(key, value, the record's own timestamp) -> the timestamp to go by. Below 0 the record is dropped. One that
+takes five arguments is also given the headers, and the newest timestamp of the partition (-1: none yet)."""
+
+Reset = Literal["earliest", "latest"] | datetime.timedelta
+"""Where a source begins that has never been read: at the first record, after the last, or so long ago."""
 
 
 @dataclass(slots=True)
@@ -45,7 +51,7 @@ class Node:
     value: Serde | None = None
     partitioner: Partitioner | None = None
     timestamps: TimestampExtractor | None = None
-    reset: Literal["earliest", "latest"] | None = None
+    reset: Reset | None = None
 
 
 @dataclass(slots=True)
@@ -89,7 +95,7 @@ class Topology:
         value: Serde | None = None,
         *,
         timestamps: TimestampExtractor | None = None,
-        reset: Literal["earliest", "latest"] | None = None,
+        reset: Reset | None = None,
     ) -> Topology:
         node = Node(name, "source", key=key, value=value, timestamps=timestamps, reset=reset)
         if isinstance(topics, re.Pattern):
@@ -175,6 +181,23 @@ class Topology:
         self.global_stores[spec.name] = topic
         return self
 
+    def add_read_only_store(
+        self,
+        spec: StoreSpec,
+        source: str,
+        topic: str,
+        processor: str,
+        make: Callable[[], Processor],
+        **serdes: Any,
+    ) -> Topology:
+        """A store that is a copy of a topic (KIP-813): `make()` gives the processor that puts its records in,
+        as they are. The topic is its changelog, so nothing else is written, and other processors that are
+        connected with it are to read it only."""
+        spec.logged, spec.source_topic = False, topic
+        self.add_source(source, topic, **serdes)
+        self.add_processor(processor, make, source)
+        return self.add_store(spec, processor)
+
     def add_internal_topic(self, name: str, partitions: int | None = None) -> None:
         if partitions is not None and partitions < 1:
             raise TopologyError(f"{name} needs at least one partition, not {partitions}")
@@ -212,6 +235,19 @@ class Topology:
             ):
                 return node.name
         return None
+
+    @property
+    def has_patterns(self) -> bool:
+        return any(node.pattern is not None for node in self.nodes.values())
+
+    def topics_of(self, source: str, there: Iterable[str]) -> list[str]:
+        """What a source reads. Of one with a pattern: the topics that are there, match, and are not read by
+        name."""
+        node = self.nodes[source]
+        if node.pattern is None:
+            return node.topics
+        named = {topic for one in self.nodes.values() if one.type == "source" for topic in one.topics}
+        return sorted(topic for topic in there if node.pattern.fullmatch(topic) and topic not in named)
 
     def _read_by_name(self) -> list[str]:
         """The topics of sources that are not global tables."""

@@ -4,6 +4,7 @@
     TimeWindows.of_size(minutes(5)).advance_by(minutes(1))   hopping
     SlidingWindows.of(seconds(10))                       every pair of records at most ten seconds apart
     SessionWindows.of(minutes(30))                       as long as records keep coming
+    UnlimitedWindows.of()                                one window, for ever
     JoinWindows.of(seconds(5))                           for joins of two streams
 
 Times are milliseconds since 1970, or a `datetime.timedelta` for spans. `.grace(span)` is how long a window
@@ -93,6 +94,57 @@ class TimeWindows:
         return range(first, timestamp + 1, advance)
 
 
+FOREVER = (1 << 63) - 1
+"""The end of a window that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedWindows:
+    """One window for each key, from a moment on and for ever. Records before it are left out."""
+
+    start: int = 0
+
+    @classmethod
+    def of(cls) -> UnlimitedWindows:
+        return cls()
+
+    def start_on(self, start: int) -> UnlimitedWindows:
+        """`start` in milliseconds since 1970."""
+        return replace(self, start=_checked(start, "the start", 0))
+
+    @property
+    def size(self) -> int:
+        return FOREVER
+
+    @property
+    def grace_ms(self) -> int:
+        return 0
+
+    @property
+    def advance(self) -> int:
+        return 1
+
+    def starts(self, timestamp: int) -> range:
+        return range(self.start, self.start + 1) if timestamp >= self.start else range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class EmitStrategy:
+    """When an aggregation in windows sends its results."""
+
+    final: bool
+
+    @classmethod
+    def on_window_update(cls) -> EmitStrategy:
+        """Every update. That is what happens unless something else is said."""
+        return cls(False)
+
+    @classmethod
+    def on_window_close(cls) -> EmitStrategy:
+        """The result of a window, once, when it has closed."""
+        return cls(True)
+
+
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
     """A window for every set of records that lie at most this far apart. Both ends are inside."""
@@ -125,11 +177,16 @@ class SessionWindows:
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows:
-    """Records of two streams meet when the other's time is within [own - before, own + after]."""
+    """Records of two streams meet when the other's time is within [own - before, own + after].
+
+    unmatched_at_once   a left or outer join sends a record that has found no partner at once, and again with
+                        each partner that comes later, as Kafka Streams did before it had grace for joins
+    """
 
     before_ms: int
     after_ms: int
     grace_ms: int = 0
+    unmatched_at_once: bool = False
 
     @classmethod
     def of(cls, difference: Span) -> JoinWindows:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from millstream.streams.errors import StreamsError
@@ -59,6 +60,7 @@ class TopologyTestDriver:
     config   settings of the application
     errors   what happens with records that fail
     stores   opens a store; in memory, unless given
+    state_dir  what `context.state_dir` gives; nothing, unless given
     """
 
     __test__ = False
@@ -72,6 +74,7 @@ class TopologyTestDriver:
         config: dict[str, Any] | None = None,
         errors: Errors | None = None,
         stores: OpenStore = in_memory,
+        state_dir: Path | None = None,
     ) -> None:
         self.topology, self.application = topology, application
         self._now = int(time.time() * 1000) if start is None else start
@@ -95,6 +98,7 @@ class TopologyTestDriver:
             topology,
             sub_topologies=[group.id for group in groups if not group.is_global],
             global_stores=self._global.stores,
+            state_dir=state_dir,
             **settings,
         )
         self._read_back = {
@@ -155,6 +159,11 @@ class TopologyTestDriver:
     @property
     def wall_clock(self) -> int:
         return self._now
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What processors have counted: `context.metrics`."""
+        return dict(self._task.metrics)
 
     @property
     def dropped(self) -> int:

@@ -129,10 +129,10 @@ def test_a_report_comes_as_the_jvm_calls_it() -> None:
 
     class Owner:
         def __init__(self) -> None:
-            self.told: list[tuple[str, int]] = []
+            self.reported: list[tuple[str, int]] = []
 
         def progressed(self, name: str, progress: dict[str, Any]) -> None:
-            self.told.append((name, progress["batchId"]))
+            self.reported.append((name, progress["batchId"]))
 
     listener, owner = Listener(), Owner()
     listener.own("run-1", owner, "audit")  # type: ignore[arg-type]
@@ -140,4 +140,4 @@ def test_a_report_comes_as_the_jvm_calls_it() -> None:
     called.onQueryProgress(Java("run-1"))
     called.onQueryProgress(Java("another"))
     called.onQueryStarted(Java("run-1"))
-    assert owner.told == [("audit", 7)]
+    assert owner.reported == [("audit", 7)]

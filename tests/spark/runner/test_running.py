@@ -44,7 +44,7 @@ def tool(broker: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def running(broker: str, app: Path, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def running(broker: str, app: Path, folder: Path | str, *words: str) -> Iterator[subprocess.Popen[str]]:
     arguments = command(broker, "run", str(app), "--checkpoint", str(folder), "--master", "local[1]", *words)
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -129,24 +129,40 @@ def test_run_stop_resume(
     assert name not in tool(broker, "list").stdout
 
 
-def test_sigterm_is_a_graceful_stop(
-    broker: str, cluster: Cluster, new_topic: Callable[..., str], app: Path, name: str, tmp_path: Path
+def test_sigterm_is_a_graceful_stop_and_the_checkpoint_can_be_a_uri(
+    broker: str,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    app: Path,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Hadoop's viewfs is a file system with a scheme of its own that needs no server."""
+    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    mount = f"spark.hadoop.fs.viewfs.mounttable.far.link./data=file://{remote}"
     source, target = new_topic(1), new_topic(1)
     Producer(cluster).send(source, 0, [Record(0, 0, None, b"one")])
+    settings = ("--name", name, "--set", f"from={source}", "--set", f"to={target}", "--conf", mount)
     with (
         StatusTopic(ClientConfig.of(broker)) as status_topic,
-        running(
-            broker, app, tmp_path / "p", "--name", name, "--set", f"from={source}", "--set", f"to={target}"
-        ) as process,
+        running(broker, app, "viewfs://far/data/p", *settings) as process,
     ):
         wait_for(status_topic, name, lambda s: s.queries and s.queries[0].rows == 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-        assert status_topic.read_all()[name].state == STOPPED
+        status = status_topic.read_all()[name]
+        assert (status.state, status.checkpoint) == (STOPPED, f"viewfs://far/data/p/{name}")
+    assert (remote / "p" / name / name / "commits" / "0").is_file()
+    assert not Path("viewfs:").exists()
 
 
 def test_mistakes_are_one_line(broker: str, app: Path, name: str, tmp_path: Path) -> None:
+    connect = tool(broker, "run", str(app), "--master", "sc://there")
+    assert connect.returncode == 1 and connect.stderr.count("\n") == 1
+    assert connect.stderr.startswith("Spark Connect (sc://there) is not supported: name the cluster's own")
     missing = tool(broker, "run", str(tmp_path / "none.py"))
     assert (missing.returncode, missing.stderr) == (1, f"there is no file {tmp_path / 'none.py'}\n")
     nowhere = tool("127.0.0.1:1", "run", str(app))
@@ -160,9 +176,9 @@ def test_mistakes_are_one_line(broker: str, app: Path, name: str, tmp_path: Path
     ) as process:
         assert process.wait(PATIENCE) == 1
         assert process.stdout is not None
-        said = process.stdout.read()
-    assert f"pipeline {name} failed: " in said and f"'{name}'" in said
-    assert "Traceback" not in said and "\tat " not in said
+        printed = process.stdout.read()
+    assert f"pipeline {name} failed: " in printed and f"'{name}'" in printed
+    assert "Traceback" not in printed and "\tat " not in printed
     with StatusTopic(ClientConfig.of(broker)) as status_topic:
         status = status_topic.read_all()[name]
     assert status.state == FAILED and status.last_error

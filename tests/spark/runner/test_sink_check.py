@@ -20,13 +20,13 @@ def writer(spark: "SparkSession", columns: str = "cast(value as string) value", 
 def test_mistakes(spark: "SparkSession", broker: str, new_topic: Callable[..., str]) -> None:
     good = {"kafka.bootstrap.servers": broker, "topic": new_topic()}
     check_sink(writer(spark, **good))
-    for options, said in [
+    for options, message in [
         (good | {"delivery": "twice"}, "option 'delivery' must be"),
         (good | {"Topics": "x"}, "did you mean 'topic'?"),
         ({"kafka.bootstrap.servers": broker}, "no topic to write to"),
         (good | {"kafka.bootstrap.servers": "127.0.0.1:1"}, "connection refused"),
     ]:
-        with pytest.raises(PipelineError, match=said.replace("?", r"\?")):
+        with pytest.raises(PipelineError, match=message.replace("?", r"\?")):
             check_sink(writer(spark, **options))
     with pytest.raises(PipelineError, match="column 'value' must be string or binary"):
         check_sink(writer(spark, "value", **good))

@@ -10,7 +10,7 @@ import pytest
 from millstream.spark.errors import PipelineError
 from millstream.spark.runner.java import java_problem
 from millstream.spark.runner.pipeline_file import App, Settings, reason
-from millstream.spark.runner.progress import lag_of, offsets_in, take_in
+from millstream.spark.runner.progress import lag_of, take_in
 from millstream.spark.runner.screen import Lines, line, rows, size
 from millstream.spark.runner.status_records import (
     RUNNING,
@@ -24,6 +24,7 @@ from millstream.spark.runner.status_records import (
     write_command,
     write_status,
 )
+from millstream.spark.source.metrics import offsets_in
 
 PROGRESS: dict[str, Any] = {
     "batchId": 7,
@@ -136,7 +137,7 @@ def test_an_app_returns_one_or_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1", r"has no function pipeline\(spark, settings\)"),
         ("def pipeline(:", "my-app.py line 1: "),
@@ -144,14 +145,14 @@ def test_an_app_returns_one_or_several(tmp_path: Path) -> None:
         ("NAME = '../x'\ndef pipeline(spark, settings): ...", "is not a name for a pipeline"),
     ],
 )
-def test_a_bad_app_is_one_line(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(PipelineError, match=said) as raised:
+def test_a_bad_app_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message) as raised:
         app(tmp_path, text)
     assert "\n" not in raised.value.message
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("return None", "must return writers or started queries, not NoneType"),
         ("return {}", "returned nothing to run"),
@@ -159,8 +160,8 @@ def test_a_bad_app_is_one_line(tmp_path: Path, text: str, said: str) -> None:
         ("return settings['b']", "pipeline p needs a setting: --set b=..."),
     ],
 )
-def test_a_pipeline_that_cannot_be_built_is_one_line(tmp_path: Path, body: str, said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_a_pipeline_that_cannot_be_built_is_one_line(tmp_path: Path, body: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         app(tmp_path, f"def pipeline(spark, settings):\n    {body}").build(None, SETTINGS)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from millstream.client import Unreachable
 from millstream.client.cluster import Partition, Topic
+from millstream.client.cluster_cache import SharedCluster
 from millstream.client.messages import NO_ID
 from millstream.client.offsets import EARLIEST, Offset
-from millstream.spark.clusters import SharedCluster
 from millstream.spark.errors import OptionError, PipelineError
 from millstream.spark.source import offsets, stream
 from millstream.spark.source.offsets import Source
@@ -151,9 +151,9 @@ def test_what_is_lost_is_said_once(
             assert [task.ranges for task in careless.reader.partitions(careless.start, end)] == [()]
         careless.start = end
     assert careless.start["offsets"] == {"u": {"0": 0}}
-    said = capsys.readouterr().err
-    assert said.count("partition t-0 does not exist any more; going on without it") == 1
-    assert said.count("partition u-0 ends at 0, before the offset 7") == 1
+    printed = capsys.readouterr().err
+    assert printed.count("partition t-0 does not exist any more; going on without it") == 1
+    assert printed.count("partition u-0 ends at 0, before the offset 7") == 1
 
 
 # --- in a task ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ GOOD = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "t"}, "option 'kafka.bootstrap.servers' is missing"),
         ({"kafka.bootstrap.servers": "localhost:9092"}, "One of the options 'subscribe'"),
@@ -61,10 +61,10 @@ GOOD = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "'assign' names no partition"),
     ],
 )
-def test_mistakes(options: dict[str, str], said: str) -> None:
+def test_mistakes(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_read_options(options, None)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert explain(caught.value) == caught.value.message
 
@@ -84,17 +84,17 @@ def test_triggers_mean_nothing_in_a_batch_read(capsys: pytest.CaptureFixture[str
     options = {"maxOffsetsPerTrigger": "5", "minoffsetspertrigger": "7", "maxTriggerDelay": "1m"}
     settings = parse_read_options(GOOD | options, streaming=False)
     assert (settings.max_offsets, settings.min_offsets) == (None, None)
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split("'")[1] for line in said] == [
+    message = capsys.readouterr().err.splitlines()
+    assert [line.split("'")[1] for line in message] == [
         "maxOffsetsPerTrigger",
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
     ]
-    assert said[0] == "millstream: option 'maxOffsetsPerTrigger' is ignored in a batch read"
+    assert message[0] == "millstream: option 'maxOffsetsPerTrigger' is ignored in a batch read"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"startingtimestamp": "100", "endingtimestamp": "50"},
@@ -110,10 +110,10 @@ def test_triggers_mean_nothing_in_a_batch_read(capsys: pytest.CaptureFixture[str
         ),
     ],
 )
-def test_an_end_before_the_start(options: dict[str, str], said: str) -> None:
+def test_an_end_before_the_start(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_read_options(GOOD | {"failondataloss": "false"} | options, streaming=False)
-    assert caught.value.message == said
+    assert caught.value.message == message
 
 
 def test_an_end_that_is_not_before_the_start() -> None:

@@ -1,7 +1,9 @@
 """The source inside Spark: what the other tests cannot show without it."""
 
 import json
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from millstream.client import Cluster
 from millstream.client.groups import Groups
 from millstream.spark.errors import explain
+from millstream.spark.source.metrics import offsets_behind
 from tests.support.waiting import wait_until
 
 from .reading import fill
@@ -103,9 +106,9 @@ def failing(act: Callable[[], object]) -> str:
     text = str(caught.value)
     assert "Traceback" not in text
     assert "\tat " not in text
-    said = explain(caught.value)
-    assert said is not None, text
-    return said
+    explanation = explain(caught.value)
+    assert explanation is not None, text
+    return explanation
 
 
 def test_mistakes_are_one_line(spark: "SparkSession", broker: str, new_topic: NewTopic, name: str) -> None:
@@ -169,3 +172,63 @@ def wait_for(condition: Callable[[], bool], query: "StreamingQuery") -> None:
         return condition()
 
     wait_until(so)
+
+
+def test_a_checkpoint_of_sparks_own_connector_is_taken_over(
+    spark: "SparkSession", broker: str, cluster: Cluster, new_topic: NewTopic, name: str, checkpoint: str
+) -> None:
+    """The files are what the connector leaves after one batch."""
+    topic = new_topic(partitions=2)
+    fill(cluster, topic, 0, "abc")
+    fill(cluster, topic, 1, "d")
+    files = {
+        "metadata": json.dumps({"id": str(uuid.uuid4())}),
+        "offsets/0": 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
+        + json.dumps({topic: {"0": 2, "1": 0}}),
+        "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
+        "sources/0/0": "\0v1\n" + json.dumps({topic: {"0": 0, "1": 0}}),
+    }
+    for path, text in files.items():
+        file = Path(checkpoint, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    seen: list[str] = []
+    query = (
+        spark.readStream.format("millstream")
+        .option("kafka.bootstrap.servers", broker)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.foreachBatch(
+            lambda batch, _: seen.extend(bytes(row.value).decode() for row in batch.collect())
+        )
+        .queryName(name)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(seen) == ["c", "d"]
+    assert offsets_behind(query.lastProgress) == [
+        {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 0, "avgOffsetsBehindLatest": 0.0}
+    ]
+
+
+def test_a_temporary_view_reads_and_writes_and_a_table_says_why_not(
+    spark: "SparkSession", broker: str, cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    servers = f"'kafka.bootstrap.servers' '{broker}'"
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW sink (key string, value string) USING millstream "
+        f"OPTIONS ({servers}, topic '{topic}')"
+    )
+    spark.sql("INSERT INTO sink VALUES ('k', 'a'), (null, 'b')")
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW source USING millstream OPTIONS ({servers}, subscribe '{topic}')"
+    )
+    rows = spark.sql("SELECT cast(key as string) k, cast(value as string) v FROM source").collect()
+    assert sorted((row.v, row.k) for row in rows) == [("a", "k"), ("b", None)]
+    with pytest.raises(Exception) as refused:
+        spark.sql(f"CREATE TABLE orders USING millstream OPTIONS ({servers}, subscribe '{topic}')")
+    assert (explain(refused.value) or "").startswith("CREATE TABLE cannot be used here: Spark keeps")

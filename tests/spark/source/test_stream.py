@@ -223,3 +223,18 @@ def connected(broker: Broker) -> Cluster:
     from millstream.client import ClientConfig
 
     return Cluster(ClientConfig.of(broker.bootstrap_servers))
+
+
+def test_an_offset_of_sparks_own_connector_is_understood(
+    broker: str, cluster: Cluster, new_topic: NewTopic
+) -> None:
+    """Also that of a topic with the name which our own offsets begin with."""
+    for topic in (new_topic(partitions=2), new_topic(partitions=2, name="offsets")):
+        fill(cluster, topic, 0, "abc")
+        fill(cluster, topic, 1, "de")
+        stream = Stream(broker, subscribe=topic)
+        start, end = {topic: {"0": 1, "1": 0}}, {topic: {"0": 2, "1": 2}}
+        assert sorted(values(stream.between(start, end))) == ["b", "d", "e"]  # a batch that is run again
+        stream.start = end
+        assert values(stream.step()) == ["c"]
+        Admin(cluster).delete_topics([topic])

@@ -43,7 +43,7 @@ def test_settings_of_internal_topics(
         builder.build(),
         name,
         bootstrap_servers=broker,
-        state_dir=tmp_path,
+        state=tmp_path,
         config={ADDITIONAL_RETENTION: 60_000},
     ).make_topics()
     for topic, policy, kept in (
@@ -67,9 +67,7 @@ def test_inputs_with_more_partitions_than_before(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(partitions=2), new_topic()
-    application = Streams(
-        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     assert len(application.make_topics()) == 2
     assert application.make_topics() == []
     Admin(cluster).create_partitions({words: 3})
@@ -84,7 +82,7 @@ def test_reset_begins_anew(
     """Also without what an earlier version of the topology has left, and without what belongs to others."""
     words, counts = new_topic(), new_topic()
     name = f"{words}-app"
-    application = Streams(word_count(words, counts), name, bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(word_count(words, counts), name, bootstrap_servers=broker, state=tmp_path)
     others = [f"{name}-changelog", f"{name}-notes"]
     Admin(cluster).create_topics([NewTopic(topic, 1, -1) for topic in (f"{name}-old-changelog", *others)])
     produce(cluster, words, 0, (b"k", b"a"))
@@ -104,7 +102,7 @@ def test_reset_does_not_read_twice_what_the_application_wrote_itself(
     builder = StreamsBuilder()
     stream = builder.stream(words).through(between)
     stream.group_by_key().count(materialized="counts").to_stream().to(counts)
-    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     produce(cluster, words, 0, (b"k", b"a"), (b"k", b"b"))
     for _ in range(2):
         Driver(application).run()
@@ -127,7 +125,7 @@ def test_a_new_version_in_the_same_worker(
     for number in (1, 2):
         produce(cluster, source, 0, (b"k", b"made"))
         application = Streams(
-            version(number), f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path
+            version(number), f"{source}-app", bootstrap_servers=broker, state=tmp_path
         )  # the worker's process stays
         Driver(application).run()
     assert [value for _, value in read(cluster, target)] == [b"made by 1", b"made by 2"]
@@ -137,9 +135,7 @@ def test_keys_longer_than_the_store_on_disk_takes(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(), new_topic()
-    application = Streams(
-        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     for _ in range(2):
         for size in (510, 511, 20_000):

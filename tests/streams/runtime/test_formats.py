@@ -69,7 +69,7 @@ def test_values_by_a_registry(
         .to(totals, value=known)
     )
     name = f"{trips}-app"
-    application = Streams(builder.build(), name, bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), name, bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     encoder = Encoder(client, schema, kind)
     values = [encoder.encode(trips, {"bike": bike, "km": km}) for bike, km in (("a", 3), ("b", 4), ("a", 5))]
@@ -112,7 +112,7 @@ def test_records_that_fail_go_to_the_dead_letters_and_the_rest_goes_on(
         _numbers(numbers, out),
         f"{numbers}-app",
         bootstrap_servers=broker,
-        state_dir=tmp_path,
+        state=tmp_path,
         delivery=delivery,
         errors=Errors("continue", "continue", dead),
     )
@@ -143,7 +143,7 @@ def test_failing_stops_and_names_the_record_and_continuing_logs_it(
 ) -> None:
     numbers, out = new_topic(), new_topic()
     produce(cluster, numbers, 0, (b"a", b"5"), (b"b", value), (b"c", b"4"))
-    settings: dict[str, Any] = {"bootstrap_servers": broker, "state_dir": tmp_path}
+    settings: dict[str, Any] = {"bootstrap_servers": broker, "state": tmp_path}
     strict = Streams(_numbers(numbers, out), f"{numbers}-app", **settings)
     with pytest.raises(Exception, match=f"{stage} a record of {numbers}-0 at offset 1"):
         Driver(strict).run()

@@ -45,7 +45,7 @@ def test_every_word_is_counted_once(
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
     builder = StreamsBuilder()
     builder.stream(words).map_values(_slowly).group_by(lambda _, word: word).count().to_stream().to(counts)
-    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     application.make_topics()
     for number in range(2):
         records = ((b"k", b"w%d" % (each % WORDS)) for each in range(RECORDS // 2))

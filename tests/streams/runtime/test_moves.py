@@ -31,7 +31,7 @@ def test_other_parallelism_and_another_machine(
             word_count(words, counts),
             f"{words}-app",
             bootstrap_servers=broker,
-            state_dir=tmp_path / machine,
+            state=tmp_path / machine,
             delivery=delivery,
         )
 
@@ -62,7 +62,7 @@ def test_a_partitioner_is_told_how_many_partitions_there_are(
     topology = Topology().add_source("in", source)
     topology.add_sink("out", target, "in", partitioner=lambda topic, key, value, count: count - 1)
     produce(cluster, source, 0, (b"k", b"a"), (b"k", b"b"))
-    application = Streams(topology, f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(topology, f"{source}-app", bootstrap_servers=broker, state=tmp_path)
     Driver(application).run()
     ends = list_offsets(cluster, {(target, number): LATEST for number in range(3)})
     assert [ends[target, number].offset for number in range(3)][:2] == [0, 0]
@@ -76,7 +76,7 @@ def test_records_that_were_deleted_before_they_were_read(
     source, target = new_topic(), new_topic()
     builder = StreamsBuilder()
     builder.stream(source).to(target)
-    driver = Driver(Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path))
+    driver = Driver(Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state=tmp_path))
     produce(cluster, source, 0, (b"k", b"0"))
     driver.run()
     produce(cluster, source, 0, (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))

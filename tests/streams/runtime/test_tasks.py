@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from millstream.client import LATEST, Cluster, list_offsets
 from millstream.client.groups import Groups
+from millstream.http.host_names import HostNames
 from millstream.streams import (
     SessionWindows,
     Streams,
@@ -20,7 +23,7 @@ from millstream.streams import (
     Topology,
     serdes,
 )
-from millstream.streams.runtime.queries import query_app
+from millstream.streams.runtime.queries import query_service
 from millstream.streams.runtime.topic_reader import read_ranges
 from millstream.wire.murmur2 import partition_for
 from tests.streams.runtime.kit import KEPT, Driver, produce, read, word_count
@@ -39,7 +42,7 @@ def test_tasks(
         word_count(words, counts),
         f"{words}-app",
         bootstrap_servers=broker,
-        state_dir=tmp_path,
+        state=tmp_path,
         delivery=delivery,
     )
     driver = Driver(application)
@@ -83,7 +86,7 @@ def test_tables_of_different_widths_are_joined_by_a_foreign_key(
         builder.table(products), lambda order, product: f"{order}/{product}", foreign_key=lambda order: order
     )
     joined.to_stream().to(out)
-    application = Streams(builder.build(), f"{orders}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{orders}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     for number in range(12):
         key = b"o%d" % number
@@ -103,9 +106,7 @@ def test_a_task_that_another_process_continued_starts_anew(
     broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     words, counts = new_topic(), new_topic()
-    application = Streams(
-        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     produce(cluster, words, 0, (b"k", b"a"), (b"k", b"a"))
     driver.run()
@@ -129,7 +130,7 @@ def test_an_aborted_range_leaves_nothing(
 
     builder = StreamsBuilder()
     builder.stream(words).map_values(checked).group_by_key().count().to_stream().to(counts)
-    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     produce(cluster, words, 0, (b"k", b"good"), (b"k", b"bad"))
     with pytest.raises(StreamsError, match=r"processing a record of .* at offset 1"):
@@ -152,7 +153,7 @@ def test_joins_with_tables_and_global_tables(
     produce(cluster, users, 0, (b"u", b"Ute"), start=0)
     produce(cluster, shops, 0, (b"1", b"Mill"))
     produce(cluster, orders, 0, (b"u", b"1 bike"), (b"v", b"1 bike"), (b"u", b"2 bikes"))
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
     Driver(application).run()
     assert read(cluster, out) == [(b"u", b"1 bike by Ute at Mill")]
 
@@ -166,7 +167,7 @@ def test_windows_of_a_key_share_its_partition(
     windows = TimeWindows.of_size(10)
     builder.stream(views).group_by_key().windowed_by(windows).count().to_stream().to(out)
     produce(cluster, views, 0, *((b"key %d" % (number % 3), b"v") for number in range(records)))
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
     Driver(application).run()
     found = {}
     topic_partitions = {(out, partition): LATEST for partition in range(8)}
@@ -197,34 +198,43 @@ def test_interactive_queries(
     grouped.windowed_by(TimeWindows.of_size(500).grace(1000)).count(materialized="by-window")
     grouped.windowed_by(SessionWindows.of(100).grace(1000)).count(materialized="sessions")
     application = Streams(
-        builder.build(), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path, config=KEPT
+        builder.build(), f"{words}-app", bootstrap_servers=broker, state=tmp_path, config=KEPT
     )
     driver = Driver(application)
     settings = application.settings
-    client = TestClient(query_app(application.topology, settings.application, settings.client))
-    names = [store["name"] for store in client.get("/stores").json()["stores"]]
-    assert names == ["counts", "by-window", "sessions"]
-    assert client.get("/stores/counts/keys/a").status_code == 404
-    produce(cluster, words, 0, (b"a", b"x"), (b"a", b"x"), (b"b", b"x"), start=400)
-    produce(cluster, words, 1, (b"c/d", b"x"), start=600)
-    driver.run()
-    found = client.get("/stores/counts/keys/a").json()
-    assert (found["key"], found["value"], found["timestamp"]) == ("a", 2, 401)
-    assert found["offsets"].keys() == {"0", "1"}
-    assert client.get("/stores/counts/keys/c/d").json()["value"] == 1
-    rows = client.get("/stores/counts/keys", params={"first": "b", "limit": 5}).json()["rows"]
-    assert [(row["key"], row["value"]) for row in rows] == [("b", 1), ("c/d", 1)]
-    windows = client.get("/stores/by-window/windows/a").json()["windows"]
-    assert windows == [{"start": 0, "end": 500, "value": 2}]
-    sessions = client.get("/stores/sessions/windows/a").json()["windows"]
-    assert sessions == [{"start": 400, "end": 401, "value": 2}]
-    assert client.get("/stores/nothing/keys/a").status_code == 404
-    assert client.get("/stores/by-window/keys/a").status_code == 400
-    produce(cluster, words, 0, (b"a", b"x"), start=402)
-    driver.run()
-    later = client.get("/stores/counts/keys/a").json()
-    assert later["value"] == 3
-    assert later["offsets"]["0"] > found["offsets"]["0"]
+    service = query_service(
+        application.topology,
+        settings.application,
+        settings.client,
+        tmp_path / "views",
+        HostNames(["127.0.0.1"], (), setting="allowed_hosts"),
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: asyncio.run(service.stop()))
+        client = stack.enter_context(TestClient(service.app, "http://localhost"))
+        names = [store["name"] for store in client.get("/stores").json()["stores"]]
+        assert names == ["counts", "by-window", "sessions"]
+        assert client.get("/stores/counts/keys/a").status_code == 404
+        produce(cluster, words, 0, (b"a", b"x"), (b"a", b"x"), (b"b", b"x"), start=400)
+        produce(cluster, words, 1, (b"c/d", b"x"), start=600)
+        driver.run()
+        found = client.get("/stores/counts/keys/a").json()
+        assert (found["key"], found["value"], found["timestamp"]) == ("a", 2, 401)
+        assert found["offsets"].keys() == {"0", "1"}
+        assert client.get("/stores/counts/keys/c/d").json()["value"] == 1
+        rows = client.get("/stores/counts/keys", params={"first": "b", "limit": 5}).json()["rows"]
+        assert [(row["key"], row["value"]) for row in rows] == [("b", 1), ("c/d", 1)]
+        windows = client.get("/stores/by-window/windows/a").json()["windows"]
+        assert windows == [{"start": 0, "end": 500, "value": 2}]
+        sessions = client.get("/stores/sessions/windows/a").json()["windows"]
+        assert sessions == [{"start": 400, "end": 401, "value": 2}]
+        assert client.get("/stores/nothing/keys/a").status_code == 404
+        assert client.get("/stores/by-window/keys/a").status_code == 400
+        produce(cluster, words, 0, (b"a", b"x"), start=402)
+        driver.run()
+        later = client.get("/stores/counts/keys/a").json()
+        assert later["value"] == 3
+        assert later["offsets"]["0"] > found["offsets"]["0"]
 
 
 def test_wrong_delivery() -> None:
@@ -238,9 +248,7 @@ def test_on_spark(
 ) -> None:
     """Start, process, stop, go on: every word is counted once."""
     words, counts = new_topic(partitions=2), new_topic(partitions=2)
-    application = Streams(
-        word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state_dir=tmp_path
-    )
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
     for number in range(2):
         for partition in (0, 1):
             produce(cluster, words, partition, *((b"k", b"w%d" % (each % 5)) for each in range(50)))

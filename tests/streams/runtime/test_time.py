@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_timers_fire_without_records_wherever_the_task_is(
         _ticking(source, target).build(),
         f"{source}-app",
         bootstrap_servers=broker,
-        state_dir=tmp_path,
+        state=tmp_path,
         delivery=delivery,
     )
     driver = Driver(application)
@@ -95,7 +97,7 @@ def test_a_timer_that_fails(
     source = new_topic()
     builder = StreamsBuilder()
     builder.stream(source).process(Failing)
-    application = Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{source}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     with driver.running() as running, pytest.raises(StreamsError, match=r"a timer at .* no time"):
         running.awaitTermination(60)
@@ -117,7 +119,7 @@ def test_what_windows_know_of_time_goes_with_the_task(
         builder.build(),
         f"{source}-app",
         bootstrap_servers=broker,
-        state_dir=tmp_path,
+        state=tmp_path,
         config={"millstream.emit.interval.ms": 0, **KEPT},
     )
     driver = Driver(application)
@@ -147,7 +149,7 @@ def test_topics_are_merged_by_time_across_batches(
         produce(cluster, sparse, 0, (b"k", b"%d" % number), start=number)
     builder = StreamsBuilder()
     builder.stream(dense).merge(builder.stream(sparse)).to(out)
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     driver.run()
     found = [int(value or b"") for _, value in read(cluster, out)]
@@ -162,13 +164,32 @@ def test_a_topic_to_be_read_from_its_end(
     produce(cluster, source, 0, (b"k", b"old"))
     builder = StreamsBuilder()
     builder.stream(source, reset="latest").to(out)
-    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state_dir=tmp_path)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
     driver = Driver(application)
     with driver.running() as running:
         wait_until(lambda: running.state == "RUNNING")
     produce(cluster, source, 0, (b"k", b"new"))  # the end of then is not the end of now
     driver.run()
     assert read(cluster, out) == [(b"k", b"new")]
+
+
+def test_a_topic_to_be_read_from_some_time_ago(
+    broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, out = new_topic(partitions=2), new_topic()
+    now, day = int(time.time() * 1000), 86_400_000
+    produce(cluster, source, 0, (b"k", b"of long ago"), start=now - 10 * day)
+    produce(cluster, source, 0, (b"k", b"of late"), start=now)
+    produce(cluster, source, 1, (b"k", b"of long ago"), start=now - 10 * day)  # and nothing since: its end
+    builder = StreamsBuilder()
+    builder.stream(source, reset=datetime.timedelta(days=1)).to(out)
+    application = Streams(builder.build(), f"{out}-app", bootstrap_servers=broker, state=tmp_path)
+    driver = Driver(application)
+    driver.run()
+    assert read(cluster, out) == [(b"k", b"of late")]
+    produce(cluster, source, 1, (b"k", b"old, but new here"), start=now - 10 * day)
+    driver.run()
+    assert read(cluster, out) == [(b"k", b"of late"), (b"k", b"old, but new here")]
 
 
 def test_memory_of_somebody_else() -> None:

@@ -20,7 +20,7 @@ from millstream.spark.columns.outcome import Decoded, reason_of
 from millstream.spark.errors import PipelineError
 
 CORRUPT_TYPE = pa.struct([("error", pa.string()), ("data", pa.binary())])
-PATIENCE = 120.0  # seconds that a task waits for a registry that is away
+REGISTRY_TIMEOUT = 120.0  # seconds that a task waits for a registry that is away
 UNKNOWN_FOR = 5.0  # seconds after which a schema that was not there is looked up again
 
 
@@ -170,7 +170,7 @@ class BatchDecoder:
             return f"schema {schema_id}: {reason_of(error)}"
 
     def _written_by(self, schema_id: int | str) -> RegisteredSchema:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + REGISTRY_TIMEOUT
         pause = 0.1
         while True:
             try:
@@ -179,7 +179,7 @@ class BatchDecoder:
                 return self._registry.schema_by_guid(schema_id)
             except RegistryUnreachable as error:
                 if time.monotonic() > deadline:
-                    raise PipelineError(f"{error} (tried for {PATIENCE:.0f} s)") from None
+                    raise PipelineError(f"{error} (tried for {REGISTRY_TIMEOUT:.0f} s)") from None
             except RegistryRefused as error:
                 if error.status < 500 or time.monotonic() > deadline:
                     raise

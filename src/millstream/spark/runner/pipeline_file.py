@@ -40,11 +40,13 @@ class Settings(Mapping[str, str]):
         registry: str,
         checkpoint: str,
         client: Mapping[str, str] | None = None,
+        state: str = "",
     ) -> None:
         self.name = name
         self.bootstrap_servers = bootstrap_servers
         self.registry = registry
         self.checkpoint = checkpoint
+        self.state = state or checkpoint  # a folder of this machine, also if the checkpoint is a URI
         self._values = dict(values)
         self._client = dict(client or {})
 

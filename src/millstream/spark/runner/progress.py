@@ -1,13 +1,11 @@
 """Spark's progress reports, boiled down to what people ask for: how fast, how far behind, how long, how
 large."""
 
-import json
 from typing import Any
 
 from millstream.spark.runner.status_records import RUNNING, QueryStatus
+from millstream.spark.source.metrics import Offsets, offsets_in
 from millstream.wire.topic_partition import TopicPartition
-
-Offsets = dict[str, dict[str, int]]
 
 
 def take_in(status: QueryStatus, progress: dict[str, Any], now_ms: int) -> None:
@@ -61,27 +59,6 @@ def lag_of(read: Offsets, ends: dict[TopicPartition, int]) -> int:
         for partition, offset in parts.items()
     }
     return sum(max(0, end - done.get(topic_partition, 0)) for topic_partition, end in ends.items())
-
-
-def offsets_in(text: Any) -> Offsets:
-    """Offsets as our source or as Spark's Kafka source writes them; nothing for other sources."""
-    if isinstance(text, str):
-        try:
-            text = json.loads(text)
-        except ValueError:
-            return {}
-    if not isinstance(text, dict):
-        return {}
-    found = text.get("offsets", text)
-    if not isinstance(found, dict):
-        return {}
-    try:
-        return {
-            str(topic): {str(int(partition)): int(offset) for partition, offset in parts.items()}
-            for topic, parts in found.items()
-        }
-    except (AttributeError, ValueError, TypeError):
-        return {}
 
 
 def _rate(value: Any) -> float:

@@ -12,8 +12,8 @@ import time
 from millstream.client import Cluster
 from millstream.client.errors import retriable
 from millstream.client.groups import Groups
-from millstream.spark.runner.progress import Offsets
 from millstream.spark.runner.status_records import Status
+from millstream.spark.source.metrics import Offsets
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -136,9 +135,7 @@ class Queries:
     def _started(self, name: str, one: Any) -> Any:
         if hasattr(one, "awaitTermination"):
             return one
-        writer = one.queryName(name).option(
-            "checkpointLocation", str(Path(self._settings.checkpoint, name).absolute())
-        )
+        writer = one.queryName(name).option("checkpointLocation", f"{self._settings.checkpoint}/{name}")
         if self._available_now:
             writer = writer.trigger(availableNow=True)
         return writer.start()

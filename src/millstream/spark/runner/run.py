@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client import ClientConfig
 from millstream.spark.errors import PipelineError
+from millstream.spark.runner.checkpoint import checkpoint_root, use_remote
 from millstream.spark.runner.client_options import options_of
 from millstream.spark.runner.java import java_problem
 from millstream.spark.runner.lock import lock_folder
@@ -30,7 +31,7 @@ from millstream.spark.runner.progress import lag_of
 from millstream.spark.runner.screen import Screen, default_screen
 from millstream.spark.runner.status_records import FAILED, HEARTBEAT, Command, Status
 from millstream.spark.runner.status_topic import StatusTopic, create_status_topic
-from millstream.spark.session import default_master
+from millstream.spark.session import default_master, refuse_connect
 from millstream.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class _Process:
         self._apps = apps
         self._status_topic = status_topic
         self._screen = screen
-        self._root = Path(options.checkpoint or default_folder())
+        self._root = checkpoint_root(options.checkpoint, default_folder())
         self._stop_all = threading.Event()
         self._stop_some: set[str] = set()
         self._done = threading.Event()
@@ -112,8 +113,9 @@ class _Process:
         from millstream.spark.runner.queries import Listener
         from millstream.spark.session import stderr_to
 
-        locks = [lock_folder(self._root / name, name) for name in self._apps]
-        log = self._root / "spark.log"
+        refuse_connect(self._options.master)
+        locks = [lock_folder(self._root.local / name, name) for name in self._apps]
+        log = self._root.local / "spark.log"
         master = self._options.master or default_master()
         self._screen.message(f"Starting Spark ({master}); its log is {log}")
         listener = Listener()
@@ -123,6 +125,8 @@ class _Process:
         reporter = threading.Thread(target=self._report, name="millstream-report", daemon=True)
         try:
             with self._signals():
+                for session in sessions.values():
+                    use_remote(session, self._root)
                 for name, app in self._apps.items():
                     sessions[name].streams.addListener(listener)  # each session has streams of its own
                     self._pipelines[name] = self._prepared(name, app, sessions[name], listener)
@@ -157,7 +161,7 @@ class _Process:
     def _prepared(self, name: str, app: App, session: Any, listener: Any) -> "Queries":
         from millstream.spark.runner.queries import Queries
 
-        options, folder = self._options, str((self._root / name).absolute())
+        options, folder = self._options, self._root.of(name)
         settings = Settings(
             name,
             options.values,
@@ -165,6 +169,7 @@ class _Process:
             options.registry,
             folder,
             options_of(options.client),
+            str((self._root.local / name).absolute()),
         )
         now = round(time.time() * 1000)
         status = Status(

@@ -38,9 +38,7 @@ def create_status_topic(config: ClientConfig) -> int:
     take longer than what comes after."""
     cluster = Cluster(config)
     try:
-        (made,) = Admin(cluster).create_topics([NewTopic(TOPIC, 1, -1, CONFIGS)]).values()
-        if isinstance(made, KafkaError) and made.code is not ErrorCode.topic_already_exists:
-            raise made
+        Admin(cluster).create_if_missing(NewTopic(TOPIC, 1, -1, CONFIGS))
         cluster.wait_for_topics([TOPIC])
         return list_offsets(cluster, {PARTITION: LATEST})[PARTITION].offset
     finally:

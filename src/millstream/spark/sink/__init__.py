@@ -7,6 +7,7 @@
     markers         the topic that records which batches are written
     all_or_nothing  exactly once for batch writes
     task            which query, batch and task this process works for
+    upsert          update mode, through foreachBatch
 
 How exactly once works, and why so: docs/decisions/2026-11-15-exactly-once-sink.md.
 """

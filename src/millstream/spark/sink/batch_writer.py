@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream.client.cluster_cache import SharedCluster
 from millstream.client.producer import Batch, Producer, Sending
-from millstream.spark.clusters import SharedCluster
 from millstream.spark.errors import PipelineError
 from millstream.spark.sink.write_options import WriteOptions
 from millstream.wire.arrow.encode import BadRow, Encoded, Encoder, Rows, TooLarge

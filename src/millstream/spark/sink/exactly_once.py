@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from millstream.client.cluster_cache import SharedCluster
 from millstream.client.transactional import Handle, TransactionalProducer, end_all, is_fenced, send_all
-from millstream.spark.clusters import SharedCluster, cluster_for_writing, shared_cluster
+from millstream.spark.clusters import cluster_for_writing, shared_cluster
 from millstream.spark.errors import PipelineError, said_plainly
 from millstream.spark.sink.markers import (
     Marker,

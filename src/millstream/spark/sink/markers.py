@@ -189,17 +189,13 @@ class MarkerLog:
         return self.catch_up()
 
     def _create(self) -> Topic:
-        (outcome,) = (
-            Admin(self._cluster)
-            .create_topics([NewTopic(self._topic, PARTITIONS, -1, TOPIC_SETTINGS)])
-            .values()
-        )
-        if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.topic_already_exists:
+        try:
+            Admin(self._cluster).create_if_missing(NewTopic(self._topic, PARTITIONS, -1, TOPIC_SETTINGS))
+        except KafkaError as error:
             raise PipelineError(
                 f"topic '{self._topic}', which delivery=exactly_once needs, cannot be created: "
-                f"{outcome.message} "
-                "(option 'markerTopic' names another; it must be compacted)"
-            )
+                f"{error.message} (option 'markerTopic' names another; it must be compacted)"
+            ) from None
         self._cluster.wait_for_topics([self._topic])
         return self._cluster.topic(self._topic)
 

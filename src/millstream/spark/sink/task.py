@@ -5,7 +5,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from millstream.spark.clusters import SharedCluster, cluster_for_writing
+from millstream.client.cluster_cache import SharedCluster
+from millstream.spark.clusters import cluster_for_writing
 from millstream.spark.errors import PipelineError
 from millstream.spark.sink.write_options import WriteOptions
 

@@ -7,7 +7,8 @@ An offset, as Spark logs it before a batch runs, is
     {"offsets": {topic: {partition: next offset}}, "plan": [[[topic, partition, first, until], ...], ...]}
 The plan is that of the batch which ends there, one list per task. When Spark runs a batch again after a
 crash, it takes the plan from its log, so the tasks are the same ones whatever the options, the code or the
-number of partitions are by then: the exactly-once sink relies on that.
+number of partitions are by then: the exactly-once sink relies on that. An offset that Spark's own Kafka
+connector has logged, {topic: {partition: next offset}}, is understood too.
 """
 
 import sys
@@ -219,15 +220,22 @@ def write_offset(offsets: Mapping[TopicPartition, int], plan: Plan | None = None
     return written
 
 
+def _is_ours(logged: LogOffset) -> bool:
+    """Or else it is from a checkpoint of Spark's own connector, which has the topics at the top: a query that
+    changes its format goes on where it was. (A topic there may be called "offsets".)"""
+    topics = logged.get("offsets")
+    return isinstance(topics, dict) and all(isinstance(partitions, dict) for partitions in topics.values())
+
+
 def read_offset(logged: LogOffset) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in logged["offsets"].items()
+        for topic, partitions in (logged["offsets"] if _is_ours(logged) else logged).items()
         for partition, offset in partitions.items()
     }
 
 
 def read_plan(logged: LogOffset) -> Plan | None:
-    if "plan" not in logged:
+    if not _is_ours(logged) or "plan" not in logged:
         return None
     return [[Range(*fields) for fields in ranges] for ranges in logged["plan"]]

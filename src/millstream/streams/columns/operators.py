@@ -1,5 +1,6 @@
-"""Each operator on blocks. `made(operator, task, shape)` gives its function and the shape of what it gives,
-or None where only records one by one will do.
+"""Operators on blocks: those without state, counts, tables and their lookups; `stateful` has more. A maker
+gives the function of an operator and the shape of what it gives, or None where only records one by one will
+do.
 
 A function of blocks changes nothing while it runs: it may raise, and then the records are run one by one
 instead. What it has to change goes into `later`, which is run when all of the block has been computed;
@@ -45,6 +46,7 @@ from millstream.streams.operators.stateless import (
 )
 from millstream.streams.operators.tables import StoredRows, TableSource
 from millstream.streams.serdes import LONG, time_windowed
+from millstream.streams.windows import TimeWindows
 
 Later = list[Callable[[], None]]
 Run = Callable[[Block, Later], Block]
@@ -61,9 +63,7 @@ class Made(NamedTuple):
     keeps_state: bool = False
 
 
-def made(operator: Any, task: TaskContext, shape: Shape) -> Made | None:
-    make = _MAKERS.get(type(operator))
-    return None if make is None else make(operator, task, shape)
+Maker = Callable[[Any, TaskContext, Shape], Made | None]
 
 
 # Without state ----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _new_value_only(_operator: NewValueOnly, _task: TaskContext, shape: Shape) -
 def _null_keys(operator: NullKeys, _task: TaskContext, shape: Shape) -> Made:
     if operator.keep:
         return Made(lambda block, later: block, shape)
-    return Made(lambda block, later: block.choose(_present(block.keys)), shape)
+    return Made(lambda block, later: block.choose(present(block.keys)), shape)
 
 
 def _filter(operator: Filter, _task: TaskContext, shape: Shape) -> Made:
@@ -191,7 +191,7 @@ def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
         return None
 
     def run(block: Block, later: Later) -> Block:
-        wanted = _present(block.keys) & _present(block.values)
+        wanted = present(block.keys) & present(block.values)
         dropped = len(block) - int(wanted.sum())
         block = block.choose(wanted)
         updates, stamps, write = _count_up(store, block.keys, block.stamps)
@@ -206,8 +206,10 @@ def _count(operator: Count, task: TaskContext, shape: Shape) -> Made | None:
     return Made(run, Shape(shape.key, ColumnFormat(), is_table=True), keeps_state=True)
 
 
-def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
+def window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) -> Made | None:
     store, windows = task.store(operator.store), operator.windows
+    if not isinstance(windows, TimeWindows):
+        return None
     size, advance, grace = windows.size, windows.advance, windows.grace_ms
     windows_per_record = -(-size // advance)
     if (
@@ -223,7 +225,7 @@ def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) ->
     clock = clock_of(task, operator)
 
     def run(block: Block, later: Later) -> Block:
-        with_key = _present(block.keys)
+        with_key = present(block.keys)
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
         rows, starts = (
@@ -235,7 +237,7 @@ def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) ->
         if count and int(starts.min()) < store.oldest:
             raise NotInColumns("the store has seen newer windows than this operator has")
         stamps = block.stamps[rows]
-        updates, newest, write = _count_up(store, _windowed(block.keys, rows, starts, 4), stamps)
+        updates, newest, write = _count_up(store, windowed_keys(block.keys, rows, starts, 4), stamps)
 
         def keep() -> None:
             task.dropped += dropped + late
@@ -245,7 +247,7 @@ def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) ->
                 store.saw(int(starts.max()))
 
         later.append(keep)
-        return Block(_windowed(block.keys, rows, starts, 0), updates, newest, block.rows[rows])
+        return Block(windowed_keys(block.keys, rows, starts, 0), updates, newest, block.rows[rows])
 
     serde = time_windowed(store.spec.key, size)
     key = ColumnFormat(serde, serde.reader(store.spec.name))
@@ -253,7 +255,7 @@ def _window_count(operator: WindowAggregate, task: TaskContext, shape: Shape) ->
 
 
 def _counts(spec: Any) -> bool:
-    return spec.value is LONG and stays_bytes(spec.key)
+    return spec.type in ("key-value", "window") and spec.value is LONG and stays_bytes(spec.key)
 
 
 def _count_up(store: Any, row_keys: pa.Array, stamps: Any) -> tuple[pa.Array, Any, Callable[[], None]]:
@@ -278,7 +280,7 @@ def _count_up(store: Any, row_keys: pa.Array, stamps: Any) -> tuple[pa.Array, An
     return pa.array(updates), update_stamps, write
 
 
-def _windowed(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
+def windowed_keys(keys: pa.Array, rows: Any, starts: Any, zeros: int) -> pa.Array:
     """The key of each row with its window's start behind, as stores and topics have it."""
     ends, data = buffers(keys)
     lengths = np.diff(ends)[rows]
@@ -297,12 +299,14 @@ def _table(operator: TableSource, task: TaskContext, shape: Shape) -> Made | Non
     if operator.send_old or not operator.kept:
         return None
     store = task.store(operator.store)
+    if store.spec.type != "key-value":
+        return None
     if not is_same(shape.key.serde, store.spec.key) or not stays_bytes(store.spec.key):
         return None
-    serde, write = store.spec.value, store.spec.value.writer(store.spec.name)
+    serde, write = store.spec.value, store.spec.value.writer(store.spec.changelog(task.application))
 
     def run(block: Block, later: Later) -> Block:
-        with_key = _present(block.keys)
+        with_key = present(block.keys)
         dropped = len(block) - int(with_key.sum())
         block = block.choose(with_key)
         row_keys = block.keys.cast(pa.binary()).to_pylist()
@@ -329,15 +333,17 @@ def _join(operator: StreamTableJoin, task: TaskContext, shape: Shape) -> Made | 
     if operator.selector is not None or not isinstance(operator.table, StoredRows):
         return None
     store = task.store(operator.table.name)
+    if store.spec.type != "key-value":
+        return None
     if not is_same(shape.key.serde, store.spec.key) or not stays_bytes(store.spec.key):
         return None
-    read = store.spec.value.reader(store.spec.name)
+    read = store.spec.value.reader(store.spec.changelog(task.application))
     joiner, left = operator.joiner, operator.left
 
     def run(block: Block, later: Later) -> Block:
-        wanted = _present(block.values)
+        wanted = present(block.values)
         if not left:
-            wanted &= _present(block.keys)
+            wanted &= present(block.keys)
         dropped = len(block) - int(wanted.sum())
         block = block.choose(wanted)
         row_keys = block.keys.cast(pa.binary()).to_pylist()
@@ -360,7 +366,7 @@ def _join(operator: StreamTableJoin, task: TaskContext, shape: Shape) -> Made | 
     return Made(run, Shape(shape.key, ColumnFormat()))
 
 
-def _present(column: Any) -> Any:
+def present(column: Any) -> Any:
     """Which are not None."""
     if isinstance(column, list):
         return np.array([item is not None for item in column], np.bool_)
@@ -369,7 +375,7 @@ def _present(column: Any) -> Any:
     return column.is_valid().to_numpy(zero_copy_only=False)
 
 
-_MAKERS: dict[type, Callable[[Any, TaskContext, Shape], Made | None]] = {
+MAKERS: dict[type, Maker] = {
     PassOn: _pass_on,
     NewValueOnly: _new_value_only,
     NullKeys: _null_keys,
@@ -380,7 +386,7 @@ _MAKERS: dict[type, Callable[[Any, TaskContext, Shape], Made | None]] = {
     FlatMapValues: _flat_map_values,
     MapValues: _map_values,
     Count: _count,
-    WindowAggregate: _window_count,
+    WindowAggregate: window_count,
     TableSource: _table,
     StreamTableJoin: _join,
 }

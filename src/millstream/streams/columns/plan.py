@@ -28,7 +28,8 @@ from millstream.streams.columns.blocks import (
     stays_bytes,
     to_bytes,
 )
-from millstream.streams.columns.operators import Later, answers_of, made
+from millstream.streams.columns.operators import Later, answers_of
+from millstream.streams.columns.stateful import made
 from millstream.streams.operators.base import Process
 from millstream.streams.operators.stateless import Branch
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from millstream.streams.dsl.options import Materialized
-from millstream.streams.graph import Plan, PlanNode
+from millstream.streams.graph import Plan, PlanNode, Repartition
 from millstream.streams.operators.stateless import NullKeys
 from millstream.streams.serdes import Serde
 from millstream.streams.stores import StoreSpec
@@ -46,13 +46,8 @@ class AbstractStream:
         return sources
 
     def _rows_spec(self, name: str, kept: Materialized, key: Serde | None, value: Serde | None) -> StoreSpec:
-        return StoreSpec(
-            name,
-            "key-value",
-            kept.key or key or self._defaults.key,
-            kept.value or value or self._defaults.value,
-            logged=kept.logged,
-            config=dict(kept.config),
+        return kept.row_spec(
+            name, kept.key or key or self._defaults.key, kept.value or value or self._defaults.value
         )
 
 
@@ -74,6 +69,7 @@ def repartition_node(
     value: Serde | None,
     partitioner: Partitioner | None = None,
     partitions: int | None = None,
+    optimizable: bool = True,
 ) -> PlanNode:
     """A filter for null keys, a sink into the topic `<prefix>-repartition`, and a source that reads it."""
     topic = prefix if prefix.endswith("-repartition") else prefix + "-repartition"
@@ -90,7 +86,8 @@ def repartition_node(
         topology.add_sink(sink, topic, null_filter, key=key, value=value, partitioner=partitioner)
         topology.add_source(source, topic, key, value)
 
-    return PlanNode(source, write, null_keys=null_keys)
+    repartition = Repartition(topic, key, value) if optimizable else None
+    return PlanNode(source, write, null_keys=null_keys, repartition=repartition)
 
 
 def operator_node(name: str, operator: Any, **more: Any) -> PlanNode:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from millstream.streams.dsl.base import Defaults, add_store
 from millstream.streams.dsl.options import Materialized
 from millstream.streams.dsl.stream import KStream
 from millstream.streams.dsl.table import GlobalKTable, KTable
 from millstream.streams.errors import TopologyError
+from millstream.streams.explicit_names import EXPLICIT_NAMES, check_names
 from millstream.streams.graph import Plan, PlanNode
+from millstream.streams.operators.processors import Processor, RunProcessor, checked_maker
 from millstream.streams.operators.tables import TableSource
+from millstream.streams.optimizer import optimize, rules
 from millstream.streams.serdes import STRING, Serde
 from millstream.streams.stores import StoreSpec
-from millstream.streams.topology import TimestampExtractor, Topology
+from millstream.streams.topology import Reset, TimestampExtractor, Topology
 from millstream.streams.windows import Span, milliseconds
-
-Reset = Literal["earliest", "latest"]
 
 
 class StreamsBuilder:
@@ -72,10 +73,16 @@ class StreamsBuilder:
             topology.add_operator(node.name, operator, source_name)
             if operator.kept:
                 topology.add_store(spec, node.name)
+                if plan.reuse_sources:
+                    spec.logged, spec.source_topic = False, topic
 
+        plan = self._plan
         node = self._plan.add(PlanNode(table_name, write, operator=operator))
         sources = frozenset([source_name])
-        return KTable(self._plan, self._defaults, table_name, node, sources, key, value, operator)
+        versioned = kept.history is not None
+        return KTable(
+            self._plan, self._defaults, table_name, node, sources, key, value, operator, versioned=versioned
+        )
 
     def global_table(
         self,
@@ -88,6 +95,8 @@ class StreamsBuilder:
     ) -> GlobalKTable[Any, Any]:
         """A table that every task has whole, whatever the partition."""
         kept = Materialized.of(materialized) or Materialized()
+        if kept.history is not None:
+            raise TopologyError("global tables cannot be versioned")
         key, value = key or kept.key, value or kept.value
         store = kept.name or self._plan.new_store_name(topic + "-")
         source_name = self._plan.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
@@ -101,29 +110,52 @@ class StreamsBuilder:
         self._plan.add(PlanNode(table_name, write))
         return GlobalKTable(store)
 
+    def add_global_store(
+        self,
+        spec: StoreSpec,
+        topic: str,
+        make: Callable[[], Processor],
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
+    ) -> str:
+        """A store that every task has whole and can read, kept current from a topic by a processor of yours:
+        `make()` gives it, and only it writes to the store. Gives the store's name."""
+        source_name = self._plan.suffixed_or_new(name, "-source", "KSTREAM-SOURCE-")
+        processor_name = self._plan.name_or_new(name, "KTABLE-SOURCE-")
+        operator = RunProcessor(checked_maker(make), (spec.name,))
+        spec.user = True
+
+        def write(topology: Topology, node: PlanNode) -> None:
+            serdes = {"key": key, "value": value, "timestamps": timestamps}
+            topology.add_global_store(spec, source_name, topic, node.name, operator, **serdes)
+
+        self._plan.add(PlanNode(processor_name, write))
+        return spec.name
+
     def add_store(self, spec: StoreSpec) -> str:
         """A store for your own processors: see `key_value_store`, `window_store`, `session_store`. Gives its
         name."""
         return add_store(self._plan, spec)
 
-    def build(self) -> Topology:
-        """The topology. The builder is used up by it."""
+    def build(self, config: Mapping[str, Any] | None = None) -> Topology:
+        """The topology. The builder is used up by it. Settings that change it are `topology.optimization`
+        (none, all, or some of its rules) and `ensure.explicit.internal.resource.naming`."""
         if self._topology is not None:
             raise TopologyError("this builder has built its topology already")
+        settings = config or {}
+        chosen = rules(settings)
         self._topology = Topology(self._defaults.key, self._defaults.value)
-        self._plan.write(self._topology)
+        self._plan.write(self._topology, lambda plan: optimize(plan, chosen))
         self._topology.check_joined()
+        if str(settings.get(EXPLICIT_NAMES, "false")).lower() == "true":
+            check_names(self._topology)
         return self._topology
 
     def _spec(self, store: str, kept: Materialized, key: Serde | None, value: Serde | None) -> StoreSpec:
-        return StoreSpec(
-            store,
-            "key-value",
-            key or self._defaults.key,
-            value or self._defaults.value,
-            logged=kept.logged,
-            config=dict(kept.config),
-        )
+        return kept.row_spec(store, key or self._defaults.key, value or self._defaults.value)
 
 
 def stream_of(
@@ -154,6 +186,15 @@ def key_value_store(
 ) -> StoreSpec:
     """A store of values by key."""
     return StoreSpec(name, "key-value", key, value, logged=logged)
+
+
+def versioned_store(
+    name: str, history: Span, key: Serde = STRING, value: Serde = STRING, *, logged: bool = True
+) -> StoreSpec:
+    """A store of values by key and time. Old ones can be asked for as long as `history`."""
+    if milliseconds(history) < 0:
+        raise ValueError(f"{name} cannot keep versions for {milliseconds(history)} ms")
+    return StoreSpec(name, "versioned", key, value, milliseconds(history), logged=logged)
 
 
 def window_store(

@@ -93,7 +93,10 @@ class CogroupedKStream(Generic[K, A]):
         merge_name = plan.suffixed_or_new(name, "-cogroup-merge", "COGROUPKSTREAM-MERGE-")
         merged = Cogrouped(operators)
         node = plan.add(operator_node(merge_name, merged), *nodes)
-        return KTable(plan, first._defaults, merge_name, node, sources, key, spec.value, merged)
+        versioned = spec.type == "versioned"
+        return KTable(
+            plan, first._defaults, merge_name, node, sources, key, spec.value, merged, versioned=versioned
+        )
 
 
 class WindowedCogroupedKStream(Generic[K, A]):

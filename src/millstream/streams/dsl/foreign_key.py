@@ -8,6 +8,7 @@ from typing import Any
 from millstream.streams.dsl.base import storing_node, write_store
 from millstream.streams.dsl.options import Materialized
 from millstream.streams.dsl.table import KTable
+from millstream.streams.errors import StreamsError
 from millstream.streams.graph import Plan, PlanNode
 from millstream.streams.operators.foreign_key import (
     SUBSCRIPTIONS,
@@ -34,6 +35,8 @@ def join_on_foreign_key(
     name: str | None,
     kept: Materialized,
     is_left: bool,
+    partitioner: Partitioner | None = None,
+    other_partitioner: Partitioner | None = None,
 ) -> KTable[Any, Any]:
     plan, defaults = left._plan, left._defaults
     right._operator.enable_sending_old_values(True)
@@ -48,7 +51,14 @@ def join_on_foreign_key(
     subscribe_name = plan.suffixed_or_new(name, "-subscription-registration-processor", registration)
     subscribing = plan.add(storing_node(subscribe_name, subscribe, None), left._node)
     source_name, source = _through(
-        plan, name, "-subscription-registration", topic, right_key, SUBSCRIPTIONS, subscribing
+        plan,
+        name,
+        "-subscription-registration",
+        topic,
+        right_key,
+        SUBSCRIPTIONS,
+        subscribing,
+        partitioner=None if other_partitioner is None else _by_key(other_partitioner),
     )
 
     plan.keep_together(right._sources | {source_name})
@@ -76,7 +86,7 @@ def join_on_foreign_key(
         answers(right_value),
         answering,
         updating,
-        partitioner=lambda _topic, _key, answer, _partitions: answer.partition,
+        partitioner=_to_subscriber if partitioner is None else _by_key(partitioner),
     )
     sources = left._sources | {response_source}
     plan.keep_together(sources)
@@ -88,6 +98,28 @@ def join_on_foreign_key(
     take = TakeAnswer(left_rows, joiner, is_left, value, topic)
     taken = plan.add(storing_node(resolver, take, None, *dict.fromkeys(left_rows.stores())), responses)
     return _result(left, name, kept, taken, sources)
+
+
+def _to_subscriber(_topic: str, _key: Any, answer: Any, _partitions: int) -> int | None:
+    """An answer goes where the left row is."""
+    found: int | None = answer.partition
+    return found
+
+
+def _by_key(partitioner: Partitioner) -> Partitioner:
+    """What travels in the topics of a join is nobody's value: a partitioner sees the key alone, and chooses
+    one partition."""
+
+    def chosen(topic: str, key: Any, _value: Any, partitions: int) -> int | None:
+        found = partitioner(topic, key, None, partitions)
+        if found is None or isinstance(found, int):
+            return found
+        several = list(found)
+        if len(several) != 1:
+            raise StreamsError(f"a partitioner of a foreign-key join has to choose one partition: {several}")
+        return several[0]
+
+    return chosen
 
 
 def _result(
@@ -106,7 +138,10 @@ def _result(
             topology.add_store(rows_spec, node.name)
 
     node = plan.add(PlanNode(result_name, write, operator=result), parent)
-    return KTable(plan, left._defaults, result_name, node, sources, key, kept.value, result)
+    versioned = kept.history is not None
+    return KTable(
+        plan, left._defaults, result_name, node, sources, key, kept.value, result, versioned=versioned
+    )
 
 
 def _internal_topic(plan: Plan, name: str | None, suffix: str, prefix: str) -> str:

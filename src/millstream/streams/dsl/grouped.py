@@ -14,7 +14,7 @@ from millstream.streams.operators.tables import TableAggregate, TableReduce
 from millstream.streams.serdes import LONG, Serde, changes
 from millstream.streams.stores import StoreSpec
 from millstream.streams.topology import Topology
-from millstream.streams.windows import SessionWindows, SlidingWindows, TimeWindows
+from millstream.streams.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 
 if TYPE_CHECKING:
     from millstream.streams.dsl.cogrouped import CogroupedKStream
@@ -65,12 +65,14 @@ class KGroupedStream(AbstractStream, Generic[K, V]):
         return self._to_table(name, operator, self._rows_spec(store, kept, self._key, None))
 
     @overload
-    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    ) -> TimeWindowedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
-    def windowed_by(self, windows: TimeWindows | SlidingWindows | SessionWindows) -> Any:
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows) -> Any:
         """The aggregations by key and window."""
         from millstream.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 
@@ -115,7 +117,17 @@ class KGroupedStream(AbstractStream, Generic[K, V]):
                 self._repartitioned = node
             parent = self._plan.add(self._repartitioned, self._node)
         added = self._plan.add(storing_node(name, operator, spec), parent)
-        return KTable(self._plan, self._defaults, name, added, sources, key or spec.key, spec.value, operator)
+        return KTable(
+            self._plan,
+            self._defaults,
+            name,
+            added,
+            sources,
+            key or spec.key,
+            spec.value,
+            operator,
+            versioned=spec.type == "versioned",
+        )
 
 
 class KGroupedTable(AbstractStream, Generic[K, V]):
@@ -184,7 +196,17 @@ class KGroupedTable(AbstractStream, Generic[K, V]):
         parent = plan.add(self._repartitioned, self._node)
         node = plan.add(storing_node(name, operator, spec), parent)
         sources = frozenset([source])
-        return KTable(plan, self._defaults, name, node, sources, spec.key, spec.value, operator)
+        return KTable(
+            plan,
+            self._defaults,
+            name,
+            node,
+            sources,
+            spec.key,
+            spec.value,
+            operator,
+            versioned=spec.type == "versioned",
+        )
 
 
 def _add_one(_key: Any, _value: Any, count: int) -> int:

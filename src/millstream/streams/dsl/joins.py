@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.streams.dsl.options import joiner_of
 from millstream.streams.dsl.stream import KStream
 from millstream.streams.dsl.table import GlobalKTable, KTable
 from millstream.streams.errors import TopologyError
-from millstream.streams.graph import PlanNode
-from millstream.streams.operators.joins import KeepForJoin, StreamStreamJoin, StreamTableJoin
+from millstream.streams.functions import joiner_of
+from millstream.streams.graph import PlanNode, StreamJoin
+from millstream.streams.operators.joins import KeepForJoin, SelfJoin, StreamStreamJoin, StreamTableJoin
 from millstream.streams.operators.stateless import PassOn
 from millstream.streams.operators.tables import StoredRows
 from millstream.streams.serdes import Serde
 from millstream.streams.stores import StoreSpec
 from millstream.streams.topology import Topology
-from millstream.streams.windows import JoinWindows
+from millstream.streams.windows import JoinWindows, Span, milliseconds
 
 
 def join(
@@ -29,9 +29,12 @@ def join(
     name: str | None,
     store_name: str | None,
     serdes: tuple[Serde | None, Serde | None, Serde | None],
+    grace: Span | None = None,
 ) -> KStream[Any, Any]:
     """Chooses the join by what the stream is joined with. `serdes` are those of the key, of this
     stream's values and of the other one's."""
+    if grace is not None and not (isinstance(other, KTable) and other._versioned):
+        raise TopologyError("grace is for a join with a versioned table: Materialized(..., history=...)")
     if isinstance(other, KStream):
         if windows is None:
             raise TopologyError("a join of two streams needs windows: JoinWindows.of(seconds(5))")
@@ -50,12 +53,24 @@ def join(
     sources = stream._together(other)
     name = stream._plan.name_or_new(name, "KSTREAM-LEFTJOIN-" if join_type == "left" else "KSTREAM-JOIN-")
     rows = other._operator.getter()
-    operator = StreamTableJoin(rows, joiner_of(joiner), join_type == "left")
+    buffer: StoreSpec | None = None
+    if grace is not None:
+        defaults = stream._defaults
+        buffer_serdes = (
+            key_serde or stream._key or defaults.key,
+            value_serde or stream._value or defaults.value,
+        )
+        buffer = StoreSpec(f"{name}-Buffer", "join-buffer", *buffer_serdes, milliseconds(grace))
+    operator = StreamTableJoin(
+        rows, joiner_of(joiner), join_type == "left", buffer=None if buffer is None else buffer.name
+    )
     stores = list(dict.fromkeys(rows.stores()))
 
     def write(topology: Topology, node: PlanNode) -> None:
         topology.add_operator(node.name, operator, *node.parent_names)
         topology.connect(node.name, *stores)
+        if buffer is not None:
+            topology.add_store(buffer, node.name)
 
     plan = stream._plan
     node = plan.add(PlanNode(name, write, wants_nulls=join_type == "left"), stream._node)
@@ -122,7 +137,7 @@ def _with_stream(
     left_store = window_store(left_made if store_name is None else store_name + left_suffix, left_serde)
     right_store = window_store(right_made if store_name is None else store_name + right_suffix, right_serde)
     waiting: StoreSpec | None = None
-    if left_outer:
+    if left_outer and not windows.unmatched_at_once:
         waiting_name = _shared_store_name(store_name, right_outer, left_made)
         waiting = StoreSpec(waiting_name, "outer-join", key_serde, left_serde, other_value=right_serde)
     waiting_store = None if waiting is None else waiting.name
@@ -134,9 +149,13 @@ def _with_stream(
         False, left_store.name, windows, joined, right_outer, waiting_store, merge_name
     )
     plan.add(_keep_node(left_keep, left_store.name), left._node)
-    plan.add(_keep_node(right_keep, right_store.name), right._node)
+    stream_join = StreamJoin(plan.add(_keep_node(right_keep, right_store.name), right._node))
 
     def write(topology: Topology, node: PlanNode) -> None:
+        if stream_join.with_itself:
+            topology.add_operator(merge_name, SelfJoin(left_store.name, windows, joined), left_keep)
+            topology.add_store(left_store, left_keep, merge_name)
+            return
         topology.add_operator(left_name, left_join, left_keep)
         topology.add_operator(right_name, right_join, right_keep)
         topology.add_operator(merge_name, PassOn(), left_name, right_name)
@@ -146,7 +165,9 @@ def _with_stream(
             topology.add_store(waiting, left_name, right_name)
 
     node = plan.add(
-        PlanNode(merge_name, write, wants_nulls=left_outer or right_outer), left._node, right._node
+        PlanNode(merge_name, write, wants_nulls=left_outer or right_outer, stream_join=stream_join),
+        left._node,
+        right._node,
     )
     return KStream(plan, defaults, merge_name, node, sources, key or left._key, None)
 

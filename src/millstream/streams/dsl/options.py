@@ -1,16 +1,12 @@
-"""Small things that the DSL's methods take: how a store is kept, when results are sent, how many arguments a
-function has."""
+"""Small things that the DSL's methods take: how a store is kept, when results are sent."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from millstream.streams.expressions import Expression
 from millstream.streams.graph import checked_name
 from millstream.streams.serdes import Serde
+from millstream.streams.stores import StoreSpec
 from millstream.streams.windows import Span, milliseconds
 
 
@@ -20,6 +16,7 @@ class Materialized:
     serdes.
 
     retention   for windowed tables: how long windows are kept, if longer than they are open
+    history     makes the table versioned: how long its old rows can be asked for
     logged      whether there is a changelog topic; without one the rows are lost with the machine
     config      settings of the changelog topic
     """
@@ -28,17 +25,32 @@ class Materialized:
     key: Serde | None = None
     value: Serde | None = None
     retention: Span | None = None
+    history: Span | None = None
     logged: bool = True
     config: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.name is not None:
             checked_name(self.name)
+        if self.history is not None and (self.name is None or milliseconds(self.history) < 0):
+            raise ValueError("a versioned table needs a name, and a history of 0 ms or more")
 
     @staticmethod
     def of(given: Materialized | str | None) -> Materialized | None:
         """A text is the name of the store."""
         return Materialized(given) if isinstance(given, str) else given
+
+    def row_spec(self, name: str, key: Serde, value: Serde) -> StoreSpec:
+        """The store of a table's rows."""
+        return StoreSpec(
+            name,
+            "key-value" if self.history is None else "versioned",
+            key,
+            value,
+            0 if self.history is None else milliseconds(self.history),
+            logged=self.logged,
+            config=dict(self.config),
+        )
 
     def retained(self, least: int) -> int:
         if self.retention is None:
@@ -107,33 +119,3 @@ class Suppressed:
     ) -> Suppressed:
         """Each key at most once per `wait`, with its newest value."""
         return cls(milliseconds(wait), buffer if buffer is not None else Buffer.unbounded(), name)
-
-
-def positional(function: Callable[..., Any], default: int) -> int:
-    """How many positional arguments a function needs; `default` where Python cannot tell (some built-ins)."""
-    if isinstance(function, Expression):
-        return 2  # key and value
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return default
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return default
-    return sum(
-        1
-        for parameter in parameters
-        if parameter.kind in positional and parameter.default is inspect.Parameter.empty
-    )
-
-
-def with_key(function: Callable[..., Any]) -> bool:
-    """Whether a function of a value wants the key too: f(value) or f(key, value)."""
-    return positional(function, 1) >= 2
-
-
-def joiner_of(function: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
-    """A joiner f(left, right) or f(key, left, right) as the latter."""
-    if positional(function, 2) >= 3:
-        return function
-    return lambda _key, left, right: function(left, right)

@@ -12,7 +12,8 @@ from millstream.streams.dsl.base import (
     repartition_node,
     storing_node,
 )
-from millstream.streams.dsl.options import Materialized, with_key
+from millstream.streams.dsl.options import Materialized
+from millstream.streams.functions import with_key
 from millstream.streams.graph import PlanNode, checked_name
 from millstream.streams.operators.processors import Processor, RunProcessor, checked_maker
 from millstream.streams.operators.stateless import (
@@ -32,7 +33,7 @@ from millstream.streams.operators.tables import TableSource
 from millstream.streams.serdes import Serde
 from millstream.streams.stores import StoreSpec
 from millstream.streams.topology import Partitioner, TopicChoice, Topology
-from millstream.streams.windows import JoinWindows
+from millstream.streams.windows import JoinWindows, Span
 
 if TYPE_CHECKING:
     from millstream.streams.dsl.grouped import KGroupedStream
@@ -65,7 +66,10 @@ class KStream(AbstractStream, Generic[K, V]):
         keeps_value: bool = True,
     ) -> KStream[Any, Any]:
         name = self._plan.name_or_new(name, prefix)
-        node = self._plan.add(operator_node(name, operator), self._node)
+        made = operator_node(
+            name, operator, changes_key=not keeps_key, changes_value=keeps_key and not keeps_value
+        )
+        node = self._plan.add(made, self._node)
         return self._at(name, node, keeps_key=keeps_key, keeps_value=keeps_value)
 
     def _at(
@@ -139,7 +143,7 @@ class KStream(AbstractStream, Generic[K, V]):
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         name = self._plan.name_or_new(name, "KSTREAM-MERGE-")
-        node = self._plan.add(operator_node(name, PassOn()), self._node, other._node)
+        node = self._plan.add(operator_node(name, PassOn(), is_merge=True), self._node, other._node)
         return KStream(
             self._plan,
             self._defaults,
@@ -191,7 +195,7 @@ class KStream(AbstractStream, Generic[K, V]):
         """Through a topic of the application's own, `<application>-<name>-repartition`."""
         name = name if name is not None else self._plan.new_name("KSTREAM-REPARTITION-")
         key, value = key or self._key, value or self._value
-        node = repartition_node(self._plan, name, key, value, partitioner, partitions)
+        node = repartition_node(self._plan, name, key, value, partitioner, partitions, optimizable=False)
         self._plan.add(node, self._node)
         sources = frozenset([node.name])
         return KStream(self._plan, self._defaults, node.name, node, sources, key, value)
@@ -227,7 +231,10 @@ class KStream(AbstractStream, Generic[K, V]):
                 topology.add_store(spec, node.name)
 
         node = self._plan.add(PlanNode(name, write, operator=operator), parent)
-        return KTable(self._plan, self._defaults, name, node, sources, key, value, operator)
+        versioned = kept.history is not None
+        return KTable(
+            self._plan, self._defaults, name, node, sources, key, value, operator, versioned=versioned
+        )
 
     # Groups -------------------------------------------------------------------------------------------------
 
@@ -262,7 +269,8 @@ class KStream(AbstractStream, Generic[K, V]):
         from millstream.streams.dsl.grouped import KGroupedStream
 
         node_name = self._plan.name_or_new(name, "KSTREAM-KEY-SELECT-")
-        node = self._plan.add(operator_node(node_name, SelectKey(selector)), self._node)
+        made = operator_node(node_name, SelectKey(selector), changes_key=True)
+        node = self._plan.add(made, self._node)
         return KGroupedStream(
             self._plan,
             self._defaults,
@@ -289,10 +297,12 @@ class KStream(AbstractStream, Generic[K, V]):
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         other_serde: Serde | None = None,
+        grace: Span | None = None,
     ) -> KStream[K, VR]:
         """With a stream (in `windows`), a table, or a global table. `joiner(left, right)` or `joiner(key,
         left, right)`.
 
+        grace          for a versioned table: how long a record waits for rows that come late
         key            for a global table: `key(key, value)` of a record is the table's key
         store_name     begins the names of the stores in which two streams wait for each other
         ..._serde      of the key, of this stream's values, of the other stream's: for those stores and for
@@ -301,7 +311,7 @@ class KStream(AbstractStream, Generic[K, V]):
         from millstream.streams.dsl.joins import join
 
         serdes = (key_serde, value_serde, other_serde)
-        return join(self, other, joiner, windows, "inner", key, name, store_name, serdes)
+        return join(self, other, joiner, windows, "inner", key, name, store_name, serdes, grace)
 
     def left_join(
         self,
@@ -315,12 +325,13 @@ class KStream(AbstractStream, Generic[K, V]):
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         other_serde: Serde | None = None,
+        grace: Span | None = None,
     ) -> KStream[K, VR]:
         """As `join`; what finds no partner is joined with None. Two streams: when its window has closed."""
         from millstream.streams.dsl.joins import join
 
         serdes = (key_serde, value_serde, other_serde)
-        return join(self, other, joiner, windows, "left", key, name, store_name, serdes)
+        return join(self, other, joiner, windows, "left", key, name, store_name, serdes, grace)
 
     def outer_join(
         self,

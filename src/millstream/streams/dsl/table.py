@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from millstream.streams.dsl.base import AbstractStream, Defaults, operator_node, storing_node
-from millstream.streams.dsl.options import Materialized, Suppressed, joiner_of, positional, with_key
+from millstream.streams.dsl.base import AbstractStream, Defaults, add_store, operator_node, storing_node
+from millstream.streams.dsl.options import Materialized, Suppressed
 from millstream.streams.errors import TopologyError
 from millstream.streams.expressions import Expression
+from millstream.streams.functions import joiner_of, positional, with_key
 from millstream.streams.graph import Plan, PlanNode
 from millstream.streams.operators.stateless import NewValueOnly
 from millstream.streams.operators.suppress import Suppress
 from millstream.streams.operators.table_joins import JoinMerger, Side, TableJoin
 from millstream.streams.operators.tables import Regroup, TableFilter, TableMapValues
+from millstream.streams.operators.transforms import TransformValues, ValueTransformer
 from millstream.streams.serdes import Serde
 from millstream.streams.stores import StoreSpec
-from millstream.streams.topology import Topology
+from millstream.streams.topology import Partitioner, Topology
 
 if TYPE_CHECKING:
     from millstream.streams.dsl.grouped import KGroupedTable
@@ -51,9 +53,11 @@ class KTable(AbstractStream, Generic[K, V]):
         key: Serde | None,
         value: Serde | None,
         operator: Any,
+        *,
+        versioned: bool = False,
     ) -> None:
         super().__init__(plan, defaults, name, node, sources, key, value)
-        self._operator = operator
+        self._operator, self._versioned = operator, versioned
 
     def filter(
         self,
@@ -86,6 +90,7 @@ class KTable(AbstractStream, Generic[K, V]):
             self._plan.new_store_name("KTABLE-FILTER-")
         name = self._plan.name_or_new(name, "KTABLE-FILTER-")
         operator = TableFilter(self._operator, predicate, negate, None if kept is None else kept.name)
+        operator.versioned = self._versioned
         return self._derived(name, operator, kept, self._value)
 
     def map_values(
@@ -104,16 +109,36 @@ class KTable(AbstractStream, Generic[K, V]):
         operator = TableMapValues(self._operator, mapper, with_key(mapper), store)
         return self._derived(name, operator, kept, None)
 
+    def transform_values(
+        self,
+        make: Callable[[], ValueTransformer],
+        *,
+        stores: Iterable[str | StoreSpec] = (),
+        name: str | None = None,
+        materialized: Materialized | str | None = None,
+    ) -> KTable[K, Any]:
+        """`make()` gives a new `ValueTransformer` for each task, whose `transform(key, value)` gives the new
+        value; it is called for tombstones too, and may use `stores` (names, or new ones)."""
+        kept = Materialized.of(materialized)
+        given = [stores] if isinstance(stores, str | StoreSpec) else stores
+        names = tuple(one if isinstance(one, str) else add_store(self._plan, one) for one in given)
+        name = self._plan.name_or_new(name, "KTABLE-TRANSFORMVALUES-")
+        operator = TransformValues(self._operator, make, names, None if kept is None else kept.name)
+        return self._derived(name, operator, kept, None, *names)
+
     def _derived(
-        self, name: str, operator: Any, kept: Materialized | None, value: Serde | None
+        self, name: str, operator: Any, kept: Materialized | None, value: Serde | None, *stores: str
     ) -> KTable[Any, Any]:
         spec, key = None, self._key
         if kept is not None:
             key, value = kept.key or self._key, kept.value or value
             if kept.name is not None:
                 spec = self._rows_spec(kept.name, kept, key, value)
-        node = self._plan.add(storing_node(name, operator, spec), self._node)
-        return KTable(self._plan, self._defaults, name, node, self._sources, key, value, operator)
+        node = self._plan.add(storing_node(name, operator, spec, *stores), self._node)
+        versioned = self._versioned if kept is None else kept.history is not None
+        return KTable(
+            self._plan, self._defaults, name, node, self._sources, key, value, operator, versioned=versioned
+        )
 
     def to_stream(
         self, selector: Callable[[K, V], K2] | None = None, *, name: str | None = None
@@ -130,6 +155,8 @@ class KTable(AbstractStream, Generic[K, V]):
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """Holds updates back: see `Suppressed`."""
+        if self._versioned:
+            raise TopologyError("updates of a versioned table cannot be held back")
         name = suppressed.name or self._plan.new_name("KTABLE-SUPPRESS-")
         by_window = suppressed.wait is None
         wait = self._plan.grace_of(self._node) if suppressed.wait is None else suppressed.wait
@@ -195,13 +222,17 @@ class KTable(AbstractStream, Generic[K, V]):
         joiner: Callable[[V, VO], VR] | Callable[[K, V, VO], VR],
         *,
         foreign_key: Callable[..., Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[K, VR]:
         """Rows of the same key, `joiner(left, right)` or `joiner(key, left, right)`. With
         `foreign_key(value)` or `foreign_key(key, value)` the right row is the one of that key; `key` is the
-        left one."""
-        return self._joined("inner", other, joiner, foreign_key, name, materialized)
+        left one. If a table's topic is not partitioned by its key's bytes, `partitioner` (of the left table)
+        or `other_partitioner` tells how: `(topic, key, None, partitions)` gives the partition."""
+        partitioners = (partitioner, other_partitioner)
+        return self._joined("inner", other, joiner, foreign_key, name, materialized, partitioners)
 
     def left_join(
         self,
@@ -209,10 +240,13 @@ class KTable(AbstractStream, Generic[K, V]):
         joiner: Callable[[V, VO | None], VR] | Callable[[K, V, VO | None], VR],
         *,
         foreign_key: Callable[..., Any] | None = None,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
         name: str | None = None,
         materialized: Materialized | str | None = None,
     ) -> KTable[K, VR]:
-        return self._joined("left", other, joiner, foreign_key, name, materialized)
+        partitioners = (partitioner, other_partitioner)
+        return self._joined("left", other, joiner, foreign_key, name, materialized, partitioners)
 
     def outer_join(
         self,
@@ -232,6 +266,7 @@ class KTable(AbstractStream, Generic[K, V]):
         foreign_key: Callable[..., Any] | None,
         name: str | None,
         materialized: Materialized | str | None,
+        partitioners: tuple[Partitioner | None, Partitioner | None] = (None, None),
     ) -> KTable[Any, Any]:
         joined = joiner_of(joiner)
         if foreign_key is not None:
@@ -241,7 +276,10 @@ class KTable(AbstractStream, Generic[K, V]):
                 foreign_key if positional(foreign_key, 1) >= 2 else lambda _key, value: foreign_key(value)
             )
             rows = Materialized.of(materialized) or Materialized()
-            return join_on_foreign_key(self, other, extract, joined, name, rows, join_type == "left")
+            is_left = join_type == "left"
+            return join_on_foreign_key(self, other, extract, joined, name, rows, is_left, *partitioners)
+        if partitioners != (None, None):
+            raise TopologyError("partitioners are for joins by a foreign key")
         if not isinstance(other, KTable):
             raise TopologyError(f"a table cannot be joined with a {type(other).__name__}")
         kept = Materialized.of(materialized)
@@ -280,7 +318,10 @@ class KTable(AbstractStream, Generic[K, V]):
                 topology.add_store(spec, merge_name)
 
         node = self._plan.add(PlanNode(merge_name, write, operator=merger), self._node, other._node)
-        return KTable(self._plan, self._defaults, merge_name, node, sources, key, value, merger)
+        versioned = kept is not None and kept.history is not None
+        return KTable(
+            self._plan, self._defaults, merge_name, node, sources, key, value, merger, versioned=versioned
+        )
 
 
 def _under(chosen: Expression) -> Callable[[Any, Any], tuple[Any, Any]]:

@@ -8,27 +8,36 @@ from typing import Any, Generic, TypeVar
 from millstream.streams.dsl.grouped import KGroupedStream
 from millstream.streams.dsl.options import Materialized
 from millstream.streams.dsl.table import KTable
+from millstream.streams.errors import TopologyError
 from millstream.streams.operators.aggregates import SessionAggregate, WindowAggregate, count_one
 from millstream.streams.operators.sliding import SlidingAggregate
 from millstream.streams.serdes import LONG, Serde, session_windowed, time_windowed
 from millstream.streams.stores import StoreSpec
-from millstream.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Windowed
+from millstream.streams.windows import (
+    EmitStrategy,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Windowed,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
+AnyTimeWindows = TimeWindows | SlidingWindows | UnlimitedWindows
 
 
 def window_spec(
     grouped: KGroupedStream[Any, Any],
-    windows: TimeWindows | SlidingWindows,
+    windows: AnyTimeWindows,
     store: str,
     kept: Materialized,
     value: Serde | None,
     final: bool = False,
 ) -> StoreSpec:
     """The store of time windows: kept as long as a late record may still change them."""
-    if isinstance(windows, TimeWindows):
+    if not isinstance(windows, SlidingWindows):
         size, open_for = windows.size, windows.size + windows.grace_ms
     else:
         size, open_for = windows.difference, 2 * windows.difference + windows.grace_ms
@@ -64,26 +73,30 @@ def session_spec(
 
 
 def window_operator(
-    windows: TimeWindows | SlidingWindows,
+    windows: AnyTimeWindows,
     store: str,
     initializer: Callable[[], Any],
     aggregator: Callable[[Any, Any, Any], Any],
     final: bool = False,
 ) -> WindowAggregate | SlidingAggregate:
-    operator = WindowAggregate if isinstance(windows, TimeWindows) else SlidingAggregate
+    operator = SlidingAggregate if isinstance(windows, SlidingWindows) else WindowAggregate
     return operator(windows, store, initializer, aggregator, final)  # type: ignore[arg-type]
 
 
 class TimeWindowedKStream(Generic[K, V]):
-    """Tumbling, hopping and sliding windows. `emit_final()` sends each window once, when it has closed."""
+    """Tumbling, hopping, sliding and unlimited windows. `emit_final()` sends each window once, when it has
+    closed."""
 
-    def __init__(
-        self, grouped: KGroupedStream[K, V], windows: TimeWindows | SlidingWindows, final: bool = False
-    ) -> None:
+    def __init__(self, grouped: KGroupedStream[K, V], windows: AnyTimeWindows, final: bool = False) -> None:
         self._grouped, self._windows, self._final = grouped, windows, final
 
     def emit_final(self) -> TimeWindowedKStream[K, V]:
-        return TimeWindowedKStream(self._grouped, self._windows, final=True)
+        return self.emit_strategy(EmitStrategy.on_window_close())
+
+    def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        if strategy.final and isinstance(self._windows, UnlimitedWindows):
+            raise TopologyError("windows without an end never close")
+        return TimeWindowedKStream(self._grouped, self._windows, strategy.final)
 
     def count(
         self, *, name: str | None = None, materialized: Materialized | str | None = None
@@ -133,7 +146,10 @@ class SessionWindowedKStream(Generic[K, V]):
         self._grouped, self._windows, self._final = grouped, windows, final
 
     def emit_final(self) -> SessionWindowedKStream[K, V]:
-        return SessionWindowedKStream(self._grouped, self._windows, final=True)
+        return self.emit_strategy(EmitStrategy.on_window_close())
+
+    def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        return SessionWindowedKStream(self._grouped, self._windows, strategy.final)
 
     def count(
         self, *, name: str | None = None, materialized: Materialized | str | None = None

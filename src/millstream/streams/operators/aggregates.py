@@ -13,6 +13,7 @@ from typing import Any
 from millstream.streams.operators.base import (
     Clock,
     Get,
+    GetAsOf,
     Getter,
     Headers,
     Out,
@@ -20,9 +21,18 @@ from millstream.streams.operators.base import (
     Row,
     TaskContext,
     clock_of,
+    keeping,
 )
 from millstream.streams.operators.tables import WithStore
-from millstream.streams.windows import SessionWindows, SlidingWindows, TimeWindows, Window, Windowed
+from millstream.streams.windows import (
+    FOREVER,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Window,
+    Windowed,
+)
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
@@ -45,7 +55,8 @@ class Aggregate(WithStore):
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
-        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        get, encode = store.get, store.encode
+        put, forward = keeping(store, out.forward)
         initializer, aggregator, send_old = self.initializer, self.aggregator, self.send_old
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -76,7 +87,8 @@ class Count(WithStore):
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
-        get, put, encode, forward, send_old = store.get, store.put, store.encode, out.forward, self.send_old
+        get, encode, send_old = store.get, store.encode, self.send_old
+        put, forward = keeping(store, out.forward)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
@@ -104,7 +116,8 @@ class Reduce(WithStore):
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
-        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        get, encode = store.get, store.encode
+        put, forward = keeping(store, out.forward)
         reducer, send_old = self.reducer, self.send_old
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -138,12 +151,15 @@ class WindowRows:
         store = task.store(self.name)
         return lambda key: store.fetch_one(store.encode(key.key), key.window.start)
 
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        return None
+
 
 @dataclass(slots=True)
 class InWindows(WithStore):
     """What aggregations in windows of a fixed length have in common."""
 
-    windows: TimeWindows | SlidingWindows
+    windows: TimeWindows | SlidingWindows | UnlimitedWindows
     store: str
     initializer: Initializer
     aggregator: Aggregator
@@ -162,7 +178,7 @@ class InWindows(WithStore):
 class WindowAggregate(InWindows):
     """Tumbling and hopping windows. A value of None counts as a record here, as in Kafka Streams."""
 
-    windows: TimeWindows
+    windows: TimeWindows | UnlimitedWindows
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
@@ -171,7 +187,9 @@ class WindowAggregate(InWindows):
         starts, size, advance = self.windows.starts, self.windows.size, self.windows.advance
         grace, final, tumbling = self.windows.grace_ms, self.final, size == advance
         clock = clock_of(task, self)
-        emit = _ClosedWindows(task, store, self.windows, forward, clock) if final else None
+        emit = None
+        if final and isinstance(self.windows, TimeWindows):
+            emit = _ClosedWindows(task, store, self.windows, forward, clock)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -182,7 +200,7 @@ class WindowAggregate(InWindows):
             closed = clock.seen - grace
             encoded_key = encode(key)
             for start in (timestamp // advance * advance,) if tumbling else starts(timestamp):
-                end = start + size
+                end = min(start + size, FOREVER)
                 if end <= closed:
                     task.dropped += 1
                     continue
@@ -264,6 +282,9 @@ class SessionRows:
             return None if value is None else (value, key.window.end)
 
         return look_up
+
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        return None
 
 
 @dataclass(slots=True)

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+from millstream.streams.stores.base import NEWEST, NOT_PUT
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Process = Callable[[Any, Any, int, Headers], None]
 Row = tuple[Any, int]
 Get = Callable[[Any], "Row | None"]
+GetAsOf = Callable[[Any, int], "Row | None"]
 
 
 class Origin(NamedTuple):
@@ -46,6 +50,43 @@ class Clock(Times):
         self.seen = self.sent = -1
 
 
+class PartitionTime(Times):
+    """The newest timestamp of a partition, for an extractor that wants to know it."""
+
+    __slots__ = ("newest",)
+
+    def __init__(self) -> None:
+        self.newest = -1
+
+
+class OutOfOrder(tuple[Any, Any]):
+    """A change (new, old) of a versioned table that is not its newest (KIP-914): aggregations and joins of
+    tables leave it out."""
+
+    __slots__ = ()
+
+
+def keeping(store: Any, forward: Process) -> tuple[Callable[[bytes, Any, int], None], Process]:
+    """How a table keeps a row, and how it then sends it on. A versioned store may find that a row is not the
+    newest, or too old: the latter is not sent."""
+    if store.spec.type != "versioned":
+        return store.put, forward
+    put_version = store.put_version
+    after = NEWEST
+
+    def put(key: bytes, value: Any, timestamp: int) -> None:
+        nonlocal after
+        after = put_version(key, value, timestamp)
+
+    def send(key: Any, change: Any, timestamp: int, headers: Headers) -> None:
+        if after == NEWEST:
+            forward(key, change, timestamp, headers)
+        elif after != NOT_PUT:
+            forward(key, OutOfOrder(change), timestamp, headers)
+
+    return put, send
+
+
 class TaskContext(Protocol):
     """What an operator may know of the task that it runs in."""
 
@@ -55,6 +96,8 @@ class TaskContext(Protocol):
     origin: Origin | None
     dropped: int
     config: dict[str, Any]
+    metrics: dict[str, float]
+    commit_requested: bool
     shared: dict[Any, Any]
     """What several operators of one task know together."""
 
@@ -62,6 +105,8 @@ class TaskContext(Protocol):
 
     def is_global(self, name: str) -> bool:
         """Whether that is a store which every task has whole."""
+
+    def make_state_dir(self) -> Path: ...
 
     def now(self) -> int:
         """Wall clock in milliseconds."""
@@ -96,6 +141,9 @@ class Getter(Protocol):
     def stores(self) -> list[str]: ...
 
     def build(self, task: TaskContext) -> Get: ...
+
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        """The row at a time, if the table is versioned."""
 
 
 class TableOperator(Operator, Protocol):

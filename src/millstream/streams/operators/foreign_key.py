@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from millstream.streams.operators.base import Getter, Headers, Out, Process, TaskContext
+from millstream.streams.operators.base import Getter, Headers, Out, OutOfOrder, Process, TaskContext
 from millstream.streams.serdes import Serde
 
 NO_ANSWER, DELETE, ANSWER_ANYWAY, ANSWER_IF_THERE = range(4)
@@ -118,6 +118,9 @@ class Subscribe:
             forward(right, wanted, timestamp, headers)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if type(value) is OutOfOrder:
+                task.dropped += 1
+                return
             new, old = value
             if new is None and old is None:
                 return
@@ -221,11 +224,11 @@ class AnswerSubscribers:
         write_right = self.right_key.writer(_subject(task, self.topic, "fk"))
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            if key is None:
+            if key is None or type(value) is OutOfOrder:
                 task.dropped += 1
                 return
             prefix = subscription_key(write_right(key) or b"", b"")
-            for encoded_key, subscription, _then in store.range(prefix, _after(prefix)):
+            for encoded_key, subscription, _then in list(store.range(prefix, _after(prefix))):
                 if encoded_key.startswith(prefix):
                     answer = Answer(subscription.hash, value[0], subscription.partition)
                     forward(read_key(subscription.key), answer, timestamp, headers)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.streams.operators.base import Getter, Headers, Out, Process, TaskContext, Times
+from millstream.streams.errors import StreamsError
+from millstream.streams.operators.base import GetAsOf, Getter, Headers, Out, Process, TaskContext, Times
 from millstream.streams.windows import JoinWindows
 
 Joiner = Callable[[Any, Any, Any], Any]
@@ -116,6 +117,41 @@ class StreamStreamJoin:
         return process
 
 
+@dataclass(slots=True)
+class SelfJoin:
+    """A stream joined with itself, with one store: the results of an inner join, in its order."""
+
+    store: str
+    windows: JoinWindows
+    joiner: Joiner
+
+    def build(self, task: TaskContext, out: Out) -> Process:
+        store, join, forward = task.store(self.store), self.joiner, out.forward
+        fetch, encode = store.fetch, store.encode
+        before, after = self.windows.before_ms, self.windows.after_ms
+        kept = self.windows.size + self.windows.grace_ms
+        tracker = task.shared.setdefault(("join", self.store), Tracker())
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                task.dropped += 1
+                return
+            tracker.seen = max(tracker.seen, timestamp)
+            alone = timestamp > tracker.seen - kept + 1  # not joined with itself yet, nor too old for that
+            encoded_key = encode(key)
+            for then, row in fetch(encoded_key, max(0, timestamp - before), max(0, timestamp + after)):
+                forward(key, join(key, value, row[0]), max(timestamp, then), headers)
+            for then, row in fetch(encoded_key, max(0, timestamp - after), max(0, timestamp + before)):
+                if timestamp < then and alone:
+                    alone = False
+                    forward(key, join(key, value, value), timestamp, headers)
+                forward(key, join(key, row[0], value), max(timestamp, then), headers)
+            if alone:
+                forward(key, join(key, value, value), timestamp, headers)
+
+        return process
+
+
 class _Lonely:
     """Sends what has waited in vain. Looks at most once per interval of wall-clock time."""
 
@@ -169,8 +205,14 @@ class StreamTableJoin:
     joiner: Joiner
     left: bool
     selector: Callable[[Any, Any], Any] | None = None
+    buffer: str | None = None
 
     def build(self, task: TaskContext, out: Out) -> Process:
+        as_of = self.table.build_as_of(task)
+        if as_of is not None:
+            return self._build_as_of(task, out, as_of)
+        if self.buffer is not None:
+            raise StreamsError("a stream-table join with a grace period needs a versioned table")
         get, joiner, left, selector, forward = (
             self.table.build(task),
             self.joiner,
@@ -189,5 +231,33 @@ class StreamTableJoin:
                 forward(key, joiner(key, value, row[0]), timestamp, headers)
             elif left:
                 forward(key, joiner(key, value, None), timestamp, headers)
+
+        return process
+
+    def _build_as_of(self, task: TaskContext, out: Out, get: GetAsOf) -> Process:
+        """With the row that was valid at the record's time; with a grace period when that is over, so that
+        rows that come late are there."""
+        joiner, left, forward = self.joiner, self.left, out.forward
+
+        def join(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            row = None if key is None else get(key, timestamp)
+            if row is not None:
+                forward(key, joiner(key, value, row[0]), timestamp, headers)
+            elif left:
+                forward(key, joiner(key, value, None), timestamp, headers)
+
+        buffer = None if self.buffer is None else task.store(self.buffer)
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if value is None or (key is None and not left):
+                task.dropped += 1
+            elif (
+                buffer is None or key is None or not buffer.put(timestamp, buffer.encode(key), value, headers)
+            ):
+                join(key, value, timestamp, headers)
+            else:
+                while (due := buffer.pop_due()) is not None:
+                    then, encoded_key, waited, its_headers = due
+                    join(buffer.decode(encoded_key), waited, then, its_headers)
 
         return process

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from millstream.streams.errors import StreamsError, TopologyError
 from millstream.streams.operators.base import Headers, Origin, Out, Process, TaskContext
 from millstream.streams.operators.facades import for_application, read_only
+from millstream.streams.operators.metrics import ProcessorMetrics
 from millstream.streams.windows import Span, milliseconds
 
 STREAM_TIME = "stream time"
@@ -50,13 +52,23 @@ class Record:
 class Context:
     """What a processor can reach: its children, stores, timers, and where the record at hand came from."""
 
-    def __init__(self, task: TaskContext, out: Out, stores: tuple[str, ...], fixed_key: bool) -> None:
+    def __init__(
+        self,
+        task: TaskContext,
+        out: Out,
+        stores: tuple[str, ...],
+        fixed_key: bool,
+        forwards: bool = True,
+    ) -> None:
         self._task, self._out, self._stores, self._fixed_key = task, out, stores, fixed_key
+        self._forwards = forwards
         self._key: Any = _ANY_KEY  # of the record at hand; a timer has none
         self._timestamp: int | None = None  # of the record, or of the timer
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """To all children, or to the one of that name."""
+        if not self._forwards:
+            raise StreamsError("a transformer gives its result back: it has nothing to forward to")
         if self._fixed_key and self._key is not _ANY_KEY and record.key != self._key:
             raise StreamsError("process_values must not change the key; use process for that")
         if record.timestamp < 0:
@@ -97,6 +109,20 @@ class Context:
     def record_metadata(self) -> Origin | None:
         """Topic, partition and offset of the record at hand; None in a timer."""
         return self._task.origin
+
+    @property
+    def metrics(self) -> ProcessorMetrics:
+        """Counters and gauges of yours: see `ProcessorMetrics`."""
+        return ProcessorMetrics(self._task.metrics)
+
+    def commit(self) -> None:
+        """Asks for a commit soon, before its time has come. It does not happen inside this call."""
+        self._task.commit_requested = True
+
+    @property
+    def state_dir(self) -> Path:
+        """A folder for files of this task's own. They stay on this machine when the task goes to another."""
+        return self._task.make_state_dir()
 
     @property
     def stream_time(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from millstream.streams.errors import BufferFull
 from millstream.streams.operators.base import (
     Get,
+    GetAsOf,
     Getter,
     Headers,
     Out,
@@ -39,6 +40,9 @@ class SuppressedRows:
             return get(key)
 
         return look_up
+
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        return None
 
 
 @dataclass(slots=True)

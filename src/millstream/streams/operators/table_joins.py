@@ -9,13 +9,16 @@ from typing import Any, Literal
 
 from millstream.streams.operators.base import (
     Get,
+    GetAsOf,
     Getter,
     Headers,
     Out,
+    OutOfOrder,
     Process,
     Row,
     TableOperator,
     TaskContext,
+    keeping,
 )
 from millstream.streams.operators.tables import StoredRows
 
@@ -52,6 +55,9 @@ class JoinedRows:
 
         return look_up
 
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        return None
+
 
 @dataclass(slots=True)
 class TableJoin:
@@ -79,6 +85,9 @@ class TableJoin:
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
+                task.dropped += 1
+                return
+            if type(value) is OutOfOrder:
                 task.dropped += 1
                 return
             new, old = value
@@ -125,7 +134,8 @@ class JoinMerger:
         put = encode = None
         if self.store is not None:
             store = task.store(self.store)
-            put, encode = store.put, store.encode
+            put, forward = keeping(store, forward)
+            encode = store.encode
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if put is not None and encode is not None:

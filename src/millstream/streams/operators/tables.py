@@ -9,13 +9,16 @@ from typing import Any
 
 from millstream.streams.operators.base import (
     Get,
+    GetAsOf,
     Getter,
     Headers,
     Out,
+    OutOfOrder,
     Process,
     Row,
     TableOperator,
     TaskContext,
+    keeping,
 )
 
 
@@ -32,6 +35,13 @@ class StoredRows:
         store = task.store(self.name)
         get, encode = store.get, store.encode
         return lambda key: get(encode(key))
+
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        store = task.store(self.name)
+        if store.spec.type != "versioned":
+            return None
+        get, encode = store.get_as_of, store.encode
+        return lambda key, time: get(encode(key), time)
 
 
 class WithStore:
@@ -70,6 +80,19 @@ class DerivedRows:
 
         return look_up
 
+    def build_as_of(self, task: TaskContext) -> GetAsOf | None:
+        get, derive = self.parent.build_as_of(task), self.derive
+        if get is None:
+            return None
+        look_up = get
+
+        def look_up_as_of(key: Any, time: int) -> Row | None:
+            row = look_up(key, time)
+            value = None if row is None else derive(key, row[0])
+            return None if row is None or value is None else (value, row[1])
+
+        return look_up_as_of
+
 
 @dataclass(slots=True)
 class TableSource:
@@ -103,7 +126,8 @@ class TableSource:
             return pass_on
 
         store = task.store(self.store)
-        get, put, encode, send_old = store.get, store.put, store.encode, self.send_old
+        get, encode, send_old = store.get, store.encode, self.send_old
+        put, forward = keeping(store, forward)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None:
@@ -152,6 +176,8 @@ class TableFilter(_Derived):
     negate: bool = False
     store: str | None = None
     send_old: bool = False
+    versioned: bool = False
+    """The parent is: then what never passed is sent too, as a deletion at its time."""
 
     def __post_init__(self) -> None:
         self.send_old = self.parent.enable_sending_old_values(False)
@@ -160,7 +186,8 @@ class TableFilter(_Derived):
         return value if bool(self.predicate(key, value)) != self.negate else None
 
     def build(self, task: TaskContext, out: Out) -> Process:
-        return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing=self.send_old)
+        skip_nothing = self.send_old and not self.versioned
+        return _derived(task, out, self._derive, self.store, self.send_old, skip_nothing)
 
 
 @dataclass(slots=True)
@@ -196,12 +223,14 @@ def _derived(
             old = derive(key, old) if send_old and old is not None else None
             if skip_nothing and new is None and old is None:
                 return
-            forward(key, (new, old), timestamp, headers)
+            change = (new, old)
+            forward(key, change if type(value) is tuple else OutOfOrder(change), timestamp, headers)
 
         return process
 
     store = task.store(store_name)
-    get, put, encode = store.get, store.put, store.encode
+    get, encode = store.get, store.encode
+    put, forward = keeping(store, forward)
 
     def process_and_keep(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         new = value[0]
@@ -235,6 +264,9 @@ class Regroup:
         forward, selector = out.forward, self.selector
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if type(value) is OutOfOrder:
+                task.dropped += 1
+                return
             new, old = value
             new_key, new_value = (None if new is None else selector(key, new)) or _NOWHERE
             old_key, old_value = (None if old is None else selector(key, old)) or _NOWHERE
@@ -263,7 +295,8 @@ class TableAggregate(WithStore):
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
-        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        get, encode = store.get, store.encode
+        put, forward = keeping(store, out.forward)
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
         send_old = self.send_old
 
@@ -294,7 +327,8 @@ class TableReduce(WithStore):
 
     def build(self, task: TaskContext, out: Out) -> Process:
         store = task.store(self.store)
-        get, put, encode, forward = store.get, store.put, store.encode, out.forward
+        get, encode = store.get, store.encode
+        put, forward = keeping(store, out.forward)
         adder, subtractor, send_old = self.adder, self.subtractor, self.send_old
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

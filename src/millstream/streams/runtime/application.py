@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
+from millstream.host.membership import SESSION_MS, planner_group, running_planners
+from millstream.host.progress import Markers
 from millstream.streams.errors import StreamsError
-from millstream.streams.runtime.task_config import StreamsConfig
+from millstream.streams.runtime.task_config import MACHINE, StreamsConfig
+from millstream.streams.runtime.task_inputs import input_topics, topics_there
 from millstream.streams.runtime.topics import (
     ADDITIONAL_RETENTION,
     DAY,
@@ -31,17 +36,24 @@ if TYPE_CHECKING:
     from millstream.streams.task import Errors
     from millstream.streams.topology import Topology
 
+RESET_PATIENCE = 5.0
+
 
 class Streams:
     """A topology on a cluster, under the name of an application.
 
     client                 properties of Kafka clients that say how to reach the cluster: security.protocol,
                            ssl..., sasl...
-    state_dir              the folder for stores; a folder per application is made in it
+    state                  the folder for stores; a folder per application is made in it. `{machine}` in it
+                           stands for the name of the machine that a task runs on
     delivery               "exactly_once" or "at_least_once"
     max_bytes_per_task     what a task fetches of a partition at a time, and holds until it is processed.
                            More would not stay in the processor's cache; less is more calls than work
-    config                 settings that processors can read
+    config                 settings that processors can read, and those of Kafka Streams that are known here:
+                           num.standby.replicas, transaction.timeout.ms (10000),
+                           windowstore.changelog.additional.retention.ms; num.stream.threads and
+                           commit.interval.ms if `start` starts the session; millstream.state.max.bytes (of a
+                           task, on disk; 64 GB)
     """
 
     def __init__(
@@ -51,7 +63,7 @@ class Streams:
         *,
         bootstrap_servers: str = "localhost:9092",
         client: Mapping[str, str] | None = None,
-        state_dir: str | Path = "millstream-state",
+        state: str | Path = "millstream-state",
         delivery: str = "exactly_once",
         errors: Errors | None = None,
         max_bytes_per_task: int = 4 << 20,
@@ -62,7 +74,7 @@ class Streams:
         if delivery not in ("exactly_once", "at_least_once"):
             raise StreamsError(f"delivery is exactly_once or at_least_once, not {delivery}")
         self.topology = topology
-        self._folder = Path(state_dir).absolute() / application
+        self._folder = Path(state).absolute() / application
         self.settings = StreamsConfig(
             application,
             ClientConfig.of(bootstrap_servers, client),
@@ -95,13 +107,12 @@ class Streams:
 
     def _internal_topics(self, cluster: Cluster) -> list[NewTopic]:
         topology, name = self.topology, self.settings.application
-        if any(node.pattern is not None for node in topology.nodes.values()):
-            raise StreamsError("an application reads topics by name: patterns work in the test driver only")
+        there = topics_there(topology, name, cluster)
         inputs = {
             topic: len(cluster.topic(topic).partitions)
             for node in topology.nodes.values()
             if node.type == "source"
-            for topic in node.topics
+            for topic in topology.topics_of(node.name, there)
             if topic not in topology.internal
         }
         counts = internal_partitions(topology, inputs)
@@ -112,8 +123,12 @@ class Streams:
         additional = int(self.settings.config.get(ADDITIONAL_RETENTION, DAY))
         known = {**inputs, **counts}
         for sub_topology in topology.sub_topologies():
-            sources = [topic for source in sub_topology.sources for topic in topology.nodes[source].topics]
-            tasks = max((known[topic] for topic in sources if topic in known), default=1)
+            sources = [
+                topic for source in sub_topology.sources for topic in topology.topics_of(source, known)
+            ]
+            tasks = max((known[topic] for topic in sources if topic in known), default=0)
+            if not tasks:  # nothing matches its pattern yet
+                continue
             for store in sub_topology.stores:
                 spec = topology.stores[store]
                 if spec.logged:
@@ -123,15 +138,16 @@ class Streams:
 
     def reset(self) -> None:
         """Back to the beginning: forgets what was processed, deletes the internal topics, those of an earlier
-        topology too, and the local state. Not while it runs. Topics of yours, outputs included, stay as they
-        are. One that the application both writes and reads (`through`) is read from its end on: what it has
-        now will be written once more."""
+        topology too, and the local state. Refused while it runs. Topics of yours, outputs included, stay as
+        they are. One that the application both writes and reads (`through`) is read from its end on: what it
+        has now will be written once more."""
         name = self.settings.application
         with Cluster(self.settings.client) as cluster:
+            self._refuse_while_it_runs(cluster)
             admin, groups = Admin(cluster), Groups(cluster)
             there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
             outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))
-            outcomes |= groups.delete([name])
+            outcomes |= groups.delete([name, planner_group(name)])
             for error in outcomes.values():
                 if error is not None and error.code is not ErrorCode.group_id_not_found:
                     raise error
@@ -147,20 +163,28 @@ class Streams:
                 ).values():
                     if error is not None:
                         raise error
-        shutil.rmtree(self._folder, ignore_errors=True)
+            Markers(cluster).forget(name)
+        for folder in glob.glob(str(self._folder).replace(MACHINE, "*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _refuse_while_it_runs(self, cluster: Cluster) -> None:
+        """One that has just been stopped may still be about to leave its group."""
+        deadline = time.monotonic() + RESET_PATIENCE
+        while found := running_planners(cluster, self.settings.application):
+            if time.monotonic() > deadline:
+                raise StreamsError(
+                    f"{self.settings.application} runs at {', '.join(found)}: stop it first. A process that "
+                    f"was killed is gone after {SESSION_MS // 1000} s"
+                )
+            time.sleep(0.1)
 
     def lag(self) -> int:
         """How many records of its inputs and repartition topics the application has not processed yet
         (markers of transactions count as records). 0 means that it is done, as long as nobody writes more."""
         name, topology = self.settings.application, self.topology
         with Cluster(self.settings.client) as cluster:
-            topics = {
-                topology.internal_name(topic, name)
-                for sub_topology in topology.sub_topologies()
-                if not sub_topology.is_global
-                for source in sub_topology.sources
-                for topic in topology.nodes[source].topics
-            }
+            inputs = input_topics(topology, name, cluster).values()
+            topics = {topic for topics in inputs for topic in topics}
             topic_partitions = [
                 TopicPartition(topic, number)
                 for topic in topics
@@ -180,29 +204,49 @@ class Streams:
         return found
 
     def serve_queries(
-        self, host: str = "127.0.0.1", port: int = 7070, *, allowed_hosts: Iterable[str] = ()
+        self,
+        host: str = "127.0.0.1",
+        port: int = 7070,
+        *,
+        allowed_hosts: Iterable[str] = (),
+        folder: str | Path | None = None,
     ) -> None:
         """Answers questions about the stores over HTTP until the process is stopped: see `queries`. Best in a
         process of its own. `allowed_hosts` are more names under which browsers reach it, as the services'
-        `allowed.hosts`."""
-        from millstream.streams.runtime.queries import serve
-
-        serve(self.topology, self.settings.application, self.settings.client, host, port, allowed_hosts)
+        `allowed.hosts`. `folder` is where its copies of the stores lie, unless that is in `state`; one
+        process keeps them."""
+        try:
+            from millstream.streams.runtime.queries import serve
+        except ImportError:
+            raise StreamsError("interactive queries need millstream[services]") from None
+        own = Path(str(self._folder).replace(MACHINE, "queries")) / "views"
+        copies = own if folder is None else Path(folder)
+        name, client = self.settings.application, self.settings.client
+        serve(self.topology, name, client, host, port, copies, allowed_hosts)
 
     def query(self, spark: SparkSession) -> StreamsWriter:
         """To be returned from a pipeline beside writers of DataFrames: `millstream pipeline run` starts it on
         the host of its session."""
         return StreamsWriter(self, spark)
 
-    def start(self, spark: SparkSession | None = None) -> RunningStreams:
-        """Makes the internal topics and runs the tasks, on the host of this session, until it is stopped."""
+    def start(self, spark: SparkSession | None = None, *, report: bool = True) -> RunningStreams:
+        """Makes the internal topics and runs the tasks, on the host of this session, until it is stopped. A
+        process that runs the same application ends with that. `report`: into `__millstream_pipelines`."""
         from millstream.host.host import Host
         from millstream.spark.session import spark as session_for
         from millstream.streams.runtime.running import RunningStreams
 
         self.make_topics()
-        session = spark if spark is not None else session_for(self.settings.application)
-        return RunningStreams(self, Host.of(session))
+        session = spark
+        if session is None:
+            session = session_for(self.settings.application, self._host_settings())
+        return RunningStreams(self, Host.of(session), report=report)
+
+    def _host_settings(self) -> dict[str, str]:
+        """Those of Kafka Streams that are the host's here: of a session that this application starts."""
+        names = {"num.stream.threads": "lanes", "commit.interval.ms": "commit.interval.ms"}
+        config = self.settings.config
+        return {f"spark.millstream.host.{names[key]}": str(config[key]) for key in names if key in config}
 
 
 class StreamsWriter:
@@ -224,4 +268,4 @@ class StreamsWriter:
         return self
 
     def start(self) -> RunningStreams:
-        return self._streams.start(self._spark)
+        return self._streams.start(self._spark, report=False)

@@ -87,6 +87,16 @@ class Inputs:
         self._inputs = {which: _Input(offset) for which, offset in positions.items()}
         self._by_topic = {which.topic: one for which, one in self._inputs.items()}
 
+    def add(self, positions: dict[TopicPartition, int]) -> None:
+        """Partitions of topics that are new."""
+        for which, offset in positions.items():
+            self._inputs[which] = self._by_topic[which.topic] = _Input(offset)
+
+    def drop(self, topic: str) -> None:
+        """A topic that is gone."""
+        self._inputs = {which: one for which, one in self._inputs.items() if which.topic != topic}
+        self._by_topic.pop(topic, None)
+
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """Where to fetch more; without those of which there is enough."""
@@ -105,7 +115,9 @@ class Inputs:
         return sum(max(one.end - one.done, 0) for one in self._inputs.values())
 
     def receive(self, fetched: Fetched) -> None:
-        self._inputs[TopicPartition(fetched.topic, fetched.partition)].receive(fetched)
+        one = self._inputs.get(TopicPartition(fetched.topic, fetched.partition))
+        if one is not None:
+            one.receive(fetched)
 
     def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
         """What lies before has been deleted."""

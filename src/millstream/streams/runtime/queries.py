@@ -1,48 +1,60 @@
 """Interactive queries: the rows of an application's stores over HTTP, with the offsets that they reflect.
 
-A `View` is a copy of one store, kept current from the store's changelog topic: only what is committed, of all
-partitions, each by itself as the application's tasks have them, because each has a time of its own. That of a
-global table follows the table's topic. A view needs neither Spark nor the application, and may run anywhere.
-Every answer names the offsets up to which it is true.
+Answers come from copies of the stores on this machine's disk (`millstream.streams.views`), kept current from
+the stores' changelog topics, or from the topics of global tables: only what is committed. They need neither
+Spark nor the application, and may run anywhere. Every answer names the offsets up to which it is true.
 
     GET /stores                                        which there are
     GET /stores/{name}/keys/{key}                      the value of a key; 404 if there is none
     GET /stores/{name}/keys?first=..&last=..&limit=..  values in the order of their keys' bytes, both ends
-    included GET /stores/{name}/windows/{key}?first=..&last=..  windows (by start) or sessions (that touch the
-    span) of a key
+                                                       included
+    GET /stores/{name}/windows/{key}?first=..&last=..  windows (by start) or sessions (that touch the span) of
+                                                       a key
+    GET /stores/{name}/versions/{key}?first=..&last=.. versions of a key that were valid in a span, the newest
+                                                       first
 
-Keys of a store are read from the path as its serde wants them: text, numbers, true or false, or JSON.
+Keys of a store are read from the path as its serde wants them: text, numbers, true or false, or JSON. Errors,
+/metrics and the checks of browsers are those of the other services (`millstream.http`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from heapq import merge
+from collections.abc import Callable, Iterable
 from itertools import islice
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from millstream.client import ClientConfig, Cluster
+from fastapi import APIRouter, Request, Response
+
+from millstream.client import ClientConfig
+from millstream.http.app import make_app, surrounded
+from millstream.http.browser_guard import BrowserPolicy, guarded
+from millstream.http.errors import HttpError
+from millstream.http.host_names import HostNames
+from millstream.http.metrics import ServiceMetrics
+from millstream.http.negotiation import ContentNegotiation, MediaTypes
+from millstream.http.service_config import LIST, LOGGING_KEYS, TLS_KEYS, ConfigKey, ServiceConfig
+from millstream.http.service_main import run_until_signal
+from millstream.http.serving import HttpService
 from millstream.serdes.plain import to_json
-from millstream.streams.errors import StreamsError
-from millstream.streams.runtime.global_tables import global_table_task
-from millstream.streams.runtime.topic_reader import TopicReader
-from millstream.streams.stores import StoreSpec
-from millstream.streams.task import Errors, in_memory
+from millstream.streams.task import in_memory
 from millstream.streams.topology import Topology
-from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.streams.views.global_view import GlobalView
+from millstream.streams.views.snapshot import Snapshot, ViewRow
+from millstream.streams.views.topic_view import TopicView
+from millstream.wire.errors import KafkaError
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from millstream.streams.columns.blocks import Records
-
-_QUERIED = ("key-value", "window", "session")
+_QUERIED = ("key-value", "window", "session", "versioned")
 _MAX_ROWS = 10_000
+_MAX_BODY = 1 << 20  # nothing here reads one
+JSON = "application/json"
+_TYPES = MediaTypes(JSON, frozenset({JSON}), frozenset({JSON}))
+
+router = APIRouter()
 
 
 def _boolean(text: str) -> bool:
@@ -66,197 +78,189 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 class View:
-    """A copy of one store. `ask` reads on and then answers from memory."""
+    """One store: reads on, and then answers."""
 
-    def __init__(self, spec: StoreSpec, application: str, client: ClientConfig, topic: str) -> None:
-        self.spec, self._application, self._topic = spec, application, topic
-        self._cluster = Cluster(client)
-        empty = in_memory(spec, application)
+    def __init__(self, copy: TopicView, application: str) -> None:
+        self._copy, self.spec = copy, copy.spec
+        empty = in_memory(copy.spec, application)
         self._encode, self.decode = empty.encode, empty.decode
-        self._lock = threading.Lock()
-        self._reader = TopicReader(self._cluster, [topic])
-        self._begin()
 
     def close(self) -> None:
-        self._cluster.close()
+        self._copy.close()
 
-    def _begin(self) -> None:
-        """Forgets everything."""
-        self._reader.positions.clear()
-        self._stores: dict[int, Any] = {}
+    def query(self, read: Callable[[Snapshot], Any]) -> tuple[Any, dict[str, Any]]:
+        """An answer, and what it reflects: the offsets, and why they are not the newest ones, if so."""
+        self._copy.catch_up()
+        with self._copy.snapshot() as snapshot:
+            reflects: dict[str, Any] = {"offsets": {str(n): at for n, at in snapshot.offsets.items()}}
+            if self._copy.problem is not None:
+                reflects["problem"] = self._copy.problem
+            return read(snapshot), reflects
 
-    def _take(self, partition: int, reads: Records) -> None:
-        store = self._stores.get(partition)
-        if store is None:
-            store = self._stores[partition] = in_memory(self.spec, self._application)
-        store.restore((key or b"", value, at) for _, key, value, at, _ in reads)
-
-    def query(self, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
-        """An answer from the stores of all partitions, and the offsets that it reflects."""
-        with self._lock:
-            self._catch_up()
-            offsets = {str(number): offset for (_, number), offset in sorted(self._reader.positions.items())}
-            return read(list(self._stores.values())), offsets
-
-    def key(self, text: str) -> bytes:
-        """A key as the store has it."""
+    def key(self, text: str) -> Any:
+        """A key as the application knows it."""
         read = _READERS.get(self.spec.key.name)
         if read is None:
             raise ValueError(f"keys of {self.spec.name} ({self.spec.key.name}) cannot be named in a path")
         try:
-            found: bytes = self._encode(read(text))
+            found = read(text)
+            self._encode(found)
         except (struct.error, OverflowError, TypeError) as error:  # a number that its serde has no room for
             raise ValueError(str(error)) from None
         return found
 
-    def _catch_up(self) -> None:
-        problem = self._cluster.refresh([self._topic]).get(self._topic)
-        if problem is not None:
-            if problem.code is ErrorCode.unknown_topic_or_partition:
-                self._begin()
-            raise problem
-        ends = self._reader.ends()
-        if self._reader.are_others(ends):  # the application was reset
-            self._begin()
-        try:
-            for (_, number), records in self._reader.read_to(ends):
-                self._take(number, records)
-        except KafkaError:
-            self._begin()  # some of it was taken
-            raise
 
-
-class GlobalView(View):
-    """A copy of a global table: its topic as the application's own processor takes it, one store for all
-    partitions."""
-
-    def __init__(self, topology: Topology, spec: StoreSpec, application: str, client: ClientConfig) -> None:
-        self._topology = topology
-        super().__init__(spec, application, client, topology.global_stores[spec.name])
-
-    def _begin(self) -> None:
-        super()._begin()
-        name = self.spec.name
-        holders = [one.id for one in self._topology.sub_topologies() if name in one.stores]
-        errors = Errors(reading="continue", processing="continue")
-        self._task = global_table_task(self._topology, self._application, holders, errors)
-        self._stores = {0: self._task.stores[name]}
-
-    def _take(self, partition: int, reads: Records) -> None:
-        self._task.deliver_batch(self._topic, partition, reads)
-
-
-def views(topology: Topology, application: str, client: ClientConfig) -> dict[str, View]:
-    """Of all stores that can be queried: those with a changelog, and global tables."""
+def views(topology: Topology, application: str, client: ClientConfig, folder: Path) -> dict[str, View]:
+    """Of all stores that can be queried: those with a changelog, and global tables. Copies of stores whose
+    changelog is a topic of the application's go as far as that does, not as far as it was processed."""
     found: dict[str, View] = {}
     for name, spec in topology.stores.items():
-        if spec.type in _QUERIED and name in topology.global_stores:
-            found[name] = GlobalView(topology, spec, application, client)
-        elif spec.type in _QUERIED and spec.logged:
-            found[name] = View(spec, application, client, spec.changelog(application))
+        if spec.type not in _QUERIED:
+            continue
+        if name in topology.global_stores:
+            found[name] = View(GlobalView(topology, spec, application, folder / name, client), application)
+        elif spec.restored:
+            topic = spec.changelog(application)
+            copy = TopicView(spec, topic, folder / name, client, application=application)
+            found[name] = View(copy, application)
     return found
 
 
-def _row(stores: list[Any], key: bytes) -> Any:
-    """It is in one partition at most; which one, its producer has chosen."""
-    rows = (store.get(key) for store in stores)
-    return next((row for row in rows if row is not None), None)
+def _windows(rows: list[ViewRow]) -> list[Any]:
+    return [{"start": row.key.window.start, "end": row.key.window.end, "value": row.value} for row in rows]
 
 
-def _rows(stores: list[Any], first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
-    return merge(*(store.range(first, last) for store in stores), key=itemgetter(0))
+def _find(request: Request, name: str, *store_types: str) -> View:
+    found: dict[str, View] = request.app.state.views
+    if name not in found:
+        raise HttpError(404, 404, f"there is no store {name}; there are {', '.join(found) or 'none'}")
+    if found[name].spec.type not in store_types:
+        raise HttpError(400, 400, f"{name} is a {found[name].spec.type} store")
+    return found[name]
 
 
-def _windows(stores: list[Any], spec: StoreSpec, key: bytes, first: int, last: int) -> list[Any]:
-    if spec.type == "session":
-        found = [row for store in stores for row in store.find(key, first, last)]
-    else:
-        rows = (row for store in stores for row in store.fetch(key, first, last))
-        found = [(start, start + spec.window_size, row[0]) for start, row in rows]
-    found.sort(key=lambda row: (row[1], row[0]))
-    return [{"start": start, "end": end, "value": value} for start, end, value in found]
-
-
-def _key_of(view: View, text: str) -> bytes:
-    from fastapi import HTTPException
-
+def _key_of(view: View, text: str) -> Any:
     try:
         return view.key(text)
     except ValueError as error:
-        raise HTTPException(400, f"{text!r} is not a key of {view.spec.name}: {error}") from None
+        raise HttpError(400, 400, f"{text!r} is not a key of {view.spec.name}: {error}") from None
 
 
-def _query(view: View, read: Callable[[list[Any]], Any]) -> tuple[Any, dict[str, int]]:
-    from fastapi import HTTPException
-
+def _query(view: View, read: Callable[[Snapshot], Any]) -> tuple[Any, dict[str, Any]]:
     try:
         return view.query(read)
     except KafkaError as error:
         # Nobody has started the application yet, or the cluster is not there.
-        raise HTTPException(503, f"{view.spec.name} cannot be read now: {error}") from None
+        raise HttpError(503, 503, f"{view.spec.name} cannot be read now: {error}") from None
 
 
-def query_app(topology: Topology, application: str, client: ClientConfig) -> FastAPI:
-    """The HTTP application."""
-    from fastapi import FastAPI, HTTPException, Response
+def _answer(**content: Any) -> Response:
+    return Response(to_json(content), media_type=JSON)
 
-    found = views(topology, application, client)
-    app = FastAPI(title=f"Stores of {application}", version="1")
 
-    def view(name: str, *store_types: str) -> View:
-        if name not in found:
-            raise HTTPException(404, f"there is no store {name}; there are {', '.join(found) or 'none'}")
-        if found[name].spec.type not in store_types:
-            raise HTTPException(400, f"{name} is a {found[name].spec.type} store")
-        return found[name]
+def _render_error(_request: Request, error: HttpError) -> Response:
+    return Response(to_json(error.body()), error.status, media_type=JSON)
 
-    def answer(**content: Any) -> Response:
-        return Response(to_json(content), media_type="application/json")
 
-    @app.get("/stores")
-    def stores() -> Response:
-        return answer(
-            stores=[
-                {"name": name, "kind": one.spec.type, "key": one.spec.key.name, "value": one.spec.value.name}
-                for name, one in found.items()
-            ]
-        )
+# Views wait for the cluster and for the disk, so these are plain functions, which FastAPI calls in threads.
 
-    @app.get("/stores/{name}/keys/{key:path}")
-    def one_key(name: str, key: str) -> Response:
-        of = view(name, "key-value")
-        wanted = _key_of(of, key)
-        row, offsets = _query(of, lambda stores: _row(stores, wanted))
-        if row is None:
-            raise HTTPException(404, f"{name} has no key {key}")
-        return answer(key=of.decode(wanted), value=row[0], timestamp=row[1], offsets=offsets)
 
-    @app.get("/stores/{name}/keys")
-    def several_keys(
-        name: str, first: str | None = None, last: str | None = None, limit: int = 100
-    ) -> Response:
-        of = view(name, "key-value")
-        low = None if first is None else _key_of(of, first)
-        high = None if last is None else _key_of(of, last)
+@router.get("/stores")
+def list_stores(request: Request) -> Response:
+    found: dict[str, View] = request.app.state.views
+    return _answer(
+        stores=[
+            {"name": name, "kind": one.spec.type, "key": one.spec.key.name, "value": one.spec.value.name}
+            for name, one in found.items()
+        ]
+    )
 
-        def rows(stores: list[Any]) -> list[Any]:
-            return [
-                {"key": of.decode(key), "value": value, "timestamp": timestamp}
-                for key, value, timestamp in islice(_rows(stores, low, high), max(0, min(limit, _MAX_ROWS)))
-            ]
 
-        content, offsets = _query(of, rows)
-        return answer(rows=content, offsets=offsets)
+@router.get("/stores/{name}/keys/{key:path}")
+def get_key(request: Request, name: str, key: str, as_of: int | None = None) -> Response:
+    view = _find(request, name, "key-value", "versioned")
+    wanted = _key_of(view, key)
+    if as_of is not None and view.spec.type != "versioned":
+        raise HttpError(400, 400, f"{name} is a {view.spec.type} store: it has no past")
+    row, reflects = _query(
+        view,
+        lambda snapshot: snapshot.get(wanted) if as_of is None else snapshot.get_as_of(wanted, as_of),
+    )
+    if row is None:
+        raise HttpError(404, 404, f"{name} has no key {key}")
+    return _answer(key=row.key, value=row.value, timestamp=row.timestamp, **reflects)
 
-    @app.get("/stores/{name}/windows/{key:path}")
-    def windows(name: str, key: str, first: int = 0, last: int = 1 << 60) -> Response:
-        of = view(name, "window", "session")
-        wanted = _key_of(of, key)
 
-        content, offsets = _query(of, lambda stores: _windows(stores, of.spec, wanted, first, last))
-        return answer(key=of.decode(wanted), windows=content, offsets=offsets)
+@router.get("/stores/{name}/keys")
+def get_keys(
+    request: Request, name: str, first: str | None = None, last: str | None = None, limit: int = 100
+) -> Response:
+    view = _find(request, name, "key-value")
+    low = None if first is None else _key_of(view, first)
+    high = None if last is None else _key_of(view, last)
 
-    return app
+    def rows(snapshot: Snapshot) -> list[Any]:
+        found = islice(snapshot.range(low, high), max(0, min(limit, _MAX_ROWS)))
+        return [row._asdict() for row in found]
+
+    content, reflects = _query(view, rows)
+    return _answer(rows=content, **reflects)
+
+
+@router.get("/stores/{name}/versions/{key:path}")
+def get_versions(request: Request, name: str, key: str, first: int = 0, last: int = 1 << 60) -> Response:
+    view = _find(request, name, "versioned")
+    wanted = _key_of(view, key)
+
+    def rows(snapshot: Snapshot) -> list[Any]:
+        found = islice(snapshot.versions(wanted, first, last), _MAX_ROWS)
+        return [{"value": row.value, "timestamp": row.timestamp, "valid_to": row.valid_to} for row in found]
+
+    content, reflects = _query(view, rows)
+    return _answer(key=wanted, versions=content, **reflects)
+
+
+@router.get("/stores/{name}/windows/{key:path}")
+def get_windows(request: Request, name: str, key: str, first: int = 0, last: int = 1 << 60) -> Response:
+    view = _find(request, name, "window", "session")
+    wanted = _key_of(view, key)
+    content, reflects = _query(view, lambda snapshot: _windows(snapshot.windows(wanted, first, last)))
+    return _answer(key=wanted, windows=content, **reflects)
+
+
+def query_service(
+    topology: Topology, application: str, client: ClientConfig, folder: Path, hosts: HostNames
+) -> HttpService:
+    """The HTTP service of an application's stores. Its copies of them lie in `folder`."""
+    found = views(topology, application, client, folder)
+    app = make_app(f"Stores of {application}", [router], _render_error)
+    app.state.views = found
+    negotiated = ContentNegotiation(app, lambda _path: _TYPES, max_bytes=_MAX_BODY)
+
+    async def start() -> str:
+        return f"application={application} stores={len(found)}"
+
+    def close() -> None:
+        for view in found.values():
+            view.close()
+
+    async def stop() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, close)
+
+    around = surrounded(
+        negotiated,
+        ServiceMetrics("queries", lambda: []),
+        lambda inner: guarded(inner, BrowserPolicy(hosts), JSON),
+    )
+    return HttpService(around, start, stop)
+
+
+class _QueriesConfig(ServiceConfig):
+    """Nobody writes these in a file: `serve` gives what there is to say."""
+
+    keys = {"listeners": ConfigKey(LIST, None, "Where to listen."), **TLS_KEYS, **LOGGING_KEYS}
+    prefixes = ()
+    default_port = 7070
 
 
 def serve(
@@ -265,16 +269,14 @@ def serve(
     client: ClientConfig,
     host: str,
     port: int,
+    folder: Path,
     allowed_hosts: Iterable[str] = (),
 ) -> None:
     """Answers until the process is stopped."""
-    try:
-        import uvicorn
-    except ImportError:
-        raise StreamsError("interactive queries need millstream[services]") from None
-    from millstream.http.browser_guard import BrowserPolicy, guarded
-    from millstream.http.host_names import HostNames
-
+    address = f"[{host}]" if ":" in host else host
     hosts = HostNames([host], allowed_hosts, setting="allowed_hosts")
-    app = guarded(query_app(topology, application, client), BrowserPolicy(hosts), "application/json")
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    run_until_signal(
+        "queries",
+        _QueriesConfig({"listeners": f"http://{address}:{port}"}),
+        lambda _config, _ports: query_service(topology, application, client, folder, hosts),
+    )

@@ -35,6 +35,7 @@ FRESH_SECONDS = 12 * 3600
 _COMMIT_RECORDS = 200_000
 _BUFFER_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
+_NEVER = 1 << 62
 
 Changelogs = Mapping[TopicPartition, Any]
 """The store of each changelog partition."""
@@ -44,7 +45,7 @@ def changelogs_of(task: StreamTask, partition: int) -> dict[TopicPartition, Any]
     return {
         TopicPartition(store.spec.changelog(task.application), partition): store
         for name, store in task.stores.items()
-        if store.spec.logged and not task.is_global(name)
+        if store.spec.restored and not task.is_global(name)
     }
 
 
@@ -117,10 +118,18 @@ class FolderPosition:
 
 
 class Restore:
-    """One folder's restore. `positions` is what to fetch; `receive` and `work` in turns until `done`."""
+    """One folder's restore. `positions` is what to fetch; `receive` and `work` in turns until `done`. With
+    `follow` it goes on for ever."""
 
     def __init__(
-        self, cluster: Cluster, folder: StoreFolder, changelogs: Changelogs, kept: FolderPosition
+        self,
+        cluster: Cluster,
+        folder: StoreFolder,
+        changelogs: Changelogs,
+        kept: FolderPosition,
+        processed: Mapping[TopicPartition, int] | None = None,
+        *,
+        follow: bool = False,
     ) -> None:
         self._cluster, self._folder, self._changelogs = cluster, folder, changelogs
         self._began = time.monotonic()
@@ -130,10 +139,15 @@ class Restore:
         cluster.refresh(which.topic for which in changelogs)
         begins = list_offsets(cluster, dict.fromkeys(changelogs, EARLIEST))
         ends = list_offsets(cluster, dict.fromkeys(changelogs, LATEST), read_committed=True)
-        self._ends = {which: end.offset for which, end in ends.items()}
+        # A store whose changelog is an input goes as far as that was processed.
+        limits = processed or {}
+        self._ends = {
+            which: _NEVER if follow else min(end.offset, limits.get(which, end.offset))
+            for which, end in ends.items()
+        }
         self._fetched: dict[TopicPartition, int] = {}
         for which, store in changelogs.items():
-            begin, end = begins[which].offset, ends[which].offset
+            begin, end = begins[which].offset, min(ends[which].offset, self._ends[which])
             first = kept.first_missing(which, cluster, begin, end)
             if first is None:
                 folder.clear(store)
@@ -185,15 +199,21 @@ class Restore:
         if chunk is None:
             self._received.popleft()
             self._bytes_held -= size
-            self.positions_reached[which] = after
+            self.positions_reached[which] = min(after, self._ends[which])
         else:
             records = Records.of(chunk)
-            self._changelogs[which].restore((key or b"", value, at) for _, key, value, at, _ in records)
+            self._changelogs[which].restore(
+                (key, value, at) for _, key, value, at, _ in records if key is not None
+            )
             self.records += len(records)
             self._since_commit += len(records)
         if self._since_commit >= _COMMIT_RECORDS and chunk is None:
             self.commit()
         return bool(self._received)
+
+    @property
+    def uncommitted(self) -> bool:
+        return self._since_commit > 0
 
     def commit(self) -> None:
         """What the folder holds so far: a piece of the changelogs, of no use for anything but to go on."""

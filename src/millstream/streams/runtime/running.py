@@ -1,14 +1,16 @@
 """An application that runs: what `Streams.start()` returns.
 
 It looks after what no single task can: partitions that are added to the inputs become tasks, and what all
-tasks have read is deleted from the repartition topics. A task that fails for good fails the application: its
-other tasks end too, each with what it has committed.
+tasks have read is deleted from the repartition topics. It is a member of a group as long as it runs: another
+process that starts the same application takes it over, and this one ends. A task that fails for good fails
+the application: its other tasks end too, each with what it has committed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import threading
 import time
 import uuid
@@ -16,14 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from millstream.client import Admin, Cluster
 from millstream.client.groups import Groups
+from millstream.host.membership import PlannerMembership
+from millstream.host.metrics import StatusReporter
+from millstream.host.planner import FAILED
 from millstream.streams.errors import StreamsError
-from millstream.streams.runtime.tasks import application_of, input_topics, stateful_tasks, task_names
+from millstream.streams.runtime.task_inputs import input_topics
+from millstream.streams.runtime.tasks import application_of, stateful_tasks, task_names
 from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.host.planner_server import UnitFailed
-    from millstream.host.unit import Application, UnitId, UnitStatus
+    from collections.abc import Callable, Iterable
+
+    from millstream.host.unit import Application, UnitId, UnitListener, UnitState
     from millstream.streams.runtime.application import Streams
 
 log = logging.getLogger("millstream.streams")
@@ -31,6 +38,8 @@ log = logging.getLogger("millstream.streams")
 PURGE_EVERY = 30.0
 LOOK_EVERY = 5.0
 REPORT_EVERY = 1.0
+TELL_EVERY = 0.1
+"""How often `state` is looked at for a listener."""
 STOP_SECONDS = 10.0
 
 # Kafka Streams' states.
@@ -41,31 +50,46 @@ PENDING_SHUTDOWN, NOT_RUNNING, ERROR = "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR
 class HostLike(Protocol):
     """What an application needs of a host."""
 
-    def add(self, application: Application, failed: UnitFailed) -> None: ...
+    def add(self, application: Application, listener: UnitListener = ...) -> None: ...
 
-    def set_units(self, application: str, names: tuple[str, ...], stateful: frozenset[str]) -> None: ...
+    def set_units(self, application: str, names: Iterable[str], stateful: Iterable[str] = ()) -> None: ...
 
     def remove(self, application: str, timeout: float = ...) -> bool: ...
 
-    def states(self, application: str) -> dict[str, tuple[str, str | None, str | None, UnitStatus]]: ...
+    def states(self, application: str) -> dict[str, UnitState]: ...
 
 
 class RunningStreams:
-    """`awaitTermination`, `stop`, `state`, `exception`, `lag`, as a Spark query has them."""
+    """`awaitTermination`, `stop`, `state`, `exception`, `lag`, as a Spark query has them. With `report` it is
+    listed in `__millstream_pipelines`; a pipeline's runner does that itself."""
 
-    def __init__(self, streams: Streams, host: HostLike) -> None:
+    def __init__(self, streams: Streams, host: HostLike, *, report: bool = False) -> None:
         self._streams, self._host = streams, host
         self.name = streams.settings.application
         self.runId = uuid.uuid4()
         self._error: StreamsError | None = None
         self._reported_at, self._reports, self._read = time.monotonic(), 0, 0
+        self._paused = False
+        self._listener: Callable[[str, str], None] | None = None
+        self._noted, self._noting = CREATED, threading.Lock()
+        self._transitions: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._listening: threading.Thread | None = None
         self._ended = threading.Event()
         self._stopping = threading.Event()
         self._stop_lock = threading.Lock()
         with Cluster(streams.settings.client) as cluster:
             application = application_of(streams.settings, streams.topology, cluster)
         self._tasks = application.units
-        host.add(application, self._task_failed)
+        self._membership = PlannerMembership(streams.settings.client, self.name, self._fenced)
+        self._membership.join()
+        self._reporter = (
+            StatusReporter(streams.settings.client, self.name, self.tasks, self.stop) if report else None
+        )
+        try:
+            host.add(application, self._task_changed)
+        except BaseException:
+            self._leave()
+            raise
         self._watcher = threading.Thread(target=self._look_after, name=f"streams-{self.name}", daemon=True)
         self._watcher.start()
 
@@ -77,16 +101,76 @@ class RunningStreams:
             return NOT_RUNNING
         if self._stopping.is_set():
             return PENDING_SHUTDOWN
+        if self._paused:
+            return RUNNING  # as in Kafka Streams
         states = self.tasks().values()
-        return RUNNING if states and all(state == "running" for state, *_ in states) else REBALANCING
+        return RUNNING if states and all(task.state == "running" for task in states) else REBALANCING
 
     @property
     def isActive(self) -> bool:
         return not self._ended.is_set()
 
-    def tasks(self) -> dict[str, tuple[str, str | None, str | None, UnitStatus]]:
+    # --- pausing, and who wants to know ---------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        """Every task ends with a last commit. Time goes on: what is due meanwhile happens after `resume`."""
+        self._paused = True
+        self._host.set_units(self.name, (), ())
+        self._note_state()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._host.set_units(self.name, self._tasks, stateful_tasks(self._streams.topology, self._tasks))
+        self._note_state()  # it may be over before the next look
+
+    def set_state_listener(self, listener: Callable[[str, str], None] | None) -> None:
+        """`listener(new, old)` is called whenever `state` has become another one, from a thread of its own.
+        One that raises is logged."""
+        self._listener = listener
+        if listener is not None and self._listening is None:
+            name = f"streams-{self.name}-state"
+            self._listening = threading.Thread(target=self._tell, name=name, daemon=True)
+            self._listening.start()
+
+    def _note_state(self) -> None:
+        if self._listening is None:
+            return
+        with self._noting:
+            new = self.state
+            if new != self._noted:
+                self._transitions.put((new, self._noted))
+                self._noted = new
+
+    def _tell(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(TELL_EVERY)
+            self._note_state()
+            while not self._transitions.empty():
+                new, old = self._transitions.get()
+                try:
+                    if self._listener is not None:
+                        self._listener(new, old)
+                except Exception:
+                    log.exception("%s: its state listener failed", self.name)
+
+    def tasks(self) -> dict[str, UnitState]:
         """Of each task: its state, its lane, its last error, and what it has done."""
         return self._host.states(self.name)
+
+    def metrics(self) -> dict[str, float]:
+        """What its processors have counted (`context.metrics`), summed over all tasks; of those that end in
+        `.max`, the largest."""
+        found: dict[str, float] = {}
+        for task in self.tasks().values():
+            for name, value in task.status.metrics.items():
+                largest = name.endswith(".max") and name in found
+                found[name] = max(found[name], value) if largest else found.get(name, 0) + value
+        return found
 
     def exception(self) -> StreamsError | None:
         """What it has failed with."""
@@ -99,7 +183,7 @@ class RunningStreams:
         since = now - self._reported_at
         if since < REPORT_EVERY:
             return None
-        found = [status for *_, status in self.tasks().values()]
+        found = [task.status for task in self.tasks().values()]
         read = sum(status.read for status in found)
         rows, self._read = max(0, read - self._read), read
         self._reported_at = now
@@ -149,14 +233,29 @@ class RunningStreams:
                 if not self._host.remove(self.name, timeout):
                     log.warning("%s: some tasks did not end within %.0f s", self.name, timeout)
                 self.purge()
+                self._leave()
                 self._ended.set()
         if threading.current_thread() is not self._watcher:
             self._watcher.join(timeout)
 
-    def _task_failed(self, unit_id: UnitId, error: str, trace: str) -> None:
+    def _leave(self) -> None:
+        self._membership.leave()
+        if self._reporter is not None:
+            failed = self._error is not None
+            self._reporter.end("failed" if failed else "stopped", str(self._error) if failed else None)
+
+    def _fenced(self) -> None:
+        self._error = self._error or StreamsError(
+            f"{self.name} was started by another process, which runs it now"
+        )
+        self._stopping.set()
+
+    def _task_changed(self, unit_id: UnitId, state: UnitState) -> None:
+        if state.state != FAILED:
+            return
         if self._error is None:
-            self._error = StreamsError(f"task {unit_id.name} of {self.name} failed: {error}")
-            log.error("%s\n%s", self._error, trace)
+            self._error = StreamsError(f"task {unit_id.name} of {self.name} failed: {state.error}")
+            log.error("%s\n%s", self._error, state.trace)
         self._stopping.set()
 
     # --- beside the tasks -----------------------------------------------------------------------------------
@@ -180,7 +279,8 @@ class RunningStreams:
 
     def _notice_partitions(self, cluster: Cluster) -> None:
         topology = self._streams.topology
-        topics = {topic for names in input_topics(topology, self.name).values() for topic in names}
+        found = input_topics(topology, self.name, cluster)
+        topics = {topic for names in found.values() for topic in names}
         for problem in cluster.refresh(topics).values():
             raise problem
         names = task_names(topology, self.name, cluster)
@@ -188,7 +288,8 @@ class RunningStreams:
             self._streams.make_topics()  # refuses where keys would be looked for in the wrong partition
             log.warning("%s has %d tasks now", self.name, len(names))
             self._tasks = names
-            self._host.set_units(self.name, names, stateful_tasks(topology, names))
+            if not self._paused:
+                self._host.set_units(self.name, names, stateful_tasks(topology, names))
 
     def purge(self) -> None:
         with Cluster(self._streams.settings.client) as cluster, contextlib.suppress(KafkaError):

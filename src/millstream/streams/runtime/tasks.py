@@ -6,11 +6,15 @@ partitions. Its name is Kafka Streams': `0_3`.
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.client import Cluster
 from millstream.host.unit import Application, LaneContext
+from millstream.streams.runtime.standby import StandbyUnit
 from millstream.streams.runtime.task_config import StreamsConfig
+from millstream.streams.runtime.task_inputs import input_topics
 from millstream.streams.runtime.unit import StreamsUnit
 
 if TYPE_CHECKING:
@@ -28,25 +32,20 @@ class OpenTask:
         return StreamsUnit(self._settings, self._topology, sub_topology, partition, lane)
 
 
-def input_topics(topology: Topology, application: str) -> dict[int, list[str]]:
-    """What each sub-topology reads, as it is called in the cluster. Global tables are no tasks."""
-    return {
-        sub_topology.id: sorted(
-            {
-                topology.internal_name(topic, application)
-                for source in sub_topology.sources
-                for topic in topology.nodes[source].topics
-            }
-        )
-        for sub_topology in topology.sub_topologies()
-        if not sub_topology.is_global
-    }
+class OpenStandby:
+    """Makes the standby copy of a task."""
+
+    def __init__(self, settings: StreamsConfig, topology: Topology) -> None:
+        self._settings, self._topology = settings, topology
+
+    def __call__(self, name: str, lane: LaneContext) -> StandbyUnit:
+        return StandbyUnit(self._settings, self._topology, name, lane)
 
 
 def task_names(topology: Topology, application: str, cluster: Cluster) -> tuple[str, ...]:
     return tuple(
         f"{sub_topology}_{partition}"
-        for sub_topology, topics in input_topics(topology, application).items()
+        for sub_topology, topics in input_topics(topology, application, cluster).items()
         for partition in range(max((len(cluster.topic(topic).partitions) for topic in topics), default=0))
     )
 
@@ -55,7 +54,7 @@ def stateful_tasks(topology: Topology, names: tuple[str, ...]) -> frozenset[str]
     stateful = {
         sub_topology.id
         for sub_topology in topology.sub_topologies()
-        if any(topology.stores[store].logged for store in sub_topology.stores)
+        if any(topology.stores[store].restored for store in sub_topology.stores)
     }
     return frozenset(name for name in names if int(name.split("_")[0]) in stateful)
 
@@ -63,10 +62,13 @@ def stateful_tasks(topology: Topology, names: tuple[str, ...]) -> frozenset[str]
 def application_of(settings: StreamsConfig, topology: Topology, cluster: Cluster) -> Application:
     """What the host is asked to run."""
     names = task_names(topology, settings.application, cluster)
+    settings = replace(settings, run=uuid.uuid4().hex)
     return Application(
         settings.application,
         settings.client,
         OpenTask(settings, topology),
         names,
         stateful_tasks(topology, names),
+        open_standby=OpenStandby(settings, topology),
+        standbys=settings.standbys,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 
@@ -40,6 +41,14 @@ class TopicReader:
         ]
         latest = list_offsets(self._cluster, dict.fromkeys(topic_partitions, LATEST), read_committed=True)
         return {topic_partition: end.offset for topic_partition, end in latest.items()}
+
+    def wait(self, max_wait_ms: int) -> None:
+        """Until there is more to read, but not for longer."""
+        if self.positions:
+            fetcher = Fetcher(self._cluster, read_committed=True, partition_max_bytes=1)
+            fetcher.poll(self.positions, max_wait_ms)
+        else:
+            time.sleep(max_wait_ms / 1000)
 
     def are_others(self, ends: Offsets) -> bool:
         """Whether a topic was deleted and created again since, or cut off."""

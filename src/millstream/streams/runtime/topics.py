@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from millstream.host.membership import planner_group
 from millstream.streams.errors import StreamsError, TopologyError
 from millstream.streams.stores import StoreSpec
 from millstream.streams.topology import Topology, unlike_partitions
@@ -41,6 +42,9 @@ def changelog_settings(spec: StoreSpec, additional: int = DAY) -> dict[str, str]
     if spec.type in ("window", "session"):
         settings["cleanup.policy"] = "delete" if spec.duplicates else "compact,delete"
         settings["retention.ms"] = str(min(spec.retention + additional, _LONGEST))
+    elif spec.type == "versioned":
+        # What a store of a new machine is to know of the past must not be compacted away.
+        settings["min.compaction.lag.ms"] = str(min(spec.retention + additional, _LONGEST))
     return settings | spec.config
 
 
@@ -66,7 +70,11 @@ def internal_topics(
         for node in topology.nodes.values()
         for topic in node.topics
     } - {topology.internal_name(topic, application) for topic in topology.internal}
-    others = tuple(f"{group}-" for group in groups if group.startswith(f"{application}-"))
+    others = tuple(
+        f"{group}-"
+        for group in groups
+        if group.startswith(f"{application}-") and group != planner_group(application)
+    )
     return [
         name
         for name in names
@@ -97,7 +105,7 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
             counts = [
                 known[topic]
                 for source in sub_topology.sources
-                for topic in topology.nodes[source].topics
+                for topic in topology.topics_of(source, partitions)
                 if topic in known
             ]
             for sink in sub_topology.sinks:
@@ -111,6 +119,8 @@ def internal_partitions(topology: Topology, partitions: Mapping[str, int]) -> di
                 known[name] = count
     _check_together(topology, known)
     missing = [name for name in topology.internal if name not in known]
+    if missing and topology.has_patterns:  # what they are made of may come yet
+        return {name: known[name] for name in topology.internal if name in known}
     if missing:
         raise TopologyError(f"nothing tells how many partitions {missing[0]} has")
     return {name: known[name] for name in topology.internal}

@@ -8,7 +8,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from millstream.streams.serdes import Serde
 
-StoreType = Literal["key-value", "window", "session", "outer-join", "suppress"]
+StoreType = Literal["key-value", "window", "session", "outer-join", "suppress", "versioned", "join-buffer"]
+SEGMENT_AT_LEAST = 60_000
+NEWEST, NOT_PUT = -1, -(1 << 63)
+"""What `put_version` of a versioned store gives for a record that nothing newer follows, and for one that
+came too late."""
 Row = tuple[Any, int]
 """A value and its timestamp."""
 
@@ -24,6 +28,7 @@ class StoreSpec:
     logged      it has a changelog topic
     final       windows of an aggregation that sends final results; they are kept a millisecond longer, as in
                 Kafka Streams
+    source_topic  the topic that the store is a copy of: it is restored from there, and nothing is written
     user        made by the application for its own processors, not by the DSL
     """
 
@@ -40,9 +45,23 @@ class StoreSpec:
     other_value: Serde | None = None
     config: dict[str, str] = field(default_factory=dict)
     processors: list[str] = field(default_factory=list)
+    source_topic: str | None = None
+
+    @property
+    def restored(self) -> bool:
+        """Whether a topic brings it back."""
+        return self.logged or self.source_topic is not None
 
     def changelog(self, application: str) -> str:
+        if self.source_topic is not None:
+            return self.source_topic
         return f"{application}-{self.name}-changelog"
+
+
+def segment(spec: StoreSpec, time: int) -> int:
+    """Kafka's persistent stores keep windows (by start) and sessions (by end) in segments of time, and scan
+    one after the other; inside a segment they go by the bytes of key, time and number."""
+    return time // max(spec.retention // 2, SEGMENT_AT_LEAST)
 
 
 LogRecord = tuple[bytes, bytes | None, int]
@@ -77,8 +96,10 @@ class KeyValueStore(RowStore, Protocol):
     def put(self, key: bytes, value: Any, timestamp: int) -> None:
         """No value removes the row."""
 
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
-        """Rows in the order of their keys, both ends included."""
+    def range(
+        self, first: bytes | None, last: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Any, int]]:
+        """Rows in the order of their keys, both ends included; the other way round if asked for."""
 
     def __len__(self) -> int: ...
 
@@ -86,6 +107,9 @@ class KeyValueStore(RowStore, Protocol):
 class WindowStore(RowStore, Protocol):
     oldest: int
     """The first start that has not expired."""
+
+    def add_rows(self, keys: list[bytes | None], starts: list[int], bodies: list[bytes | None]) -> None:
+        """Of a store with duplicates: many `put`s, values as bytes."""
 
     def saw(self, newest: int) -> None:
         """After `write_rows`: the newest start among them."""
@@ -99,6 +123,11 @@ class WindowStore(RowStore, Protocol):
     def fetch_all(self, first: int, last: int) -> list[tuple[bytes, int, Row]]:
         """The same for all keys, by start and key."""
 
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, first: int, last: int
+    ) -> list[tuple[bytes, int, Row]]:
+        """The same for a range of keys, in the order of Kafka's stores: see `segment`."""
+
     def put(self, key: bytes, start: int, value: Any, timestamp: int) -> None: ...
 
 
@@ -110,6 +139,11 @@ class SessionStore(Store, Protocol):
     def find_all(self, earliest_end: int, latest_end: int) -> list[tuple[bytes, int, int, Any]]:
         """(key, start, end, value) of sessions that end within, by end, key and start; also of expired ones,
         if they are still there."""
+
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, earliest_end: int, latest_start: int
+    ) -> list[tuple[bytes, int, int, Any]]:
+        """As `find`, for a range of keys, in the order of Kafka's stores: see `segment`."""
 
     def fetch_one(self, key: bytes, start: int, end: int) -> Any: ...
 

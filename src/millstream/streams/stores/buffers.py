@@ -1,5 +1,5 @@
-"""The two stores that hold records back: rows of a suppressed table, and records of a join without a partner
-yet."""
+"""The stores that hold records back: rows of a suppressed table, records of a join without a partner yet, and
+records that wait for the table they are joined with."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from millstream.streams.stores.memory import _Memory
 _TIME_OFFSET_PARTITION = 8 + 8 + 4
 _BUFFER_TIME = 8
 _NUMBERS = struct.Struct(">qqq")
+_TIME_KEY = struct.Struct(">qi")
+_SEQUENCE = struct.Struct(">i")
 
 
 class MemorySuppressBuffer(_Memory):
@@ -123,13 +125,22 @@ class MemoryOuterJoinStore(_Memory):
         self._order: list[bytes] = []
         self._rows: dict[bytes, list[bytes]] = {}
 
+    def body_of(self, is_left: bool, value: Any) -> bytes:
+        return self._writers[is_left](value) or b""
+
+    def value_of(self, is_left: bool, body: bytes) -> Any:
+        return self._readers[is_left](body)
+
     def add(self, timestamp: int, is_left: bool, key: bytes, value: Any) -> None:
+        self.add_body(timestamp, is_left, key, self.body_of(is_left, value))
+
+    def add_body(self, timestamp: int, is_left: bool, key: bytes, body: bytes) -> None:
         row_key = side_key(timestamp, is_left, key)
         held = self._rows.get(row_key)
         if held is None:
             held = self._rows[row_key] = []
             insort(self._order, row_key)
-        held.append(self._writers[is_left](value) or b"")
+        held.append(body)
         if self._logged:
             self._dirty[row_key] = timestamp
 
@@ -161,3 +172,71 @@ class MemoryOuterJoinStore(_Memory):
             if value is not None:
                 self._rows[row_key] = split_list(value)
                 insort(self._order, row_key)
+
+
+class MemoryJoinBuffer(_Memory):
+    """Records of a stream that are joined with a table when they are old enough (KIP-923), by time, key and
+    the order in which they came."""
+
+    def __init__(self, spec: StoreSpec, application: str) -> None:
+        super().__init__(spec, application)
+        self._order: list[bytes] = []
+        self._rows: dict[bytes, bytes] = {}
+        self.newest: int | None = -1
+        self._sequence = 0
+
+    def put(self, timestamp: int, key: bytes, value: Any, headers: Headers) -> bool:
+        """False for a record that is too old to wait."""
+        newest = -1 if self.newest is None else self.newest
+        if timestamp < newest - self.spec.retention:
+            return False
+        self.newest = max(newest, timestamp)
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        row_key = _TIME_KEY.pack(timestamp, len(key)) + key + _SEQUENCE.pack(self._sequence)
+        named = [field for name, content in headers for field in (name.encode(), content)]
+        self._keep_row(row_key, pack_fields([self._write(value), *named]))
+        if self._logged:
+            self._dirty[row_key] = timestamp
+        return True
+
+    def _keep_row(self, row_key: bytes, row: bytes) -> None:
+        insort(self._order, row_key, key=_by_time_and_key)
+        self._rows[row_key] = row
+
+    def pop_due(self) -> tuple[int, bytes, Any, Headers] | None:
+        """The first record that has waited long enough: (time, key, value, headers)."""
+        newest = -1 if self.newest is None else self.newest
+        if not self._order:
+            return None
+        row_key = self._order[0]
+        timestamp, size = _TIME_KEY.unpack_from(row_key)
+        if timestamp > newest - self.spec.retention:
+            return None
+        del self._order[0]
+        value, *named = split_fields(self._rows.pop(row_key))
+        if self._logged:
+            self._dirty[row_key] = timestamp
+        names = [bytes(name or b"").decode() for name in named[::2]]
+        headers = tuple(zip(names, named[1::2], strict=True))
+        return timestamp, row_key[_TIME_KEY.size : _TIME_KEY.size + size], self._read(value), headers
+
+    def drain(self) -> list[LogRecord]:
+        found = [(row_key, self._rows.get(row_key), timestamp) for row_key, timestamp in self._dirty.items()]
+        self._dirty.clear()
+        return found
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        newest = -1 if self.newest is None else self.newest
+        for row_key, row, _timestamp in records:
+            if self._rows.pop(row_key, None) is not None:
+                self._order.remove(row_key)
+            newest = max(newest, _TIME_KEY.unpack_from(row_key)[0])
+            self._sequence = max(self._sequence, _SEQUENCE.unpack(row_key[-4:])[0])
+            if row is not None:
+                self._keep_row(row_key, row)
+        self.newest = newest
+
+
+def _by_time_and_key(row_key: bytes) -> tuple[bytes, bytes]:
+    """The length of the key is no part of the order."""
+    return row_key[:8], row_key[_TIME_KEY.size :]

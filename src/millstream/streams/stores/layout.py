@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import struct
 
-_WINDOW = struct.Struct(">qi")
+WINDOW = struct.Struct(">qi")
 _SESSION = struct.Struct(">qq")
 _SIDE = struct.Struct(">qb")
 
 
 def window_key(key: bytes, start: int, sequence: int) -> bytes:
-    return key + _WINDOW.pack(start, sequence)
+    return key + WINDOW.pack(start, sequence)
 
 
 def split_window_key(data: bytes) -> tuple[bytes, int, int]:
-    start, sequence = _WINDOW.unpack(data[-12:])
+    start, sequence = WINDOW.unpack(data[-12:])
     return data[:-12], start, sequence
 
 

@@ -15,6 +15,7 @@ Keys have no limit, whatever LMDB's own is: see `rows`.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,10 +23,17 @@ from typing import Any
 
 import lmdb
 
-from millstream.streams.stores.base import LogRecord, Row, StoreSpec
-from millstream.streams.stores.buffers import MemoryOuterJoinStore, MemorySuppressBuffer
-from millstream.streams.stores.layout import session_key, split_session_key, split_window_key, window_key
+from millstream.streams.stores.base import LogRecord, Row, StoreSpec, segment
+from millstream.streams.stores.buffers import MemoryJoinBuffer, MemoryOuterJoinStore, MemorySuppressBuffer
+from millstream.streams.stores.layout import (
+    WINDOW,
+    session_key,
+    split_session_key,
+    split_window_key,
+    window_key,
+)
 from millstream.streams.stores.rows import Rows
+from millstream.streams.stores.versioned import LmdbVersionedStore
 
 _TIME = struct.Struct(">q")
 _SWEEP_AT_LEAST = 60_000
@@ -42,13 +50,21 @@ class StoreFolder:
               last commit may be missing then, which its position tells.
     """
 
-    def __init__(self, folder: Path | str, *, size: int = 64 << 30, durable: bool = True) -> None:
+    def __init__(
+        self, folder: Path | str, *, size: int = 64 << 30, durable: bool = True, max_stores: int = 250
+    ) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         self._environment = lmdb.open(
-            str(folder), map_size=size, max_dbs=512, sync=durable, metasync=False, max_readers=64
+            str(folder),
+            map_size=size,
+            max_dbs=2 * max_stores + 12,
+            sync=durable,
+            metasync=False,
+            max_readers=64,
         )
         self._meta = self._environment.open_db(b"millstream")
         self._stores: dict[str, Any] = {}
+        self._databases: dict[str, tuple[Any, Any]] = {}
         self._open: Any = None
 
     @property
@@ -64,6 +80,13 @@ class StoreFolder:
             found = transaction.get(_POSITION, db=self._meta)
             return None if found is None else bytes(found)
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[ReadOnlyFolder]:
+        """What was committed last, while others write: stores that are opened in it are for reading, and
+        until its end."""
+        with self._environment.begin() as transaction:
+            yield ReadOnlyFolder(transaction, self._meta, self._databases)
+
     def clear(self, store: Any) -> None:
         """Empties a store, before it is restored."""
         store.rows.clear()
@@ -72,18 +95,12 @@ class StoreFolder:
             store.newest = -1
 
     def open(self, spec: StoreSpec, application: str) -> Any:
-        store_classes: dict[str, Any] = {
-            "key-value": LmdbKeyValueStore,
-            "window": LmdbWindowStore,
-            "session": LmdbSessionStore,
-            "outer-join": LmdbOuterJoinStore,
-            "suppress": LmdbSuppressBuffer,
-        }
         short, long = (
             self._environment.open_db(prefix + spec.name.encode(), txn=self.transaction)
             for prefix in (b"store ", b"long ")
         )
-        store = store_classes[spec.type](spec, application, Rows(self, spec.name, short, long))
+        self._databases[spec.name] = (short, long)
+        store = store_class(spec)(spec, application, Rows(self, spec.name, short, long))
         self._stores[spec.name] = store
         return store
 
@@ -122,6 +139,28 @@ class StoreFolder:
         if self._open is not None:
             self._open.abort()
             self._open = None
+
+
+class ReadOnlyFolder:
+    """A folder as it was at one moment."""
+
+    def __init__(self, transaction: Any, meta: Any, databases: dict[str, tuple[Any, Any]]) -> None:
+        self.transaction, self._meta, self._databases = transaction, meta, databases
+
+    @property
+    def position(self) -> bytes | None:
+        found = self.transaction.get(_POSITION, db=self._meta)
+        return None if found is None else bytes(found)
+
+    def number(self, what: str, store: str) -> int | None:
+        found = self.transaction.get(f"{what} {store}".encode(), db=self._meta)
+        return None if found is None else int(_TIME.unpack(found)[0])
+
+    def has(self, store: str) -> bool:
+        return store in self._databases
+
+    def open(self, spec: StoreSpec, application: str) -> Any:
+        return store_class(spec)(spec, application, Rows(self, spec.name, *self._databases[spec.name]))
 
 
 class _Lmdb:
@@ -201,8 +240,10 @@ class LmdbKeyValueStore(_Lmdb):
         if self._logged:
             self._dirty[key] = timestamp
 
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
-        for key, raw in list(self.rows.range(first, last)):
+    def range(
+        self, first: bytes | None, last: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Any, int]]:
+        for key, raw in self.rows.range(first, last, reverse):
             yield key, self._read(raw[8:]), _TIME.unpack_from(raw)[0]
 
     def restore(self, records: Iterable[LogRecord]) -> None:
@@ -211,6 +252,10 @@ class LmdbKeyValueStore(_Lmdb):
             put(key, None if value is None else pack(timestamp) + value)
         self.rows.cached.clear()
         self.rows.flush()
+
+
+def _within(key: bytes, first: bytes | None, last: bytes | None) -> bool:
+    return (first is None or key >= first) and (last is None or key <= last)
 
 
 class LmdbWindowStore(_Lmdb):
@@ -277,6 +322,19 @@ class LmdbWindowStore(_Lmdb):
         found.sort(key=lambda row: row[:3])
         return [(key, start, self._row(raw)) for start, key, _sequence, raw in found]
 
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, first: int, last: int
+    ) -> list[tuple[bytes, int, Row]]:
+        first = max(first, self.oldest)
+        found = []
+        # A longer key that begins with the last one may lie before some windows of the last one.
+        high = None if last_key is None else last_key + b"\xff" * 12
+        for row_key, raw in self.rows.range(first_key, high):
+            key, start, _sequence = split_window_key(row_key)
+            if first <= start <= last and _within(key, first_key, last_key):
+                found.append((key, start, self._row(raw)))
+        return sorted(found, key=lambda row: segment(self.spec, row[1]))
+
     def put(self, key: bytes, start: int, value: Any, timestamp: int) -> None:
         duplicates = self.spec.duplicates
         if duplicates and value is None:
@@ -297,6 +355,31 @@ class LmdbWindowStore(_Lmdb):
         self.rows.pending[row_key] = raw
         if self._logged:
             self._dirty[row_key] = start if duplicates else timestamp
+
+    def add_rows(self, keys: list[bytes | None], starts: list[int], bodies: list[bytes | None]) -> None:
+        """Many `put`s of a store with duplicates, values as bytes; those without a key or a value are left
+        out."""
+        assert self.sequence is not None
+        pack, pack_time, kept, newest, number = (
+            WINDOW.pack,
+            _TIME.pack,
+            self._kept,
+            self.newest,
+            self.sequence,
+        )
+        pending, dirty, logged = self.rows.pending, self._dirty, self._logged
+        for key, start, body in zip(keys, starts, bodies, strict=True):
+            if key is None or body is None or start < newest - kept:
+                continue
+            if start > newest:
+                newest = start
+            number = (number + 1) & 0x7FFFFFFF
+            row_key = key + pack(start, number)
+            pending[row_key] = pack_time(start) + body
+            if logged:
+                dirty[row_key] = start
+        self.sequence = number
+        self.saw(newest)
 
     def saw(self, newest: int) -> None:
         """The newest window there is, after `write_rows`."""
@@ -324,6 +407,8 @@ class LmdbWindowStore(_Lmdb):
                 put(row_key, None if value is None else pack(timestamp) + value)
         self.rows.cached.clear()
         self.rows.flush()
+        if self.newest >= self._sweep_at:
+            self._sweep()
 
 
 class LmdbSessionStore(_Lmdb):
@@ -362,6 +447,18 @@ class LmdbSessionStore(_Lmdb):
         found.sort(key=lambda row: row[:3])
         return [(key, start, end, self._read(raw)) for end, key, start, raw in found]
 
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, earliest_end: int, latest_start: int
+    ) -> list[tuple[bytes, int, int, Any]]:
+        earliest_end = max(earliest_end, self._oldest)
+        found = []
+        high = None if last_key is None else last_key + b"\xff" * 16
+        for row_key, raw in self.rows.range(first_key, high):
+            key, start, end = split_session_key(row_key)
+            if end >= earliest_end and start <= latest_start and _within(key, first_key, last_key):
+                found.append((key, start, end, self._read(raw)))
+        return sorted(found, key=lambda row: segment(self.spec, row[2]))
+
     def fetch_one(self, key: bytes, start: int, end: int) -> Any:
         return None if end < self._oldest else self._read(self.rows.get(session_key(key, start, end)))
 
@@ -392,6 +489,8 @@ class LmdbSessionStore(_Lmdb):
             if end >= oldest:
                 self.rows.put(row_key, value)
         self.rows.flush()
+        if self.newest >= self._sweep_at:
+            self._sweep()
 
 
 class _Mirrored:
@@ -450,3 +549,42 @@ class LmdbSuppressBuffer(_Mirrored, MemorySuppressBuffer):
         self.bytes_held = 0
         self.rows.forget()
         MemorySuppressBuffer.restore(self, self._stored())
+
+
+class LmdbJoinBuffer(_Mirrored, MemoryJoinBuffer):
+    def __init__(self, spec: StoreSpec, application: str, rows: Rows) -> None:
+        MemoryJoinBuffer.__init__(self, spec, application)
+        self.rows = rows
+        self._read_back()
+
+    def _read_back(self) -> None:
+        self.newest = self.rows.number("newest")
+        MemoryJoinBuffer.restore(self, self._stored())
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        MemoryJoinBuffer.restore(self, self._keep(records))
+
+    def drain(self) -> list[LogRecord]:
+        return self._keep(MemoryJoinBuffer.drain(self))
+
+    def reload(self) -> None:
+        self._order.clear()
+        self._rows.clear()
+        self._dirty.clear()
+        self.rows.forget()
+        self._read_back()
+
+
+_STORE_CLASSES: dict[str, Any] = {
+    "key-value": LmdbKeyValueStore,
+    "window": LmdbWindowStore,
+    "session": LmdbSessionStore,
+    "outer-join": LmdbOuterJoinStore,
+    "suppress": LmdbSuppressBuffer,
+    "versioned": LmdbVersionedStore,
+    "join-buffer": LmdbJoinBuffer,
+}
+
+
+def store_class(spec: StoreSpec) -> Any:
+    return _STORE_CLASSES[spec.type]

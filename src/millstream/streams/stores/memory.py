@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from millstream.streams.stores.base import LogRecord, Row, StoreSpec
+from millstream.streams.stores.base import LogRecord, Row, StoreSpec, segment
 from millstream.streams.stores.layout import session_key, split_session_key, split_window_key, window_key
 
 _SWEEP_AT_LEAST = 60_000
@@ -78,13 +78,15 @@ class MemoryKeyValueStore(_Memory):
         for row_key, row, stamp in zip(row_keys, rows, stamps, strict=True):
             self.put(row_key, None if row is None else self._read(row[8:]), stamp)
 
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, Any, int]]:
+    def range(
+        self, first: bytes | None, last: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Any, int]]:
         order = self._order
         if order is None:
             order = self._order = sorted(self._rows)
         start = 0 if first is None else bisect_left(order, first)
         end = len(order) if last is None else bisect_right(order, last)
-        for key in order[start:end]:
+        for key in reversed(order[start:end]) if reverse else order[start:end]:
             row = self.get(key)
             if row is not None:
                 yield key, row[0], row[1]
@@ -154,6 +156,17 @@ class MemoryWindowStore(_Memory):
             return [(key, start, self._open(row)) for start, key in found for row in self._rows[key][start]]
         return [(key, start, self._open(self._rows[key][start])) for start, key in found]
 
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, first: int, last: int
+    ) -> list[tuple[bytes, int, Row]]:
+        found = [
+            row
+            for row in self.fetch_all(first, last)
+            if (first_key is None or row[0] >= first_key) and (last_key is None or row[0] <= last_key)
+        ]
+        # Sorting keeps the order of what has the same key and start.
+        return sorted(found, key=lambda row: (segment(self.spec, row[1]), window_key(row[0], row[1], 0)))
+
     def put(self, key: bytes, start: int, value: Any, timestamp: int) -> None:
         if self._duplicates and value is None:
             return  # adds nothing, and says nothing about the other records of that instant
@@ -199,6 +212,12 @@ class MemoryWindowStore(_Memory):
             key, start, _ = split_window_key(row_key)
             self.put(key, start, None if row is None else self._read(row[8:]), stamp)
 
+    def add_rows(self, keys: list[bytes | None], starts: list[int], bodies: list[bytes | None]) -> None:
+        """Many `put`s, values as bytes."""
+        for key, start, body in zip(keys, starts, bodies, strict=True):
+            if key is not None:
+                self.put(key, start, self._read(body), start)
+
     def saw(self, newest: int) -> None:
         """`write_rows` has seen to it."""
 
@@ -234,12 +253,12 @@ class MemorySessionStore(_Memory):
     def __init__(self, spec: StoreSpec, application: str) -> None:
         super().__init__(spec, application)
         self._rows: dict[bytes, dict[tuple[int, int], Any]] = {}
-        self._newest = -1
+        self.newest = -1
         self._sweep_at = 0
 
     @property
     def _oldest(self) -> int:
-        return self._newest - self.spec.retention + 1
+        return self.newest - self.spec.retention + 1
 
     def _open(self, value: Any) -> Any:
         return value if self._shared else self._read(value)
@@ -261,14 +280,26 @@ class MemorySessionStore(_Memory):
         )
         return [(key, start, end, self._open(self._rows[key][end, start])) for end, key, start in found]
 
+    def scan(
+        self, first_key: bytes | None, last_key: bytes | None, earliest_end: int, latest_start: int
+    ) -> list[tuple[bytes, int, int, Any]]:
+        found = [
+            row
+            for row in self.find_all(max(earliest_end, self._oldest), 1 << 62)
+            if row[1] <= latest_start
+            and (first_key is None or row[0] >= first_key)
+            and (last_key is None or row[0] <= last_key)
+        ]
+        return sorted(found, key=lambda row: (segment(self.spec, row[2]), session_key(*row[:3])))
+
     def fetch_one(self, key: bytes, start: int, end: int) -> Any:
         if end < self._oldest:
             return None
         return self._open(self._rows.get(key, {}).get((end, start)))
 
     def put(self, key: bytes, start: int, end: int, value: Any) -> None:
-        if end > self._newest:
-            self._newest = end
+        if end > self.newest:
+            self.newest = end
             if end >= self._sweep_at:
                 self._sweep()
         sessions = self._rows.setdefault(key, {})
@@ -282,7 +313,7 @@ class MemorySessionStore(_Memory):
             self._dirty[key, start, end] = end
 
     def _sweep(self) -> None:
-        self._sweep_at = self._newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
+        self._sweep_at = self.newest + max(self.spec.retention // 2, _SWEEP_AT_LEAST)
         oldest = self._oldest
         for key in list(self._rows):
             sessions = self._rows[key]

@@ -90,10 +90,18 @@ class Rows:
             cursor.putmulti([row for row in rows if row[1] is not None])
         self.pending.clear()
 
-    def range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(
+        self, first: bytes | None, last: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """In the order of the keys, both ends included. Whoever changes rows meanwhile has to take a list
         first."""
         self.flush()
+        if reverse:
+            short = self._short_reversed(first, last)
+            if not self._any_long:
+                return short
+            long = reversed(list(self._long_range(first, last)))
+            return merge(short, long, key=itemgetter(0), reverse=True)
         short = self._short_range(first, last)
         return merge(short, self._long_range(first, last), key=itemgetter(0)) if self._any_long else short
 
@@ -127,13 +135,30 @@ class Rows:
 
     def _short_range(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         with self._folder.transaction.cursor(db=self._short) as cursor:
-            if not cursor.set_range(_FRONT + (first or b"")):
+            if not cursor.set_range(_bound(first or b"")):
                 return
             for key, value in cursor:
                 plain = bytes(key[1:])
+                if first is not None and plain < first:
+                    continue
                 if last is not None and plain > last:
                     return
                 yield plain, bytes(value)
+
+    def _short_reversed(self, first: bytes | None, last: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        with self._folder.transaction.cursor(db=self._short) as cursor:
+            if last is None:
+                found = cursor.last()
+            else:
+                found = cursor.set_range(_bound(last)) or cursor.last()
+                if found and cursor.key() > _bound(last):
+                    found = cursor.prev()
+            while found:
+                plain = bytes(cursor.key()[1:])
+                if first is not None and plain < first:
+                    return
+                yield plain, bytes(cursor.value())
+                found = cursor.prev()
 
     # Long keys ----------------------------------------------------------------------------------------------
 
@@ -162,6 +187,12 @@ class Rows:
                 for key, row in sorted(_split(data) for _, data in entries):
                     if (first is None or key >= first) and (last is None or key <= last):
                         yield key, row
+
+
+def _bound(key: bytes) -> bytes:
+    """Where a range begins or ends. Of a longer key so many bytes as LMDB takes: no short key lies between
+    the two."""
+    return (_FRONT + key)[: _SHORT + 1]
 
 
 def _hashed_key(key: bytes) -> bytes:
