@@ -1,0 +1,1 @@
+"""ksqlDB's language: statements become Streams topologies."""

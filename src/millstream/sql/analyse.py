@@ -1,0 +1,451 @@
+"""The analyser: a query and a catalog become an `Analysis`, or the one error that says what is wrong.
+
+Order matters, because a statement with several mistakes gets the message that ksqlDB gives: sources, aliases,
+names, joins, grouping, then the key of the result.
+"""
+
+from __future__ import annotations
+
+from millstream.sql import ast
+from millstream.sql.analyse_joins import analyse_joins
+from millstream.sql.analysis import Analysis, JoinStep, SelectColumn
+from millstream.sql.catalog import PSEUDO_COLUMNS, SYSTEM_COLUMNS, WINDOW_BOUNDS, Catalog, WindowInfo
+from millstream.sql.codegen import Code, Compiler
+from millstream.sql.environment import Environment
+from millstream.sql.errors import join_english, sql_error
+from millstream.sql.expression_text import text
+from millstream.sql.functions.table import FunctionTable
+from millstream.sql.names import (
+    Aliases,
+    BoundSource,
+    Resolver,
+    check_alias,
+    times_as_numbers,
+    unqualified,
+)
+from millstream.sql.statements import SourceKind
+from millstream.sql.type_names import resolver as type_resolver
+from millstream.sql.types import SqlType, StructType
+
+
+def analyse(
+    query: ast.Query,
+    catalog: Catalog,
+    environment: Environment,
+    *,
+    sink: str | None = None,
+    target: SourceKind | None = None,
+) -> Analysis:
+    """`sink` is the name of the source that the query feeds, None for a query whose rows go to a client;
+    `target` what the statement says it makes."""
+    return _Analyser(query, catalog, environment, sink, target).run()
+
+
+class _Analyser:
+    def __init__(
+        self,
+        query: ast.Query,
+        catalog: Catalog,
+        environment: Environment,
+        sink: str | None,
+        target: SourceKind | None,
+    ) -> None:
+        self.query, self.catalog, self.environment = query, catalog, environment
+        self.functions: FunctionTable = environment.functions
+        self.sink, self.target = sink, target
+        self.sources = tuple(self._bound(source) for source in query.sources)
+
+    def _bound(self, source: ast.Source) -> BoundSource:
+        found = self.catalog.source(source.name)
+        if found is None:
+            raise sql_error("unknown source", source.location, name=source.name)
+        return BoundSource(source.alias, found)
+
+    def _type_of(self, node: ast.Expression) -> SqlType | None:
+        scope = _Types(self.sources)
+        return Compiler(scope, self.functions, type_resolver(self.catalog)).type_of(node)
+
+    def run(self) -> Analysis:
+        query = self.query
+        persistent = self.sink is not None
+        for item in query.select:
+            check_alias(item)
+        items = self._stars()
+        self._check_functions()
+        if persistent:
+            self._bounds_without_windows(items)
+        joins = analyse_joins(query, self.sources, self._type_of)
+        extra = {step.synthetic for step in joins if step.synthetic is not None}
+        windowed = query.window is not None
+        resolver = Resolver(self.sources, frozenset(extra))
+        in_select = Resolver(self.sources, frozenset(extra | (set(WINDOW_BOUNDS) if windowed else set())))
+        select = self._select(items, in_select, joins)
+        if persistent:
+            self._reserved(select)
+        where = None
+        if query.where is not None:
+            self._no_bounds_in_where(query.where)
+            where = times_as_numbers(resolver.qualify(query.where, "WHERE"))
+        group_by = tuple(in_select.qualify(node, "GROUP BY") for node in query.group_by)
+        partition_by = tuple(resolver.qualify(node, "PARTITION BY") for node in query.partition_by)
+        having = None if query.having is None else in_select.qualify(query.having, "HAVING")
+        kind: SourceKind = "TABLE" if query.group_by or self.sources[0].source.kind == "TABLE" else "STREAM"
+        aggregates = self._aggregates(select, having, group_by)
+        table_functions = self._table_functions(select, kind if not query.group_by else "TABLE", group_by)
+        if kind == "TABLE" and partition_by:
+            raise sql_error("PARTITION BY of a table")
+        self._check_clauses(group_by, kind)
+        window = self._window(kind, joins)
+        analysis = Analysis(
+            query,
+            kind,
+            self.sources,
+            joins,
+            select,
+            where,
+            group_by,
+            partition_by,
+            having,
+            aggregates,
+            table_functions,
+            window,
+            persistent,
+        )
+        self._check_formats(group_by, joins)
+        self._check_target(kind)
+        return analysis
+
+    # SELECT -------------------------------------------------------------------------------------------------
+
+    def _stars(self) -> list[ast.SelectItem]:
+        """`*` is left to `_select`; unknown sources of `x.*` are refused at once."""
+        known = {bound.alias for bound in self.sources}
+        for item in self.query.select:
+            if item.star and item.source is not None and item.source not in known:
+                raise sql_error("unknown alias", item.location, name=item.source)
+        return list(self.query.select)
+
+    def _check_functions(self) -> None:
+        """A function that does not exist is said before anything about what is around it."""
+        query = self.query
+        nodes = [item.expression for item in query.select]
+        nodes += [*query.group_by, *query.partition_by, query.where, query.having]
+        for node in nodes:
+            for part in () if node is None else ast.walk(node):
+                if isinstance(part, ast.Call):
+                    self.functions.find(part.name)
+
+    def _bounds_without_windows(self, items: list[ast.SelectItem]) -> None:
+        for item in items:
+            expression = item.expression
+            if isinstance(expression, ast.Column) and item.alias in (None, expression.name):
+                name = expression.name
+                if name in WINDOW_BOUNDS and len(self.sources) == 1:
+                    raise sql_error("reserved in select", item.location, name=name)
+
+    def _reserved(self, select: tuple[SelectColumn, ...]) -> None:
+        partitioned = [
+            Resolver(self.sources).qualify(node, "PARTITION BY") for node in self.query.partition_by
+        ]
+        for column in select:
+            if column.name in SYSTEM_COLUMNS and column.expression not in partitioned:
+                raise sql_error("reserved in select", column.location, name=column.name)
+
+    def _select(
+        self, items: list[ast.SelectItem], resolver: Resolver, joins: tuple[JoinStep, ...]
+    ) -> tuple[SelectColumn, ...]:
+        aliases = Aliases(self.sources, tuple(item.alias for item in items if item.alias))
+        found: list[SelectColumn] = []
+        for item in items:
+            if item.star and item.expression is None:
+                found.extend(self._star(item, joins))
+            elif item.star and item.expression is not None:
+                found.extend(self._all_fields(item, resolver, aliases))
+            elif item.expression is not None:
+                expression = resolver.qualify(item.expression, "SELECT")
+                name = item.alias or self._alias(item.expression, expression, aliases)
+                found.append(SelectColumn(name, expression, item.expression, location=item.location))
+        seen: set[str] = set()
+        for column in found:
+            if column.name in seen:
+                raise sql_error("duplicate in select", column.location, name=column.name)
+            seen.add(column.name)
+        return tuple(found)
+
+    def _alias(self, original: ast.Expression, qualified: ast.Expression, aliases: Aliases) -> str:
+        if isinstance(qualified, ast.Column):
+            name = qualified.name
+            if qualified.source is not None and len(self.sources) > 1:
+                others = [bound for bound in self.sources if bound.alias != qualified.source]
+                if any(bound.type_of(name) is not None for bound in others):
+                    return f"{qualified.source}_{name}"
+            return name
+        if isinstance(qualified, ast.Field):
+            return aliases.of_field(qualified.name)
+        return aliases.generated()
+
+    def _star(self, item: ast.SelectItem, joins: tuple[JoinStep, ...]) -> list[SelectColumn]:
+        found: list[SelectColumn] = []
+        if item.source is None:
+            if joins and joins[-1].synthetic is not None:
+                column = ast.Column(joins[-1].synthetic)
+                found.append(SelectColumn(joins[-1].synthetic, column, column))
+            found.extend(self._partition_keys())
+        for bound in self.sources:
+            if item.source is not None and bound.alias != item.source:
+                continue
+            columns = [column.name for column in bound.schema.columns]
+            if bound.source.window is not None and (self.sink is None or len(self.sources) > 1):
+                keys = len(bound.schema.key)
+                columns[keys:keys] = list(WINDOW_BOUNDS)
+            if self.query.partition_by:
+                columns = self._repartitioned(bound)
+            for name in columns:
+                expression = ast.Column(name, bound.alias, location=item.location)
+                shown = name if len(self.sources) == 1 else f"{bound.alias}_{name}"
+                found.append(SelectColumn(shown, expression, expression, location=item.location))
+        return found
+
+    def _repartitioned(self, bound: BoundSource) -> list[str]:
+        """The order in which `*` gives the columns behind PARTITION BY: the old key is among the values, at
+        their end; behind a join, the time and place of each side's record too."""
+        schema = bound.schema
+        columns = [column.name for column in schema.columns if column.namespace != "key"]
+        if len(self.sources) > 1:
+            columns += list(PSEUDO_COLUMNS)
+        return columns + [column.name for column in schema.key]
+
+    def _partition_keys(self) -> list[SelectColumn]:
+        """With PARTITION BY an expression, `*` has the new key too."""
+        resolver = Resolver(self.sources)
+        aliases = Aliases(self.sources, tuple(item.alias for item in self.query.select if item.alias))
+        found = []
+        for node in self.query.partition_by:
+            if isinstance(node, ast.Literal) and node.value is None:
+                continue
+            qualified = resolver.qualify(node, "PARTITION BY")
+            if isinstance(qualified, ast.Column) and not (
+                qualified.name in SYSTEM_COLUMNS and len(self.sources) == 1
+            ):
+                continue
+            if isinstance(qualified, ast.Column):
+                name = qualified.name
+            elif isinstance(qualified, ast.Field):
+                name = aliases.of_field(qualified.name)
+            else:
+                name = aliases.generated()
+            found.append(SelectColumn(name, qualified, node))
+        return found
+
+    def _all_fields(self, item: ast.SelectItem, resolver: Resolver, aliases: Aliases) -> list[SelectColumn]:
+        assert item.expression is not None
+        base = resolver.qualify(item.expression, "SELECT")
+        type_ = self._type_of(base)
+        if not isinstance(type_, StructType):
+            raise sql_error("no struct for star", item.location, expression=text(item.expression), type=type_)
+        return [
+            SelectColumn(aliases.of_field(name), field, field, location=item.location)
+            for name, _ in type_.fields
+            for field in [ast.Field(base, name, location=item.location)]
+        ]
+
+    # Grouping -----------------------------------------------------------------------------------------------
+
+    def _no_bounds_in_where(self, where: ast.Expression) -> None:
+        if self.query.window is None:
+            return
+        for part in ast.walk(where):
+            if not isinstance(part, ast.Column) or part.name not in WINDOW_BOUNDS:
+                continue
+            if not any(bound.type_of(part.name) is not None for bound in self.sources):
+                raise sql_error("unknown column in WHERE", part.location, name=part.name)
+
+    def _aggregates(
+        self,
+        select: tuple[SelectColumn, ...],
+        having: ast.Expression | None,
+        group_by: tuple[ast.Expression, ...],
+    ) -> tuple[ast.Call, ...]:
+        for node, shown in zip(group_by, self.query.group_by, strict=True):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
+                    raise sql_error("aggregate in GROUP BY", part.location, name=part.name)
+                if self._is_bound(part):
+                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
+            del shown
+        seen: dict[ast.Expression, ast.Expression] = {}
+        for node, shown in zip(group_by, self.query.group_by, strict=True):
+            if node in seen:
+                raise sql_error("duplicate GROUP BY", node.location, expression=text(node))
+            seen[node] = shown
+        if having is not None:
+            for part in ast.walk(having):
+                if self._is_bound(part):
+                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
+        found: dict[ast.Call, None] = {}
+        nodes = [column.expression for column in select]
+        for node in [*nodes, *([having] if having is not None else [])]:
+            for part in ast.walk(node):
+                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
+                    self._check_aggregate(part)
+                    found.setdefault(part)
+        if not group_by:
+            if found:
+                if any(self._ungrouped(column.expression, ()) for column in select):
+                    self._check_grouped(select, having, ())
+                shown_calls = ", ".join(_call_text(self._shown(call)) for call in found)
+                if self.sink is None:
+                    raise sql_error("aggregate without GROUP BY in a query", calls=shown_calls)
+                kind = self.target or "TABLE"
+                raise sql_error("aggregate without GROUP BY", kind=kind, calls=shown_calls)
+            if having is not None:
+                raise sql_error("HAVING without GROUP BY")
+            return ()
+        if not found:
+            raise sql_error("GROUP BY without aggregates")
+        self._check_grouped(select, having, group_by)
+        return tuple(found)
+
+    def _is_bound(self, part: ast.Expression) -> bool:
+        return (
+            isinstance(part, ast.Column)
+            and part.name in WINDOW_BOUNDS
+            and part.source is None
+            and self.query.window is not None
+        )
+
+    def _check_aggregate(self, call: ast.Call) -> None:
+        for argument in call.arguments:
+            for part in ast.walk(argument):
+                if isinstance(part, ast.Call) and self.functions.is_aggregate(part.name):
+                    nested = f"{call.name}({part.name}())"
+                    raise sql_error("nested aggregates", call.location, expression=nested)
+                if self._is_bound(part):
+                    raise sql_error("window bounds", part.location, name=part.name)  # type: ignore[attr-defined]
+
+    def _shown(self, node: ast.Expression) -> ast.Expression:
+        return unqualified(node) if len(self.sources) == 1 else node
+
+    def _check_grouped(
+        self,
+        select: tuple[SelectColumn, ...],
+        having: ast.Expression | None,
+        group_by: tuple[ast.Expression, ...],
+    ) -> None:
+        wrong = [column for column in select if not self._is_grouped(column.expression, group_by)]
+        if wrong:
+            shown = ", ".join(text(self._shown(column.expression)) for column in wrong)
+            raise sql_error("not grouped", wrong[0].location, expressions=shown)
+        if having is not None:
+            left = self._ungrouped(having, group_by)
+            if left:
+                shown = ", ".join(dict.fromkeys(text(self._shown(node)) for node in left))
+                raise sql_error("HAVING not grouped", left[0].location, expressions=shown)
+
+    def _is_grouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> bool:
+        return not self._ungrouped(node, group_by)
+
+    def _ungrouped(self, node: ast.Expression, group_by: tuple[ast.Expression, ...]) -> list[ast.Expression]:
+        """The columns that are neither inside an aggregate nor part of a grouping expression."""
+        if node in group_by:
+            return []
+        if isinstance(node, ast.Call) and self.functions.is_aggregate(node.name):
+            return []
+        if isinstance(node, ast.Column):
+            return [] if node.source is None else [node]
+        if isinstance(node, ast.Lambda):
+            inside = self._ungrouped(node.body, group_by)
+            return [
+                part for part in inside if not (isinstance(part, ast.Column) and part.name in node.parameters)
+            ]
+        return [part for child in ast.children(node) for part in self._ungrouped(child, group_by)]
+
+    def _table_functions(
+        self, select: tuple[SelectColumn, ...], kind: str, group_by: tuple[ast.Expression, ...]
+    ) -> tuple[ast.Call, ...]:
+        found: dict[ast.Call, None] = {}
+        for column in select:
+            for part in ast.walk(column.expression):
+                if isinstance(part, ast.Call) and self.functions.is_table(part.name):
+                    found.setdefault(part)
+                    for argument in part.arguments:
+                        for inner in ast.walk(argument):
+                            if isinstance(inner, ast.Call) and self.functions.is_table(inner.name):
+                                raise sql_error("nested table functions", outer=part.name, inner=inner.name)
+        if found and group_by:
+            raise sql_error("table functions and aggregates")
+        for column in select:
+            for part in ast.walk(column.expression):
+                if isinstance(part, ast.Case) and any(one in found for one in ast.walk(part)):
+                    raise sql_error("table functions in CASE", expression=text(self._shown(part)))
+        if found and kind == "TABLE":
+            raise sql_error("table functions of a table")
+        return tuple(found)
+
+    # The rest -----------------------------------------------------------------------------------------------
+
+    def _check_clauses(self, group_by: tuple[ast.Expression, ...], kind: str) -> None:
+        query = self.query
+        if query.window is not None:
+            if not group_by:
+                raise sql_error("WINDOW without GROUP BY", query.window.location)
+            if self.sources[0].source.kind == "TABLE":
+                raise sql_error("windows of a table")
+        if query.emit == "FINAL" and query.window is None:
+            raise sql_error("EMIT FINAL")
+        del kind
+        if group_by and self.sources[0].source.kind == "TABLE":
+            self._check_table_aggregates()
+
+    def _check_table_aggregates(self) -> None:
+        names: dict[str, None] = {}
+        nodes = [item.expression for item in self.query.select if item.expression is not None]
+        for node in [*nodes, *([self.query.having] if self.query.having is not None else [])]:
+            for part in ast.walk(node):
+                if not isinstance(part, ast.Call) or not self.functions.is_aggregate(part.name):
+                    continue
+                if not any(one.undoes for one in self.functions.find(part.name).overloads):
+                    names.setdefault(part.name)
+        if names:
+            shown = list(names)
+            entry = "aggregates without undo" if len(shown) > 1 else "aggregate without undo"
+            raise sql_error(entry, names=join_english(shown))
+
+    def _window(self, kind: str, joins: tuple[JoinStep, ...]) -> WindowInfo | None:
+        window = self.query.window
+        if window is not None:
+            size = None if window.type == "SESSION" else window.size.milliseconds
+            return WindowInfo(window.type, size)
+        if self.query.group_by or self.query.partition_by:
+            return None
+        del kind, joins
+        return self.sources[0].source.window
+
+    def _check_formats(self, group_by: tuple[ast.Expression, ...], joins: tuple[JoinStep, ...]) -> None:
+        what = "JOIN" if joins else "GROUP BY" if group_by else None
+        if what is None:
+            return
+        wrong = [bound.source.name for bound in self.sources if bound.source.value_format.name == "KAFKA"]
+        if wrong and self.sink is not None:
+            raise sql_error("KAFKA format", names=", ".join(wrong), what=what)
+
+    def _check_target(self, kind: SourceKind) -> None:
+        if self.target is not None and self.target != kind:
+            raise sql_error("result type", kind=kind)
+
+
+def _call_text(node: ast.Expression) -> str:
+    """COUNT(*) counts rows by the one column that all of them have."""
+    if isinstance(node, ast.Call) and node.name == "COUNT" and not node.arguments:
+        return "COUNT(ROWTIME)"
+    return text(node)
+
+
+class _Types:
+    """Types of columns, without any place where they could be found at run time."""
+
+    def __init__(self, sources: tuple[BoundSource, ...]) -> None:
+        self._resolver = Resolver(sources)
+
+    def column(self, node: ast.Column) -> Code:
+        return Code("x", self._resolver.type_of(node))

@@ -1,0 +1,333 @@
+"""Pull queries: the rows that a table has now, from its view.
+
+Conditions that fix every column of the key (by = or IN) become lookups; everything else is a scan with the
+condition as a filter. Where scans are switched off, a condition that leaves the key open is refused with
+ksqlDB's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from millstream.sql import ast
+from millstream.sql.analyse import analyse
+from millstream.sql.analysis import Analysis
+from millstream.sql.catalog import WINDOW_BOUNDS, Catalog, Source
+from millstream.sql.codegen import Code, Compiler, Names
+from millstream.sql.environment import Environment
+from millstream.sql.errors import SqlError
+from millstream.sql.expression_text import text
+from millstream.sql.insert_values import coerced
+from millstream.sql.names import unqualified
+from millstream.sql.plan import serdes_of
+from millstream.sql.results import ResultColumn, Row
+from millstream.sql.row_functions import condition, no_log, projection
+from millstream.sql.type_names import resolver
+from millstream.sql.types import BIGINT, SqlType, quoted
+from millstream.sql.views import TableView, ViewRow
+from millstream.streams.serdes import Serde
+from millstream.streams.windows import Windowed
+
+_MORE = " See https://cnfl.io/queries for more info."
+_PUSH = "\nAdd EMIT CHANGES if you intended to issue a push query."
+
+
+def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> Source:
+    """The source of a pull query that is allowed at all."""
+    for found, name in (
+        (query.joins, "JOIN"),
+        (query.window is not None, "WINDOW"),
+        (query.group_by, "GROUP BY"),
+        (query.partition_by, "PARTITION BY"),
+        (query.having is not None, "HAVING"),
+    ):
+        if found:
+            raise SqlError(f"Pull queries don't support {name} clauses.{_MORE}{_PUSH}")
+    if query.limit is not None:
+        if not environment.flag("ksql.query.pull.limit.clause.enabled", True):
+            raise SqlError(
+                "LIMIT clause in pull queries is currently disabled. You can enable them by setting "
+                f"ksql.query.pull.limit.clause.enabled=true.{_MORE}{_PUSH}"
+            )
+        if query.limit < 0:
+            raise SqlError(f"Pull queries don't support negative integers in the LIMIT clause.{_MORE}{_PUSH}")
+    source = catalog.source(query.source.name)
+    if source is None:
+        raise SqlError(f"{query.source.name} does not exist.")
+    if source.kind == "STREAM" and not environment.flag("ksql.query.pull.stream.enabled", True):
+        raise SqlError(
+            "Pull queries on streams are disabled. To create a push query on the stream, add EMIT CHANGES "
+            "to the end. "
+            "To enable pull queries on streams, set the ksql.query.pull.stream.enabled config to 'true'."
+        )
+    if source.kind == "TABLE" and not (source.by_query or source.read_only):
+        hint = f"'CREATE TABLE QUERYABLE_{source.name} AS SELECT * FROM {source.name}'"  # noqa: S608
+        raise SqlError(
+            f"The {quoted(source.name)} table isn't queryable. To derive a queryable table, you can do "
+            f"{hint}.{_MORE}{_PUSH}"
+        )
+    for clause, nodes in (
+        ("SELECT", [item.expression for item in query.select if item.expression is not None]),
+        ("WHERE", [] if query.where is None else [query.where]),
+    ):
+        names = {
+            part.name
+            for node in nodes
+            for part in ast.walk(node)
+            if isinstance(part, ast.Column) and part.name in ("ROWPARTITION", "ROWOFFSET")
+        }
+        if names:
+            shown = ", ".join(quoted(name) for name in sorted(names))
+            raise SqlError(f"Pull queries don't support the following columns in {clause} clauses: {shown}")
+    return source
+
+
+class _Scope:
+    """Rows are (key columns, value columns, ROWTIME, WINDOWSTART, WINDOWEND)."""
+
+    def __init__(self, source: Source) -> None:
+        columns = [*source.schema.key, *source.schema.value]
+        self.places: dict[str, tuple[int, SqlType]] = {
+            one.name: (index, one.type) for index, one in enumerate(columns)
+        }
+        self.places["ROWTIME"] = (len(columns), BIGINT)
+        if source.window is not None:
+            for name in WINDOW_BOUNDS:
+                self.places[name] = (len(self.places), BIGINT)
+
+    def column(self, node: ast.Column) -> Code:
+        found = self.places.get(node.name)
+        if found is None:
+            raise SqlError(f"column '{node.name}' cannot be resolved.")
+        return Code(f"v[{found[0]}]", found[1], safe=True)
+
+
+@dataclass
+class PullQuery:
+    """A pull query on a table, made ready. `rows` reads a view."""
+
+    source: Source
+    columns: tuple[ResultColumn, ...]
+    limit: int | None
+    keys: list[bytes] | None
+    """The keys to look up; None for a scan."""
+    passes: Callable[[Row], bool] | None
+    project: Callable[[Row], Row]
+    key_serde: Serde
+    value_serde: Serde
+    as_listed: bool = True
+    """Whether keys are looked up in the order in which IN has them; with OR, in that of a scan."""
+
+    def rows(self, view: TableView) -> Iterator[Row]:
+        read_key, read_value = (
+            self.key_serde.reader(self.source.topic),
+            self.value_serde.reader(self.source.topic),
+        )
+        left = self.limit
+        for found in self._found(view):
+            if left is not None and left <= 0:
+                return
+            key = read_key(found.key)
+            window: tuple[int, ...] = ()
+            if isinstance(key, Windowed):
+                window = (key.window.start, key.window.end)
+                key = key.key
+            row = (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
+            if self.passes is not None and not self.passes(row):
+                continue
+            if left is not None:
+                left -= 1
+            yield self.project(row)
+
+    def _found(self, view: TableView) -> Iterator[ViewRow]:
+        if self.keys is None:
+            yield from view.scan()
+            return
+        for key in self.keys if self.as_listed else sorted(self.keys, key=view.partition):
+            yield from view.get(key)
+
+
+def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: Environment) -> PullQuery:
+    analysis = analyse(query, catalog, environment)
+    scope = _Scope(source)
+    names = Names()
+    compiler = Compiler(scope, environment.functions, resolver(catalog), names)
+    keys = {one.name for one in source.schema.key} | (
+        set(WINDOW_BOUNDS) if source.window is not None else set()
+    )
+    coded, columns = [], []
+    for item in analysis.select:
+        code = compiler.compile(item.expression)
+        if code.type is None:
+            raise SqlError(
+                f"Can't infer a type of null. Please explicitly cast it to a required type: {item.name}"
+            )
+        plain_key = isinstance(item.expression, ast.Column) and item.expression.name in keys
+        columns.append(
+            ResultColumn(item.name, code.type, plain_key and item.name == _column_name(item.expression))
+        )
+        coded.append((item.name, code, text(item.expression)))
+    passes = None
+    looked_up = None
+    if analysis.where is not None:
+        filter_names = Names()
+        where = unqualified(analysis.where)
+        try:
+            code = Compiler(scope, environment.functions, resolver(catalog), filter_names).compile(where)
+        except SqlError as error:
+            raise SqlError(f"Error in WHERE expression: {error}") from None
+        passes = condition(code, text(analysis.where), filter_names, no_log)
+        looked_up = _Keys(source, analysis, catalog, environment).find()
+    if looked_up is None and not environment.flag("ksql.query.pull.table.scan.enabled", True):
+        raise _no_scan(source, analysis)
+    key, value = serdes_of(source, environment)
+    plain = serdes_of_key(source, environment)
+    encoded = None
+    if looked_up is not None:
+        encoded = [data for one in looked_up if (data := plain.write(source.topic, one)) is not None]
+    return PullQuery(
+        source,
+        tuple(columns),
+        query.limit,
+        encoded,
+        passes,
+        projection(coded, names, no_log),
+        key,
+        value,
+        analysis.where is None or not any(_is_or(part) for part in ast.walk(analysis.where)),
+    )
+
+
+def _is_or(node: ast.Expression) -> bool:
+    return isinstance(node, ast.Logical) and node.operator == "OR"
+
+
+def serdes_of_key(source: Source, environment: Environment) -> Serde:
+    """The key without its window."""
+    return serdes_of(replace(source, window=None), environment)[0]
+
+
+def _column_name(node: ast.Expression) -> str | None:
+    return node.name if isinstance(node, ast.Column) else None
+
+
+def _disjuncts(node: ast.Expression) -> list[list[ast.Expression]]:
+    """A condition as alternatives of conditions that all have to hold."""
+    if isinstance(node, ast.Logical) and node.operator == "OR":
+        return _disjuncts(node.left) + _disjuncts(node.right)
+    if isinstance(node, ast.Logical):
+        return [left + right for left, right in product(_disjuncts(node.left), _disjuncts(node.right))]
+    if isinstance(node, ast.In):
+        return [[ast.Compare("=", node.value, item, location=node.location)] for item in node.items]
+    return [[node]]
+
+
+class _Keys:
+    """The keys that a condition leaves, if it fixes them."""
+
+    def __init__(
+        self, source: Source, analysis: Analysis, catalog: Catalog, environment: Environment
+    ) -> None:
+        self._source, self._analysis = source, analysis
+        self._catalog, self._environment = catalog, environment
+
+    def find(self) -> list[tuple[Any, ...]] | None:
+        assert self._analysis.where is not None
+        try:
+            disjuncts = _disjuncts(self._analysis.where)
+        except RecursionError:
+            return None
+        found: dict[tuple[Any, ...], None] = {}
+        for parts in disjuncts:
+            fixed: dict[str, Any] = {}
+            for part in parts:
+                if isinstance(part, ast.Compare) and part.operator == "=":
+                    self._fix(part, fixed)
+            if any(one.name not in fixed for one in self._source.schema.key):
+                return None
+            found[tuple(_hashable(fixed[one.name]) for one in self._source.schema.key)] = None
+        return [tuple(_plain(value) for value in key) for key in found]
+
+    def _fix(self, part: ast.Compare, fixed: dict[str, Any]) -> None:
+        for column, other in ((part.left, part.right), (part.right, part.left)):
+            if not isinstance(column, ast.Column):
+                continue
+            own = next((one for one in self._source.schema.key if one.name == column.name), None)
+            if own is None or any(isinstance(inner, ast.Column) for inner in ast.walk(other)):
+                continue
+            compiler = Compiler(_Scope(self._source), self._environment.functions, resolver(self._catalog))
+            code = compiler.compile(other)
+            if code.type is None:
+                shown = text(unqualified(part))
+                raise SqlError(f"Primary key columns can not be NULL: {shown}")
+            value = eval(code.text, dict(compiler.names.objects))  # noqa: S307  # made by codegen only
+            try:
+                fixed[own.name] = coerced(own.name, value, code.type, own.type)
+            except SqlError:
+                raise SqlError(
+                    f"{text(other)} can not be converted to the type of the key column: {own.name} "
+                    f"{own.type} KEY"
+                ) from None
+            return
+
+
+class _Unhashable:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _hashable(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return _Unhashable(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, _Unhashable) else value
+
+
+def _no_scan(source: Source, analysis: Analysis) -> SqlError:
+    hint = (
+        "\nSee https://cnfl.io/queries for more info.\nAdd EMIT CHANGES if you intended to issue a push "
+        "query."
+        "\nPull queries require a WHERE clause that:"
+        "\n - includes a key equality expression, e.g. `SELECT * FROM X WHERE <key-column>=Y;`."
+        "\n - in the case of a multi-column key, is a conjunction of equality expressions that cover all "
+        "key columns."
+        "\nIf more flexible queries are needed, table scans can be enabled by setting "
+        "ksql.query.pull.table.scan.enabled=true."
+    )
+    keys = {one.name for one in source.schema.key}
+    if analysis.where is None:
+        return SqlError("Missing WHERE clause." + hint)
+    for parts in _disjuncts(analysis.where):
+        compared: set[str] = set()
+        for part in parts:
+            names = {one.name for one in ast.walk(part) if isinstance(one, ast.Column)}
+            if isinstance(part, ast.Compare) and names & keys:
+                sides = (part.left, part.right)
+                if not any(isinstance(side, ast.Column) for side in sides):
+                    return SqlError("A comparison must directly reference a key column." + hint)
+                others = [side for side in sides if not (isinstance(side, ast.Column) and side.name in keys)]
+                if len(others) != 1 or any(isinstance(one, ast.Column) for one in ast.walk(others[0])):
+                    return SqlError(
+                        "A comparison must be between a key column and a resolvable expression." + hint
+                    )
+                compared |= names & keys
+        if compared and compared != keys:
+            return SqlError(
+                "Multi-column sources must specify every key in the WHERE clause. Specified: "
+                f"{sorted(compared)} Expected: {sorted(keys)}." + hint
+            )
+        if not compared:
+            shown = " AND ".join(text(unqualified(part)) for part in parts)
+            return SqlError(f"WHERE clause missing key column for disjunct: {shown}" + hint)
+    return SqlError(
+        "A comparison condition on the key column cannot be combined with other comparisons such as an IN "
+        "predicate" + hint
+    )

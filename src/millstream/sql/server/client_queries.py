@@ -1,0 +1,269 @@
+"""Queries whose rows go to a client: pull, push, and PRINT.
+
+Pull queries on tables read a view, which is opened with the first of them and kept; pull queries on streams
+read the topic from its beginning to its end. Push queries run until the client goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import shutil
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from millstream.client import ClientConfig
+from millstream.sql import statements
+from millstream.sql.catalog import Source
+from millstream.sql.codegen import Names
+from millstream.sql.engine import plan_query
+from millstream.sql.environment import Environment
+from millstream.sql.errors import SqlError
+from millstream.sql.processing_log import processing_log
+from millstream.sql.pull import check_pull, plan_pull
+from millstream.sql.push import Raw, TopologyRunner, TransientQuery
+from millstream.sql.results import ResultColumn, ResultStream
+from millstream.sql.row_functions import projection
+from millstream.sql.types import STRING
+from millstream.sql.views import TableView, ViewUnavailable
+from millstream.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from millstream.sql.server.service import SqlService
+
+log = logging.getLogger("millstream.sql")
+
+Json = dict[str, Any]
+
+
+class ClientQueries:
+    def __init__(self, service: SqlService) -> None:
+        self._service = service
+        self._open: dict[str, ResultStream] = {}
+        self._views: dict[str, TableView] = {}
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+
+    @property
+    def _client(self) -> ClientConfig:
+        return self._service.client
+
+    def count(self) -> int:
+        return len(self._open)
+
+    def close(self) -> None:
+        for result in list(self._open.values()):
+            result.close()
+        with self._lock:
+            views, self._views = self._views, {}
+        for view in views.values():
+            view.close()
+
+    def close_query(self, query_id: str) -> bool:
+        found = self._open.get(query_id)
+        if found is not None:
+            found.end("Query closed")
+            found.close()
+        return found is not None
+
+    def open(self, statement: statements.Select, properties: Json) -> ResultStream:
+        environment = self._service.environment(properties)
+        if statement.query.order_by or statement.query.distinct:
+            raise SqlError("ORDER BY and DISTINCT are not served yet: order the rows where they are read")
+        if statement.query.emit is None:
+            return self._pull(statement, environment)
+        return self._push(statement, environment, "push")
+
+    # Pull
+
+    def _pull(self, statement: statements.Select, environment: Environment) -> ResultStream:
+        if not environment.flag("ksql.pull.queries.enable", True):
+            raise SqlError("Pull queries are disabled. Set ksql.pull.queries.enable=true to enable them.")
+        catalog = self._service.catalog
+        source = check_pull(statement.query, catalog, environment)
+        if source.kind == "STREAM":
+            return self._push(statement, environment, "pull")
+        planned = plan_pull(statement.query, source, catalog, environment)
+        view = self.view(source)
+        result = ResultStream(f"query_{time.time_ns() // 1_000_000}", planned.columns, max_rows=100_000)
+
+        def read() -> None:
+            try:
+                view.catch_up()
+                for row in planned.rows(view):
+                    if not result.put(row):
+                        return
+                result.end()
+            except ViewUnavailable as error:
+                result.end(error=str(error))
+            except Exception as error:
+                log.exception("a pull query failed")
+                result.end(error=str(error) or type(error).__name__)
+
+        if planned.keys is not None:
+            read()  # a few rows: no thread for them
+        else:
+            threading.Thread(target=read, name="pull-query", daemon=True).start()
+        return result
+
+    def view(self, source: Source) -> TableView:
+        with self._lock:
+            found = self._views.get(source.name)
+            if found is None:
+                size = 0
+                if source.window is not None:
+                    size = 16 if source.window.type == "SESSION" else 8
+                folder = self._service.state_dir / "views" / source.topic
+                found = self._views[source.name] = TableView(
+                    folder, self._client, source.topic, window_bytes=size
+                )
+            return found
+
+    def forget(self, name: str) -> None:
+        """A table was dropped."""
+        with self._lock:
+            view = self._views.pop(name, None)
+        if view is not None:
+            view.close()
+            shutil.rmtree(self._service.state_dir / "views" / view.topic, ignore_errors=True)
+
+    # Push
+
+    def _push(self, statement: statements.Select, environment: Environment, kind: str) -> ResultStream:
+        if kind == "push" and self.count() >= self._service.config.value("ksql.max.push.queries"):
+            raise SqlError(
+                "Maximum number of push queries exceeded: close one, or raise ksql.max.push.queries"
+            )
+        query_id = f"transient_{statement.query.source.name}_{uuid.uuid4().hex[:12]}"
+        sink = processing_log(self._client, self._service.config.processing_log)
+        planner, flow, types = plan_query(statement.query, self._service.catalog, environment, sink)
+        names = Names()
+        coded = [
+            (column.name, planner.code(flow, column.expression, names), planner.shown(column.expression))
+            for column, _ in types
+        ]
+        make = projection(coded, names, sink)
+        columns = tuple(ResultColumn(column.name, type_) for column, type_ in types)
+        result = ResultStream(query_id, columns, limit=statement.query.limit)
+        if statement.query.limit == 0:
+            result.end("Limit Reached")
+            return result
+        stream = flow.stream if flow.stream is not None else flow.table.to_stream()  # type: ignore[union-attr]
+
+        def emit(_key: Any, value: Any) -> None:
+            if value is not None:
+                result.put(make(value))
+
+        stream.for_each(emit)
+        topology = planner.builder.build()
+        self._run(topology, query_id, result, statement, environment, kind)
+        return result
+
+    def _run(
+        self,
+        topology: Topology,
+        query_id: str,
+        result: ResultStream,
+        statement: statements.Select,
+        environment: Environment,
+        kind: str,
+    ) -> None:
+        topics = {
+            topic
+            for node in topology.nodes.values()
+            if node.type == "source"
+            for topic in node.topics
+            if topic not in topology.internal
+        }
+        runner = TopologyRunner(topology, query_id, "", _nothing)
+        begin = str(environment.setting("auto.offset.reset", "latest")).lower()
+        query = TransientQuery(
+            runner,
+            self._client,
+            topics,
+            begin=begin,
+            stopped=lambda: result.done,
+            failed=lambda message: result.end(error=message),
+            ended=lambda: result.end("Query Completed"),
+            bounded=kind == "pull",
+            budget=self._service.config.value("ksql.query.push.max.bytes"),
+        )
+        if kind == "push":
+            self._open[query_id] = result
+            result.on_close.append(lambda: self._closed(query_id))
+        query.start()
+
+    def _closed(self, query_id: str) -> None:
+        self._open.pop(query_id, None)
+
+    # PRINT
+
+    def print(self, statement: statements.Print) -> ResultStream:
+        """A topic's records as text, each with what its bytes seem to be."""
+        if self._service.partitions_of(statement.topic) is None:
+            raise SqlError(
+                f"Could not find topic '{statement.topic}', or the KSQL user does not have permissions"
+            )
+        query_id = f"print_{next(self._numbers)}"
+        result = ResultStream(query_id, (ResultColumn("LINE", STRING),), limit=statement.limit)
+        printer = _Printer(result, statement.interval or 1)
+        query = TransientQuery(
+            printer,  # type: ignore[arg-type]
+            self._client,
+            [statement.topic],
+            begin="earliest" if statement.from_beginning else "latest",
+            stopped=lambda: result.done,
+            failed=lambda message: result.end(error=message),
+        )
+        query.start()
+        return result
+
+
+def _nothing(_record: Raw) -> None:
+    pass
+
+
+class _Printer:
+    """Stands where a topology would: gets the records of the topic."""
+
+    def __init__(self, result: ResultStream, every: int) -> None:
+        self._result, self._every, self._seen = result, every, 0
+
+    def deliver(self, _topic: str, partition: int, _offset: int, record: Raw) -> None:
+        self._seen += 1
+        if (self._seen - 1) % self._every == 0:
+            shown = time.strftime("%Y/%m/%d %H:%M:%S", time.gmtime(record.timestamp / 1000))
+            text = (
+                f"rowtime: {shown}.{record.timestamp % 1000:03} Z, key: {_text(record.key)}, "
+                f"value: {_text(record.value)}, partition: {partition}"
+            )
+            self._result.put((text,))
+
+    def tick(self) -> None:
+        pass
+
+    def size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "<null>"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"\\x{data.hex()}"
+    if text.isprintable() or text.startswith("{"):
+        try:
+            return json.dumps(json.loads(text))
+        except ValueError:
+            return text
+    if len(data) in (4, 8):
+        return str(int.from_bytes(data, "big", signed=True))
+    return repr(text)

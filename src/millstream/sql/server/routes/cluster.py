@@ -1,0 +1,66 @@
+"""What a server says about itself: /info, /healthcheck, /clusterStatus, /is_valid_property."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.sql.server.routes.requests import answer, bad_request, in_thread, service_of
+from millstream.sql.server.sql_config import KEYS
+
+router = APIRouter()
+VERSION = "8.4.0"
+"""What clients are told: the version of ksqlDB whose API this is."""
+
+
+@router.get("/")
+async def root(request: Request) -> Response:
+    return await info(request)
+
+
+@router.get("/info")
+async def info(request: Request) -> Response:
+    service = service_of(request)
+    return answer(
+        {
+            "KsqlServerInfo": {
+                "version": VERSION,
+                "kafkaClusterId": service.cluster_id,
+                "ksqlServiceId": service.config.service_id,
+                "serverStatus": service.status,
+            }
+        }
+    )
+
+
+@router.get("/healthcheck")
+async def healthcheck(request: Request) -> Response:
+    service = service_of(request)
+    details = await in_thread(service.health)
+    healthy = all(details.values())
+    body = {
+        "isHealthy": healthy,
+        "details": {name: {"isHealthy": good} for name, good in details.items()},
+        "serverState": "READY" if service.status == "RUNNING" else service.status,
+    }
+    return answer(body, 200 if healthy else 503)
+
+
+@router.get("/clusterStatus")
+async def cluster_status(request: Request) -> Response:
+    service = service_of(request)
+    own = {
+        "hostAlive": True,
+        "lastStatusUpdateMs": int(time.time() * 1000),
+        "activeStandbyPerQuery": {},
+        "hostStoreLags": {"stateStoreLags": {}, "updateTimeMs": int(time.time() * 1000)},
+    }
+    return answer({"clusterStatus": {service.address: own}})
+
+
+@router.get("/is_valid_property/{name}")
+async def is_valid_property(request: Request, name: str) -> Response:
+    if name in KEYS or name.startswith(("ksql.streams.", "ksql.functions.")) or name == "auto.offset.reset":
+        return answer(True)
+    raise bad_request(f"One or more properties overrides set locally are prohibited: [{name}]")

@@ -1,0 +1,164 @@
+"""Queries whose rows go to the client: /query, /query-stream, and their end.
+
+Both streams are sent as rows come: /query as the elements of one JSON array, /query-stream as lines (or one
+array, for those who accept only application/json). A client that goes away ends its query; one that does not
+read holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from millstream.sql.errors import SqlError
+from millstream.sql.results import End, ResultStream, Row, schema_text
+from millstream.sql.server.entities import generic_error
+from millstream.sql.server.routes.requests import (
+    DELIMITED,
+    MEDIA_TYPE,
+    answer,
+    bad_request,
+    body_of,
+    in_thread,
+    map_of,
+    of_sql_error,
+    service_of,
+    text_of,
+)
+from millstream.sql.server.row_json import RowWriter
+
+router = APIRouter()
+
+
+async def parts(result: ResultStream) -> AsyncIterator[tuple[list[Row], End | None]]:
+    """What a result has, as it comes; the query ends with the reader."""
+    loop = asyncio.get_running_loop()
+    more = asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is on its way out
+            loop.call_soon_threadsafe(more.set)
+
+    result.on_rows(wake)
+    try:
+        while True:
+            more.clear()
+            rows, end = result.take()
+            if rows or end is not None:
+                yield rows, end
+            if end is not None or result.closed.is_set():
+                return
+            if not rows:
+                await more.wait()
+    finally:
+        result.close()  # not awaited: the client's going cancels whatever waits here
+
+
+async def _opened(
+    request: Any, sql: str, properties: dict[str, Any], variables: dict[str, Any]
+) -> ResultStream:
+    service = service_of(request)
+    try:
+        return await in_thread(lambda: service.query(sql, properties, variables))
+    except SqlError as error:
+        raise of_sql_error(error, sql) from None
+
+
+# /query ---------------------------------------------------------------------------------------------------
+
+
+@router.post("/query")
+async def query(request: Request) -> Response:
+    body = await body_of(request)
+    sql = text_of(body, "ksql" if "ksql" in body else "sql")
+    properties, variables = map_of(body, "streamsProperties", "properties"), map_of(body, "sessionVariables")
+    service = service_of(request)
+    printing = await in_thread(lambda: service.print_topic(sql, variables))
+    if printing is not None:
+        return StreamingResponse(_printed(printing), media_type="text/plain")
+    result = await _opened(request, sql, properties, variables)
+    return StreamingResponse(_chunks(result), media_type=MEDIA_TYPE)
+
+
+async def _printed(result: ResultStream) -> AsyncIterator[bytes]:
+    async for rows, end in parts(result):
+        yield b"".join(str(row[0]).encode() + b"\n" for row in rows)
+        if end is not None and end.error is not None:
+            yield end.error.encode() + b"\n"
+
+
+async def _chunks(result: ResultStream) -> AsyncIterator[bytes]:
+    writer = RowWriter(result.columns)
+    header = {"header": {"queryId": result.query_id, "schema": schema_text(result.columns)}}
+    yield b"[" + orjson.dumps(header)
+    async for rows, end in parts(result):
+        out = b"".join(b',\n{"row":{"columns":' + writer.array(row) + b"}}" for row in rows)
+        if end is not None and end.error is not None:
+            out += b",\n" + orjson.dumps({"errorMessage": generic_error(end.error, 50000)})
+        elif end is not None and end.message is not None:
+            out += b",\n" + orjson.dumps({"finalMessage": end.message})
+        yield out
+    yield b"]\n"
+
+
+# /query-stream --------------------------------------------------------------------------------------------
+
+
+@router.post("/query-stream")
+async def query_stream(request: Request) -> Response:
+    body = await body_of(request)
+    sql = text_of(body, "sql")
+    properties, variables = map_of(body, "properties"), map_of(body, "sessionVariables")
+    result = await _opened(request, sql, properties, variables)
+    accept = request.headers.get("accept", "")
+    if "application/json" in accept and DELIMITED not in accept:
+        return StreamingResponse(_array(result), media_type="application/json")
+    return StreamingResponse(_lines(result), media_type=DELIMITED)
+
+
+def _metadata(result: ResultStream) -> bytes:
+    return orjson.dumps(
+        {
+            "queryId": result.query_id,
+            "columnNames": [one.name for one in result.columns],
+            "columnTypes": [str(one.type) for one in result.columns],
+        }
+    )
+
+
+async def _lines(result: ResultStream) -> AsyncIterator[bytes]:
+    yield _metadata(result) + b"\n"
+    async for out in _rows(result, lambda line: line + b"\n"):
+        yield out
+
+
+async def _array(result: ResultStream) -> AsyncIterator[bytes]:
+    yield b"[" + _metadata(result)
+    async for out in _rows(result, lambda line: b",\n" + line):
+        yield out
+    yield b"]\n"
+
+
+async def _rows(result: ResultStream, framed: Callable[[bytes], bytes]) -> AsyncIterator[bytes]:
+    writer = RowWriter(result.columns)
+    async for rows, end in parts(result):
+        out = b"".join(framed(writer.array(row)) for row in rows)
+        if end is not None and end.error is not None:
+            out += framed(orjson.dumps(generic_error(end.error, 50000)))
+        yield out
+
+
+@router.post("/close-query")
+async def close_query(request: Request) -> Response:
+    body = await body_of(request)
+    query_id = text_of(body, "queryId")
+    service = service_of(request)
+    if not await in_thread(lambda: service.close_query(query_id)):
+        raise bad_request(f"No query with id {query_id}", 40000)
+    return answer({})

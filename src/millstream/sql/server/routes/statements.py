@@ -1,0 +1,57 @@
+"""POST /ksql: statements that change or show something, one entity in the answer for each; and their
+status."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from millstream.sql.errors import SqlError
+from millstream.sql.server.entities import generic_error
+from millstream.sql.server.routes.requests import (
+    ApiError,
+    answer,
+    body_of,
+    in_thread,
+    map_of,
+    of_sql_error,
+    service_of,
+    text_of,
+)
+
+router = APIRouter()
+
+
+@router.post("/ksql")
+async def execute(request: Request) -> Response:
+    body = await body_of(request)
+    text = text_of(body, "ksql")
+    service = service_of(request)
+    properties, variables = map_of(body, "streamsProperties"), map_of(body, "sessionVariables")
+    wait_for = body.get("commandSequenceNumber")
+    try:
+        found = await in_thread(lambda: service.execute(text, properties, variables, wait_for))
+    except SqlError as error:
+        raise of_sql_error(error, text) from None
+    return answer(found)
+
+
+@router.post("/ksql/terminate")
+async def terminate(request: Request) -> Response:
+    body = await body_of(request)
+    topics = body.get("deleteTopicList") or []
+    service = service_of(request)
+    await in_thread(lambda: service.terminate_cluster([str(one) for one in topics]))
+    return answer({"@type": "currentStatus", "commandStatus": {"status": "SUCCESS"}, "warnings": []})
+
+
+@router.get("/status")
+async def statuses(request: Request) -> Response:
+    return answer({"commandStatuses": service_of(request).command_statuses()})
+
+
+@router.get("/status/{kind}/{entity}/{operation}")
+async def status(request: Request, kind: str, entity: str, operation: str) -> Response:
+    found = service_of(request).command_status(f"{kind}/{entity}/{operation}")
+    if found is None:
+        raise ApiError(404, generic_error("Command not found", 40400))
+    return answer(found)

@@ -1,0 +1,124 @@
+"""The server's settings: ksqlDB's names and defaults in one table. Our own are marked in their text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.client import ClientConfig
+from millstream.http.service_config import (
+    AUTHENTICATION_KEYS,
+    BOOLEAN,
+    BROWSER_KEYS,
+    INT,
+    LIMIT_KEYS,
+    LIST,
+    LOGGING_KEYS,
+    PASSWORD,
+    RESPONSE_KEYS,
+    STRING,
+    TLS_KEYS,
+    ConfigKey,
+    ServiceConfig,
+)
+
+KEYS: dict[str, ConfigKey] = {
+    "listeners": ConfigKey(LIST, "http://0.0.0.0:8088", "Addresses to listen on: http://host:port."),
+    "ksql.advertised.listener": ConfigKey(STRING, "", "The address that other servers use for this one."),
+    "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
+    "ksql.service.id": ConfigKey(
+        STRING, "default_", "Servers with the same id share statements; part of the names of internal topics."
+    ),
+    "ksql.schema.registry.url": ConfigKey(LIST, "", "The Schema Registry, for AVRO, PROTOBUF and JSON_SR."),
+    "ksql.schema.registry.basic.auth.user.info": ConfigKey(
+        PASSWORD, None, "User and password for it: `user:password`."
+    ),
+    "ksql.queries.file": ConfigKey(
+        STRING, "", "Headless: run the statements of this file, and take none over REST."
+    ),
+    "ksql.streams.state.dir": ConfigKey(STRING, "millstream-sql-state", "The folder of stores and views."),
+    "ksql.streams.auto.offset.reset": ConfigKey(
+        STRING, "latest", "Where new queries begin: earliest or latest."
+    ),
+    "ksql.streams.commit.interval.ms": ConfigKey(INT, "50", "How often a task commits what it has done."),
+    "ksql.streams.num.stream.threads": ConfigKey(INT, "0", "Lanes of the host; 0 for one per core."),
+    "ksql.internal.topic.replicas": ConfigKey(INT, "1", "Copies of internal topics."),
+    "ksql.output.topic.name.prefix": ConfigKey(STRING, "", "What names of sinks' topics begin with."),
+    "ksql.persistence.default.format.key": ConfigKey(STRING, "KAFKA", "The key format unless one is given."),
+    "ksql.persistence.default.format.value": ConfigKey(STRING, "", "The value format unless one is given."),
+    "ksql.persistence.wrap.single.values": ConfigKey(
+        STRING, "", "Whether a single value column is a field of an object (true) or stands for itself."
+    ),
+    "ksql.fail.on.deserialization.error": ConfigKey(
+        BOOLEAN, "false", "Whether a record that cannot be read ends its query."
+    ),
+    "ksql.insert.into.values.enabled": ConfigKey(BOOLEAN, "true", "Whether INSERT VALUES is allowed."),
+    "ksql.pull.queries.enable": ConfigKey(BOOLEAN, "true", "Whether pull queries are allowed."),
+    "ksql.query.pull.table.scan.enabled": ConfigKey(
+        BOOLEAN, "true", "Whether a pull query may read a whole table."
+    ),
+    "ksql.query.pull.stream.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries read streams."),
+    "ksql.query.pull.limit.clause.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries have LIMIT."),
+    "ksql.query.pull.range.scan.enabled": ConfigKey(BOOLEAN, "true", "Whether they look up ranges of keys."),
+    "ksql.max.push.queries": ConfigKey(INT, "100", "How many push queries may run at a time."),
+    "ksql.query.push.max.bytes": ConfigKey(
+        INT, "67108864", "Ours: what the stores and unread rows of one push query may take."
+    ),
+    "ksql.logging.processing.topic.auto.create": ConfigKey(
+        BOOLEAN, "true", "Whether the topic of the processing log is made."
+    ),
+    "ksql.logging.processing.topic.name": ConfigKey(
+        STRING, "", "The topic of the processing log; <service.id>ksql_processing_log unless given."
+    ),
+    "ksql.udf.module": ConfigKey(LIST, "", "Ours: Python modules with functions, imported at the start."),
+    "ksql.host.local": ConfigKey(
+        BOOLEAN, "false", "Ours: run tasks as threads of this process instead of on Spark."
+    ),
+    **LIMIT_KEYS,
+    **RESPONSE_KEYS,
+    **AUTHENTICATION_KEYS,
+    **TLS_KEYS,
+    **BROWSER_KEYS,
+    **LOGGING_KEYS,
+}
+
+EDITABLE = ("ksql.streams.", "auto.offset.reset", "ksql.query.", "ksql.output.", "ksql.persistence.")
+
+
+class SqlConfig(ServiceConfig):
+    """`ksql.streams.*`, `ksql.functions.*` and the security settings of Kafka clients are taken by prefix."""
+
+    keys = KEYS
+    prefixes = ("ksql.", "security.", "sasl.", "ssl.", "client.", "millstream.", "confluent.")
+    default_port = 8088
+
+    def __init__(self, given: dict[str, str]) -> None:
+        super().__init__(given)
+        self.bootstrap = ",".join(self.value("bootstrap.servers"))
+        self.service_id: str = self.value("ksql.service.id")
+
+    def client(self) -> ClientConfig:
+        properties = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000", **self.security()}
+        return ClientConfig.of(self.bootstrap, properties, "sql-server")
+
+    def security(self) -> dict[str, str]:
+        """How to reach the cluster, under the names of Kafka clients."""
+        own = {
+            name: text
+            for name, text in self.given.items()
+            if name.startswith(("security.", "sasl.")) or (name.startswith("ssl.") and name not in KEYS)
+        }
+        return own | self.with_prefix("client.")
+
+    @property
+    def processing_log(self) -> str:
+        return self.value("ksql.logging.processing.topic.name") or f"{self.service_id}ksql_processing_log"
+
+    def settings(self) -> dict[str, Any]:
+        """What statements are checked against: the settings that were given, by ksqlDB's names."""
+        found: dict[str, Any] = {
+            name: text for name, text in self.given.items() if name.startswith("ksql.") and text != ""
+        }
+        for name, key in KEYS.items():
+            if name.startswith("ksql.") and name not in found and key.default not in (None, ""):
+                found[name] = key.default
+        return found

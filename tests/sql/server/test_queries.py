@@ -1,0 +1,116 @@
+"""Push and pull queries over the streaming resources, and rows that clients insert."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from tests.sql.server.sql_client import RunningSql
+from tests.support.waiting import wait_until
+
+
+def _stream(sql: RunningSql, name: str) -> None:
+    sql.ksql(
+        f"CREATE STREAM {name} (K STRING KEY, V INT) WITH (kafka_topic='{name}', value_format='JSON', "
+        "partitions=1);"
+    )
+
+
+def test_a_push_query_sees_what_comes_and_ends_with_its_limit(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    found: list[Any] = []
+
+    def read() -> None:
+        body = {"sql": f"SELECT K, V * 2 AS W FROM {name} WHERE V > 1 EMIT CHANGES LIMIT 2;"}
+        body["properties"] = {"auto.offset.reset": "latest"}  # type: ignore[assignment]
+        with sql.client().stream("POST", "/query-stream", json=body) as answer:
+            found.extend(json.loads(line) for line in answer.iter_lines())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    metric = "millstream_sql_push_queries 1.0"
+    wait_until(lambda: metric in sql.http.get("/metrics").text)
+    for value in (1, 2, 3, 4):
+        sql.ksql(f"INSERT INTO {name} VALUES ('k{value}', {value});")
+    reader.join(60)
+    head, *rows = found
+    assert (head["columnNames"], head["columnTypes"]) == (["K", "W"], ["STRING", "INTEGER"])
+    assert rows == [["k2", 4], ["k3", 6]]
+
+
+def test_the_older_resource_sends_one_array(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    sql.ksql(f"INSERT INTO {name} VALUES ('a', 1);")
+    body = {
+        "ksql": f"SELECT COUNT(*) AS N FROM {name} GROUP BY K EMIT CHANGES LIMIT 1;",
+        "streamsProperties": {"ksql.streams.auto.offset.reset": "earliest"},
+    }
+    header, row, last = sql.post("/query", body).json()
+    assert header["header"]["schema"] == "`N` BIGINT"
+    assert (row, last) == ({"row": {"columns": [1]}}, {"finalMessage": "Limit Reached"})
+
+
+def test_a_query_is_closed_by_its_id(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    with sql.client().stream(
+        "POST", "/query-stream", json={"sql": f"SELECT * FROM {name} EMIT CHANGES;"}
+    ) as answer:
+        lines = answer.iter_lines()
+        query_id = json.loads(next(lines))["queryId"]
+        assert sql.post("/close-query", {"queryId": query_id}).status_code == 200
+        assert list(lines) == []
+    assert sql.post("/close-query", {"queryId": query_id}).status_code == 400
+
+
+def test_a_pull_query_on_a_stream_reads_what_is_there(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    sql.ksql(f"INSERT INTO {name} VALUES ('a', 1); INSERT INTO {name} VALUES ('b', 2);")
+    assert sql.rows(f"SELECT * FROM {name};") == [["a", 1], ["b", 2]]
+    assert sql.rows(f"SELECT * FROM {name} LIMIT 1;") == [["a", 1]]
+
+
+def test_windows_are_pulled_by_key_and_time(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    sql.ksql(
+        f"CREATE TABLE {name}_W AS SELECT K, COUNT(*) AS N FROM {name} WINDOW TUMBLING (SIZE 10 SECONDS) "
+        "GROUP BY K;"
+    )
+    for at in (1_000, 2_000, 11_000):
+        sql.ksql(f"INSERT INTO {name} (ROWTIME, K, V) VALUES ({at}, 'a', 1);")
+    query = f"SELECT * FROM {name}_W WHERE K='a';"
+    sql.wait_for_rows(query, [["a", 0, 10_000, 2], ["a", 10_000, 20_000, 1]])
+    assert sql.rows(f"SELECT N FROM {name}_W WHERE K='a' AND WINDOWSTART >= 5000;") == [[1]]
+
+
+def test_rows_are_inserted_by_lines(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    lines = [{"target": name}, {"K": "a", "V": 1}, {"k": "b", "V": "no"}, {"V": 3}]
+    answer = sql.http.post(
+        "/inserts-stream",
+        content="\n".join(map(json.dumps, lines)),
+        headers={"content-type": "application/vnd.ksqlapi.delimited.v1"},
+    )
+    acks = [json.loads(line) for line in answer.text.splitlines()]
+    assert [ack["status"] for ack in acks] == ["ok", "error", "ok"]
+    assert [ack["seq"] for ack in acks] == [0, 1, 2]
+    assert sql.rows(f"SELECT * FROM {name};") == [["a", 1], [None, 3]]
+
+
+def test_print_shows_records(sql: RunningSql, name: str) -> None:
+    _stream(sql, name)
+    sql.ksql(f"INSERT INTO {name} VALUES ('a', 1);")
+    answer = sql.post("/query", {"ksql": f"PRINT '{name}' FROM BEGINNING LIMIT 1;", "streamsProperties": {}})
+    assert 'key: a, value: {"V": 1}, partition: 0' in answer.text
+
+
+def test_tables_that_cannot_be_pulled(sql: RunningSql, name: str) -> None:
+    sql.ksql(
+        f"CREATE TABLE {name} (K STRING PRIMARY KEY, V INT) "
+        f"WITH (kafka_topic='{name}', value_format='JSON', partitions=1);"
+    )
+    refused = sql.refused(f"SELECT * FROM {name};", "/query-stream")
+    assert refused["message"].startswith(f"The `{name}` table isn't queryable.")
+    _stream(sql, f"{name}_S")
+    refused = sql.refused(f"SELECT V FROM {name}_S GROUP BY V;", "/query-stream")
+    assert refused["message"].startswith("Pull queries don't support GROUP BY clauses.")

@@ -1,0 +1,153 @@
+"""Statements over REST: what they answer, what they make, what they refuse."""
+
+from __future__ import annotations
+
+from tests.sql.server.sql_client import RunningSql
+from tests.support.waiting import wait_until
+
+
+def _orders(sql: RunningSql, name: str) -> None:
+    sql.ksql(
+        f"CREATE STREAM {name} (ID INT KEY, ITEM STRING, PRICE DOUBLE) "
+        f"WITH (kafka_topic='{name}', value_format='JSON', partitions=2);"
+    )
+
+
+def test_a_created_stream_is_answered_listed_and_described(sql: RunningSql, name: str) -> None:
+    (made,) = sql.ksql(
+        f"CREATE STREAM {name} (ID INT KEY, V STRUCT<A ARRAY<INT>>) "
+        f"WITH (kafka_topic='{name}', value_format='JSON', partitions=2);"
+    )
+    assert made["@type"] == "currentStatus"
+    assert made["commandId"] == f"stream/{name}/create"
+    assert made["commandStatus"] == {"status": "SUCCESS", "message": "Stream created", "queryId": None}
+    status = sql.http.get(f"/status/stream/{name}/create").json()
+    assert status["status"] == "SUCCESS"
+    (listed,) = sql.ksql("SHOW STREAMS;")
+    entry = next(one for one in listed["streams"] if one["name"] == name)
+    assert entry == {
+        "type": "STREAM",
+        "name": name,
+        "topic": name,
+        "keyFormat": "KAFKA",
+        "valueFormat": "JSON",
+        "isWindowed": False,
+    }
+    (described,) = sql.ksql(f"DESCRIBE {name} EXTENDED;")
+    source = described["sourceDescription"]
+    assert source["partitions"] == 2
+    assert source["fields"][0] == {
+        "name": "ID",
+        "schema": {"type": "INTEGER", "fields": None, "memberSchema": None},
+        "type": "KEY",
+    }
+    assert source["fields"][1]["schema"]["fields"][0]["schema"]["memberSchema"]["type"] == "INTEGER"
+
+
+def test_a_persistent_query_runs_until_it_is_terminated(sql: RunningSql, name: str) -> None:
+    _orders(sql, name)
+    (made,) = sql.ksql(
+        f"CREATE TABLE {name}_T AS SELECT ITEM, SUM(PRICE) AS TOTAL, COUNT(*) AS N FROM {name} GROUP BY ITEM;"
+    )
+    query = made["commandStatus"]["queryId"]
+    assert query.startswith(f"CTAS_{name}_T_")
+    for number, item, price in ((1, "a", 1.5), (2, "b", 2.0), (3, "a", 0.5)):
+        sql.ksql(f"INSERT INTO {name} VALUES ({number}, '{item}', {price});")
+    sql.wait_for_rows(f"SELECT * FROM {name}_T;", [["a", 2.0, 2], ["b", 2.0, 1]])
+    assert sql.rows(f"SELECT TOTAL FROM {name}_T WHERE ITEM='b';") == [[2.0]]
+    assert sql.rows(f"SELECT TOTAL FROM {name}_T WHERE ITEM IN ('b', 'x');") == [[2.0]]
+    (queries,) = sql.ksql("SHOW QUERIES;")
+    entry = next(one for one in queries["queries"] if one["id"] == query)
+    assert (entry["sinks"], entry["state"], entry["queryType"]) == ([f"{name}_T"], "RUNNING", "PERSISTENT")
+    assert query in sql.refused(f"DROP STREAM {name};")["message"]
+    sql.ksql(f"TERMINATE {query};")
+    (queries,) = sql.ksql("SHOW QUERIES;")
+    assert query not in [one["id"] for one in queries["queries"]]
+    sql.ksql(f"DROP TABLE {name}_T DELETE TOPIC; DROP STREAM {name};")
+    (topics,) = sql.ksql("SHOW TOPICS;")
+    assert f"{name}_T" not in [one["name"] for one in topics["topics"]]
+
+
+def test_a_paused_query_waits(sql: RunningSql, name: str) -> None:
+    _orders(sql, name)
+    (made,) = sql.ksql(f"CREATE TABLE {name}_T AS SELECT ITEM, COUNT(*) AS N FROM {name} GROUP BY ITEM;")
+    query = made["commandStatus"]["queryId"]
+    sql.ksql(f"PAUSE {query};")
+    sql.ksql(f"INSERT INTO {name} VALUES (1, 'a', 1.0);")
+    (queries,) = sql.ksql("SHOW QUERIES;")
+    assert next(one for one in queries["queries"] if one["id"] == query)["state"] == "PAUSED"
+    assert sql.rows(f"SELECT * FROM {name}_T;") == []
+    sql.ksql(f"RESUME {query};")
+    sql.wait_for_rows(f"SELECT * FROM {name}_T;", [["a", 1]])
+
+
+def test_avro_sinks_are_registered_and_read_back(sql: RunningSql, name: str) -> None:
+    _orders(sql, name)
+    sql.ksql(f"CREATE STREAM {name}_A WITH (value_format='AVRO') AS SELECT ID, ITEM FROM {name};")
+    sql.ksql(f"CREATE STREAM {name}_B (ID INT KEY) WITH (kafka_topic='{name}_A', value_format='AVRO');")
+    sql.ksql(f"INSERT INTO {name} VALUES (1, 'a', 1.0);")
+    sql.wait_for_rows(f"SELECT * FROM {name}_B;", [[1, "a"]])
+
+
+def test_errors_have_ksqldbs_shape(sql: RunningSql, name: str) -> None:
+    syntax = sql.refused(f"CREATE STREEM {name};")
+    assert (syntax["@type"], syntax["error_code"]) == ("statement_error", 40001)
+    assert syntax["message"].startswith("line 1:8: Syntax Error")
+    unknown = sql.refused(f"SELECT * FROM NOT_{name} EMIT CHANGES;", "/query-stream")
+    assert unknown["error_code"] == 40001
+    missing = sql.refused(
+        f"CREATE STREAM {name} (A INT) WITH (kafka_topic='none_{name}', value_format='JSON');"
+    )
+    assert missing["message"].startswith(f"Topic 'none_{name}' does not exist.")
+    assert (
+        sql.http.post("/ksql", content=b"{", headers={"content-type": "application/json"}).status_code == 400
+    )
+
+
+def test_statements_before_a_wrong_one_hold(sql: RunningSql, name: str) -> None:
+    sql.refused(
+        f"CREATE STREAM {name} (A INT) WITH (kafka_topic='{name}', value_format='JSON', partitions=1); "
+        "NONSENSE;"
+    )
+    (listed,) = sql.ksql("LIST STREAMS;")
+    assert name in [one["name"] for one in listed["streams"]]
+
+
+def test_functions_properties_types_and_variables(sql: RunningSql, name: str) -> None:
+    (functions,) = sql.ksql("SHOW FUNCTIONS;")
+    assert {"name": "SUBSTRING", "type": "SCALAR"}.items() <= next(
+        one for one in functions["functions"] if one["name"] == "SUBSTRING"
+    ).items()
+    (described,) = sql.ksql("DESCRIBE FUNCTION LCASE;")
+    assert described["@type"] == "describe_function"
+    sql.ksql(f"CREATE TYPE {name} AS STRUCT<A INT>;")
+    (types,) = sql.ksql("SHOW TYPES;")
+    assert types["types"][name]["type"] == "STRUCT"
+    entities = sql.ksql("DEFINE v = 'x'; SHOW VARIABLES; SHOW PROPERTIES;")
+    assert entities[0]["variables"] == [{"name": "V", "value": "x"}]
+    assert "ksql.service.id" in [one["name"] for one in entities[1]["properties"]]
+
+
+def test_explain_shows_the_topology(sql: RunningSql, name: str) -> None:
+    _orders(sql, name)
+    (made,) = sql.ksql(f"CREATE STREAM {name}_S AS SELECT ID, UCASE(ITEM) AS U FROM {name};")
+    query = made["commandStatus"]["queryId"]
+
+    def topology() -> str:
+        (found,) = sql.ksql(f"EXPLAIN {query};")
+        text: str = found["queryDescription"]["topology"]
+        return text
+
+    wait_until(lambda: name in topology())
+    (found,) = sql.ksql(f"EXPLAIN SELECT ITEM FROM {name} EMIT CHANGES;")
+    assert found["queryDescription"]["sources"] == [name]
+
+
+def test_what_a_server_says_about_itself(sql: RunningSql) -> None:
+    info = sql.http.get("/info").json()["KsqlServerInfo"]
+    assert (info["ksqlServiceId"], info["serverStatus"]) == (sql.service_id, "RUNNING")
+    health = sql.http.get("/healthcheck").json()
+    assert health["isHealthy"] is True
+    assert len(sql.http.get("/clusterStatus").json()["clusterStatus"]) == 1
+    assert sql.http.get("/is_valid_property/ksql.streams.num.stream.threads").json() is True
+    assert sql.http.get("/is_valid_property/nonsense").status_code == 400
