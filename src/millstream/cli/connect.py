@@ -1,0 +1,275 @@
+"""Kafka Connect: run a worker (`distributed`, `standalone`), and ask one by REST.
+
+The connectors of a worker, by its REST API (`--url`, http://127.0.0.1:8083): ours or Apache Kafka's.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from millstream.cli.errors import CommandFailed, UsageError
+from millstream.cli.output import print_json, print_table, print_yaml
+
+STYLES = ("table", "json", "yaml")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
+Url = Annotated[str, typer.Option(metavar="URL", help="The worker's REST API.")]
+Style = Annotated[str, typer.Option("-o", "--output", metavar="STYLE", help="table, json or yaml.")]
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="The settings: a .properties or .json file; - for standard input."),
+]
+DEFAULT_URL = "http://127.0.0.1:8083"
+
+
+def distributed() -> int:
+    """Run a worker that keeps connectors, offsets and states in topics: see `connect distributed --help`."""
+    from millstream.connect.main import main
+
+    return main(["distributed", "--help"])
+
+
+def standalone() -> int:
+    """Run a worker with the connectors of properties files: see `connect standalone --help`."""
+    from millstream.connect.main import main
+
+    return main(["standalone", "--help"])
+
+
+def list_(url: Url = DEFAULT_URL, output: Style = "table") -> int:
+    """List the connectors with their states."""
+    found = _ask("GET", url, "/connectors?expand=status&expand=info")
+    rows = [
+        (
+            name,
+            _kind(one),
+            _state(one, "connector"),
+            _tasks(one),
+            (one.get("info") or {}).get("config", {}).get("connector.class", ""),
+        )
+        for name, one in sorted(found.items())
+    ]
+    _emit(found, output, ("NAME", "TYPE", "STATE", "TASKS", "CLASS"), rows)
+    return 0
+
+
+def status(name: Name, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+    """Show the states of a connector and its tasks, with what went wrong."""
+    found = _ask("GET", url, f"/connectors/{quote(name, safe='')}/status")
+    one = found["connector"]
+    rows = [("connector", one["state"], one["worker_id"], _first_line(one.get("trace")))]
+    rows += [
+        (f"task {task['id']}", task["state"], task["worker_id"], _first_line(task.get("trace")))
+        for task in found["tasks"]
+    ]
+    _emit(found, output, ("", "STATE", "WORKER", "ERROR"), rows)
+    return 0
+
+
+def create(
+    file: File,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Its name, if the file has none.", show_default=False)
+    ] = "",
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Create a connector."""
+    settings = _settings(file)
+    chosen = name or settings.get("name", "")
+    if not chosen:
+        raise UsageError("the connector needs a name: in the file, or --name")
+    _ask("POST", url, "/connectors", {"name": chosen, "config": {**settings, "name": chosen}})
+    print(f"Created connector {chosen}.")
+    return 0
+
+
+def update(name: Name, file: File, url: Url = DEFAULT_URL) -> int:
+    """Give a connector other settings, or create it."""
+    _ask("PUT", url, f"/connectors/{quote(name, safe='')}/config", {**_settings(file), "name": name})
+    print(f"Connector {name} has these settings now.")
+    return 0
+
+
+def delete(name: Name, url: Url = DEFAULT_URL) -> int:
+    """Delete a connector. Its offsets stay."""
+    _ask("DELETE", url, f"/connectors/{quote(name, safe='')}")
+    print(f"Deleted connector {name}.")
+    return 0
+
+
+def pause(name: Name, url: Url = DEFAULT_URL) -> int:
+    """Let a connector rest; its tasks stay."""
+    _ask("PUT", url, f"/connectors/{quote(name, safe='')}/pause")
+    print(f"Connector {name} is to pause.")
+    return 0
+
+
+def resume(name: Name, url: Url = DEFAULT_URL) -> int:
+    """Let a connector go on that was paused or stopped."""
+    _ask("PUT", url, f"/connectors/{quote(name, safe='')}/resume")
+    print(f"Connector {name} is to run.")
+    return 0
+
+
+def stop(name: Name, url: Url = DEFAULT_URL) -> int:
+    """Stop a connector: it has no tasks then, and its offsets can be changed."""
+    _ask("PUT", url, f"/connectors/{quote(name, safe='')}/stop")
+    print(f"Connector {name} is to stop.")
+    return 0
+
+
+def restart(
+    name: Name,
+    only_failed: Annotated[bool, typer.Option("--only-failed", help="Only what has failed.")] = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Restart a connector and its tasks."""
+    flags = f"includeTasks=true&onlyFailed={'true' if only_failed else 'false'}"
+    _ask("POST", url, f"/connectors/{quote(name, safe='')}/restart?{flags}")
+    print(f"Connector {name} is to restart.")
+    return 0
+
+
+def plugins(url: Url = DEFAULT_URL, output: Style = "table") -> int:
+    """List what there is: connectors, transforms, predicates, converters."""
+    found = _ask("GET", url, "/connector-plugins?connectorsOnly=false")
+    _emit(
+        found,
+        output,
+        ("CLASS", "TYPE", "VERSION"),
+        [(one["class"], one["type"], one.get("version", "")) for one in found],
+    )
+    return 0
+
+
+def validate(file: File, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+    """Say what is wrong with settings, without creating anything."""
+    settings = _settings(file)
+    kind = settings.get("connector.class", "")
+    if not kind:
+        raise UsageError("the settings name no connector.class")
+    found = _ask(
+        "PUT", url, f"/connector-plugins/{quote(kind.rpartition('.')[2], safe='')}/config/validate", settings
+    )
+    rows = [(one["value"]["name"], error) for one in found["configs"] for error in one["value"]["errors"]]
+    _emit(found, output, ("SETTING", "ERROR"), rows)
+    if found["error_count"]:
+        raise CommandFailed(f"{found['error_count']} settings are wrong")
+    return 0
+
+
+def offsets(
+    name: Name,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Back to the beginning; the connector is stopped.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    output: Style = "table",
+) -> int:
+    """Show how far a connector is, or take it back to the beginning."""
+    path = f"/connectors/{quote(name, safe='')}/offsets"
+    if reset:
+        print(_ask("DELETE", url, path)["message"])
+        return 0
+    found = _ask("GET", url, path)
+    rows = [(json.dumps(one["partition"]), json.dumps(one["offset"])) for one in found["offsets"]]
+    _emit(found, output, ("PARTITION", "OFFSET"), rows)
+    return 0
+
+
+SUBCOMMANDS: dict[str, Callable[..., int]] = {
+    "distributed": distributed,
+    "standalone": standalone,
+    "list": list_,
+    "status": status,
+    "create": create,
+    "update": update,
+    "delete": delete,
+    "pause": pause,
+    "resume": resume,
+    "stop": stop,
+    "restart": restart,
+    "validate": validate,
+    "plugins": plugins,
+    "offsets": offsets,
+}
+
+
+def _ask(method: str, url: str, path: str, body: Any = None) -> Any:
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url {url}: an address begins with http:// or https://")
+    data = None if body is None else json.dumps(body).encode()
+    headers = {} if body is None else {"content-type": "application/json"}
+    request = Request(url.rstrip("/") + path, data, headers, method=method)  # noqa: S310 - checked above
+    try:
+        with urlopen(request, timeout=90) as answer:  # noqa: S310
+            text = answer.read()
+    except HTTPError as error:
+        try:
+            raise CommandFailed(json.loads(error.read())["message"]) from None
+        except (ValueError, KeyError):
+            raise CommandFailed(f"{url} answers {error.code} {error.reason}") from None
+    except (URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandFailed(
+            f"no Connect worker answers at {url} ({reason}): start one with `millstream connect "
+            "distributed`, or give its address with --url"
+        ) from None
+    return json.loads(text) if text else None
+
+
+def _settings(path: str) -> dict[str, str]:
+    from millstream.settings.properties import BadProperties, parse_properties
+
+    try:
+        text = sys.stdin.read() if path == "-" else open(path, encoding="utf-8").read()  # noqa: SIM115
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}") from None
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise CommandFailed(f"{path} is not JSON: {error}") from None
+        inner = found.get("config", found)
+        return {**inner, **({"name": found["name"]} if "name" in found else {})}
+    try:
+        return parse_properties(text)
+    except BadProperties as error:
+        raise CommandFailed(f"{path}: {error}") from None
+
+
+def _kind(one: dict[str, Any]) -> str:
+    return str((one.get("info") or one.get("status") or {}).get("type", ""))
+
+
+def _state(one: dict[str, Any], what: str) -> str:
+    return str((one.get("status") or {}).get(what, {}).get("state", ""))
+
+
+def _tasks(one: dict[str, Any]) -> str:
+    states = [task["state"] for task in (one.get("status") or {}).get("tasks", [])]
+    running = states.count("RUNNING")
+    failed = states.count("FAILED")
+    return f"{running}/{len(states)}" + (f", {failed} failed" if failed else "")
+
+
+def _first_line(trace: str | None) -> str:
+    return (trace or "").partition("\n")[0]
+
+
+def _emit(data: Any, style: str, columns: tuple[str, ...], rows: list[Any]) -> None:
+    if style not in STYLES:
+        raise UsageError(f"-o {style}: use one of {', '.join(STYLES)}")
+    if style == "json":
+        print_json(data)
+    elif style == "yaml":
+        print_yaml(data)
+    else:
+        print_table(columns, rows)

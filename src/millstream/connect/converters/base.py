@@ -1,0 +1,36 @@
+"""What a converter is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from millstream.connect.config.config_def import ConfigDef
+from millstream.connect.data.record import SchemaAndValue
+from millstream.connect.data.schema import Schema
+
+
+class Converter(ABC):
+    """Made for the keys, for the values or for the headers of one connector."""
+
+    config: ClassVar[ConfigDef] = ConfigDef()
+
+    def __init__(self, settings: Mapping[str, Any], *, is_key: bool = False) -> None:
+        self.settings = self.config.parse(settings)
+        self.is_key = is_key
+
+    @abstractmethod
+    def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None: ...
+
+    @abstractmethod
+    def to_connect(self, topic: str, data: bytes | None) -> SchemaAndValue: ...
+
+    def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
+        return self.from_connect(topic, schema, value)
+
+    def to_connect_header(self, topic: str, name: str, data: bytes | None) -> SchemaAndValue:
+        return self.to_connect(topic, data)
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """The connector stops."""

@@ -1,0 +1,1 @@
+"""The REST API, with Kafka Connect's paths, bodies and status codes."""

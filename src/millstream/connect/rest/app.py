@@ -1,0 +1,315 @@
+"""The worker's application: its resources, and what surrounds them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from starlette.types import ASGIApp
+
+from millstream.connect.config.config_def import ConfigError
+from millstream.connect.converters.plugins import CONVERTERS
+from millstream.connect.errors import ConnectError
+from millstream.connect.herder import BadRequest, Conflict, Herder, NotFound
+from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, type_of
+from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
+from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
+from millstream.connect.validation import body as validation_body
+from millstream.connect.validation import definition, validate
+from millstream.connect.worker_config import WorkerConfig
+from millstream.http.app import make_app as make_http_app
+from millstream.http.app import surrounded
+from millstream.http.authentication import protected
+from millstream.http.errors import HttpError
+from millstream.http.metrics import ServiceMetrics
+from millstream.http.negotiation import ContentNegotiation, MediaTypes
+from millstream.wire.errors import KafkaError
+
+JSON = "application/json"
+VERSION = "4.3.1"
+"""The Kafka Connect whose API this is; clients compare it."""
+_TYPES = MediaTypes(JSON, frozenset({JSON}), frozenset({JSON}))
+Result = TypeVar("Result")
+
+router = APIRouter()
+
+
+def make_app(herder: Herder, config: WorkerConfig) -> ASGIApp:
+    app = make_http_app("Millstream Connect", [router], _render_error)
+    app.state.herder = herder
+    app.state.config = config
+    negotiated = ContentNegotiation(app, lambda _path: _TYPES, max_bytes=config.value("max.request.size"))
+    return surrounded(
+        negotiated,
+        ServiceMetrics("connect", lambda: []),
+        lambda inner: protected(inner, config, _reads_only, JSON),
+    )
+
+
+def _reads_only(method: str, _path: str) -> bool:
+    return method in ("GET", "HEAD", "OPTIONS")
+
+
+def _render_error(_request: Request, error: HttpError) -> Response:
+    return _answer(error.body(), error.status)
+
+
+def _answer(content: Any, status: int = 200) -> Response:
+    return Response(json.dumps(content, separators=(",", ":"), ensure_ascii=False), status, media_type=JSON)
+
+
+async def _call(request: Request, act: Callable[[Herder], Result]) -> Result:
+    """In a thread, as the herder waits for its topics. Its errors as HTTP has them."""
+    herder: Herder = request.app.state.herder
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, act, herder)
+    except NotFound as error:
+        raise HttpError(404, 404, str(error)) from None
+    except Conflict as error:
+        raise HttpError(409, 409, str(error)) from None
+    except (BadRequest, ConfigError) as error:
+        raise HttpError(400, 400, str(error)) from None
+    except (ConnectError, KafkaError) as error:
+        raise HttpError(500, 500, str(error)) from None
+
+
+async def _body(request: Request) -> Any:
+    try:
+        return json.loads(await request.body())
+    except ValueError as error:
+        raise HttpError(400, 400, f"Bad request: the body is not JSON: {error}") from None
+
+
+def _settings(content: Any) -> dict[str, str]:
+    if not isinstance(content, dict):
+        raise HttpError(400, 400, "Bad request: a configuration is an object of names and values")
+    found = {}
+    for name, value in content.items():
+        if isinstance(value, dict | list):
+            raise HttpError(400, 400, f"Bad request: the value of {name} is not a text")
+        if value is not None:
+            found[name] = value if isinstance(value, str) else json.dumps(value)
+    return found
+
+
+def _flag(request: Request, name: str, default: bool = False) -> bool:
+    return request.query_params.get(name, str(default)).lower() == "true"
+
+
+@router.get("/")
+async def root(request: Request) -> Response:
+    cluster_id = await _call(request, lambda herder: herder.cluster_id)
+    return _answer({"version": VERSION, "commit": "millstream", "kafka_cluster_id": cluster_id})
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    return _answer(
+        {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
+    )
+
+
+@router.get("/connectors")
+async def list_connectors(request: Request) -> Response:
+    wanted = request.query_params.getlist("expand")
+    if not wanted:
+        return _answer(await _call(request, lambda herder: herder.names()))
+
+    def expanded(herder: Herder) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in herder.names():
+            one: dict[str, Any] = {}
+            try:
+                if "status" in wanted:
+                    one["status"] = herder.status(name)
+                if "info" in wanted:
+                    one["info"] = herder.info(name)
+            except NotFound:
+                continue
+            found[name] = one
+        return found
+
+    return _answer(await _call(request, expanded))
+
+
+@router.post("/connectors")
+async def create(request: Request) -> Response:
+    content = await _body(request)
+    if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
+        raise HttpError(400, 400, "Bad request: expected {name, config}")
+    settings = _settings(content.get("config") or {})
+    name = (content.get("name") or "").strip()
+    if not name:
+        raise HttpError(400, 400, "Bad request: connector name is missing")
+    _check_name(name, settings)
+    initial = content.get("initial_state")
+    made = await _call(request, lambda herder: herder.create(name, settings, initial))
+    response = _answer(made, 201)
+    response.headers["location"] = f"/connectors/{name}"
+    return response
+
+
+def _check_name(name: str, settings: dict[str, str]) -> None:
+    inside = settings.get("name")
+    if inside is not None and inside != name:
+        raise HttpError(
+            400,
+            400,
+            f"Connector name configuration ({inside}) doesn't match connector name in the URL ({name})",
+        )
+
+
+@router.get("/connectors/{name}")
+async def info(request: Request, name: str) -> Response:
+    return _answer(await _call(request, lambda herder: herder.info(name)))
+
+
+@router.get("/connectors/{name}/config")
+async def get_config(request: Request, name: str) -> Response:
+    return _answer(await _call(request, lambda herder: herder.settings(name)))
+
+
+@router.put("/connectors/{name}/config")
+async def put_config(request: Request, name: str) -> Response:
+    settings = _settings(await _body(request))
+    _check_name(name, settings)
+    created, made = await _call(request, lambda herder: herder.put_config(name, settings))
+    response = _answer(made, 201 if created else 200)
+    if created:
+        response.headers["location"] = f"/connectors/{name}"
+    return response
+
+
+@router.patch("/connectors/{name}/config")
+async def patch_config(request: Request, name: str) -> Response:
+    content = await _body(request)
+    removed = (
+        {key: None for key, value in content.items() if value is None} if isinstance(content, dict) else {}
+    )
+    changes: dict[str, str | None] = {**_settings(content), **removed}
+    return _answer(await _call(request, lambda herder: herder.patch_config(name, changes)))
+
+
+@router.delete("/connectors/{name}")
+async def delete(request: Request, name: str) -> Response:
+    await _call(request, lambda herder: herder.delete(name))
+    return Response(status_code=204)
+
+
+@router.get("/connectors/{name}/status")
+async def status(request: Request, name: str) -> Response:
+    return _answer(await _call(request, lambda herder: herder.status(name)))
+
+
+@router.get("/connectors/{name}/tasks")
+async def tasks(request: Request, name: str) -> Response:
+    return _answer(await _call(request, lambda herder: herder.task_configs(name)))
+
+
+@router.get("/connectors/{name}/tasks/{number}/status")
+async def task_status(request: Request, name: str, number: int) -> Response:
+    return _answer(await _call(request, lambda herder: herder.task_status(name, number)))
+
+
+@router.post("/connectors/{name}/tasks/{number}/restart")
+async def restart_task(request: Request, name: str, number: int) -> Response:
+    await _call(request, lambda herder: herder.restart_task(name, number))
+    return Response(status_code=204)
+
+
+@router.post("/connectors/{name}/restart")
+async def restart(request: Request, name: str) -> Response:
+    include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+    await _call(
+        request, lambda herder: herder.restart(name, include_tasks=include_tasks, only_failed=only_failed)
+    )
+    if not include_tasks and not only_failed:
+        return Response(status_code=204)
+    return _answer(await _call(request, lambda herder: herder.status(name)), 202)
+
+
+@router.put("/connectors/{name}/pause")
+async def pause(request: Request, name: str) -> Response:
+    await _call(request, lambda herder: herder.set_target_state(name, PAUSED))
+    return Response(status_code=202)
+
+
+@router.put("/connectors/{name}/resume")
+async def resume(request: Request, name: str) -> Response:
+    await _call(request, lambda herder: herder.set_target_state(name, STARTED))
+    return Response(status_code=202)
+
+
+@router.put("/connectors/{name}/stop")
+async def stop(request: Request, name: str) -> Response:
+    await _call(request, lambda herder: herder.set_target_state(name, STOPPED))
+    return Response(status_code=204)
+
+
+@router.get("/connectors/{name}/offsets")
+async def offsets(request: Request, name: str) -> Response:
+    return _answer({"offsets": await _call(request, lambda herder: herder.offsets(name))})
+
+
+@router.patch("/connectors/{name}/offsets")
+async def alter_offsets(request: Request, name: str) -> Response:
+    content = await _body(request)
+    entries = content.get("offsets") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not entries or not all(isinstance(one, dict) for one in entries):
+        raise HttpError(400, 400, "Partitions / offsets need to be provided for an alter offsets request")
+    message = await _call(request, lambda herder: herder.alter_offsets(name, entries))
+    return _answer({"message": message})
+
+
+@router.delete("/connectors/{name}/offsets")
+async def reset_offsets(request: Request, name: str) -> Response:
+    message = await _call(request, lambda herder: herder.alter_offsets(name, None))
+    return _answer({"message": message})
+
+
+@router.get("/connector-plugins")
+async def plugins(request: Request) -> Response:
+    found = [
+        {"class": full, "type": type_of(one), "version": one.version}
+        for full, one in sorted(CONNECTORS.items())
+    ]
+    if not _flag(request, "connectorsOnly", True):
+        for kind, held in (
+            ("converter", CONVERTERS),
+            ("predicate", PREDICATES),
+            ("transformation", TRANSFORMS),
+        ):
+            found += [{"class": full, "type": kind, "version": VERSION} for full in sorted(held)]
+    return _answer(found)
+
+
+@router.get("/connector-plugins/{plugin}/config")
+async def plugin_config(request: Request, plugin: str) -> Response:
+    for look_up in (find_connector, find_transform, find_predicate):
+        try:
+            config = look_up(plugin).config
+        except ConfigError:
+            continue
+        return _answer([definition(key) for key in config.keys.values()])
+    raise HttpError(404, 404, f"Unknown plugin {plugin}.")
+
+
+@router.put("/connector-plugins/{plugin}/config/validate")
+async def validate_config(request: Request, plugin: str) -> Response:
+    settings = _settings(await _body(request))
+    config: WorkerConfig = request.app.state.config
+
+    def act(_herder: Herder) -> dict[str, Any]:
+        path = tuple(config.value("plugin.path"))
+        connector = find_connector(plugin, path)
+        inside = settings.get("connector.class")
+        if inside is not None and find_connector(inside, path) is not connector:
+            raise BadRequest(
+                f"Included connector type {inside} does not match request type {class_name_of(connector)}"
+            )
+        return validation_body(connector, validate(connector, settings))
+
+    return _answer(await _call(request, act))

@@ -1,0 +1,184 @@
+"""The transforms and converters of one connector, in the order in which a record passes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from millstream.connect.config.config_def import ConfigError
+from millstream.connect.converters.base import Converter
+from millstream.connect.converters.plugins import make_converter
+from millstream.connect.data.record import Header, Record, SchemaAndValue, SinkRecord, SourceRecord
+from millstream.connect.runtime.tolerance import Stage, Tolerance
+from millstream.connect.transforms.base import AnyRecord, Predicate, Transform
+from millstream.connect.transforms.plugins import make_predicate, make_transform
+from millstream.wire.records import Record as WireRecord
+from millstream.wire.topic_partition import TopicPartition
+
+DEFAULT_HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+class _Step(NamedTuple):
+    class_name: str
+    transform: Transform
+    predicate: Predicate | None
+    negate: bool
+
+
+class Converters(NamedTuple):
+    key: Converter
+    value: Converter
+    header: Converter
+
+
+def with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name[len(prefix) :]: text for name, text in settings.items() if name.startswith(prefix)}
+
+
+def names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def make_converters(settings: Mapping[str, str], worker: Mapping[str, str]) -> Converters:
+    """The connector's own, else the worker's, each with the settings beside its name."""
+
+    def one(what: str, default: str | None) -> Converter:
+        name = f"{what}.converter"
+        source = settings if name in settings else worker
+        class_name = source.get(name, default)
+        if class_name is None:
+            raise ConfigError(f'Missing required configuration "{name}" which has no default value.')
+        return make_converter(class_name, with_prefix(source, f"{name}."), is_key=what == "key")
+
+    return Converters(one("key", None), one("value", None), one("header", DEFAULT_HEADER_CONVERTER))
+
+
+def make_transforms(settings: Mapping[str, str]) -> list[_Step]:
+    predicates = {}
+    for alias in names(settings.get("predicates")):
+        own = with_prefix(settings, f"predicates.{alias}.")
+        predicates[alias] = make_predicate(own.pop("type", ""), own)
+    steps = []
+    for alias in names(settings.get("transforms")):
+        own = with_prefix(settings, f"transforms.{alias}.")
+        class_name = own.pop("type", "")
+        predicate = own.pop("predicate", None)
+        negate = own.pop("negate", "false").strip().lower() == "true"
+        if predicate and predicate not in predicates:
+            raise ConfigError.of(
+                f"transforms.{alias}.predicate", predicate, f"Predicate '{predicate}' is not defined"
+            )
+        transform = make_transform(class_name, own)
+        steps.append(_Step(class_name, transform, predicates[predicate] if predicate else None, negate))
+    return steps
+
+
+class Pipeline:
+    def __init__(self, settings: Mapping[str, str], worker: Mapping[str, str], tolerance: Tolerance) -> None:
+        self._steps = make_transforms(settings)
+        self._converters = make_converters(settings, worker)
+        self._tolerance = tolerance
+
+    def transform(self, record: AnyRecord) -> AnyRecord | None:
+        """None where a transform drops it."""
+        current: AnyRecord | None = record
+        for step in self._steps:
+            assert current is not None
+            one = current
+            current = self._tolerance.execute(
+                Stage.TRANSFORMATION,
+                step.class_name,
+                lambda step=step, one=one: _apply(step, one),  # type: ignore[misc]
+            )
+            if current is None:
+                return None
+        return current
+
+    def to_bytes(self, record: SourceRecord) -> WireRecord:
+        """Its offset and timestamp are for the caller to set where the record has none."""
+        key = self._convert(
+            Stage.KEY_CONVERTER,
+            self._converters.key,
+            lambda converter: converter.from_connect(record.topic, record.key_schema, record.key),
+        )
+        value = self._convert(
+            Stage.VALUE_CONVERTER,
+            self._converters.value,
+            lambda converter: converter.from_connect(record.topic, record.value_schema, record.value),
+        )
+        headers = tuple(
+            (
+                header.name,
+                self._convert(
+                    Stage.HEADER_CONVERTER,
+                    self._converters.header,
+                    lambda converter, header=header: converter.from_connect_header(
+                        record.topic, header.name, header.schema, header.value
+                    ),
+                ),
+            )
+            for header in record.headers
+        )
+        return WireRecord(0, -1 if record.timestamp is None else record.timestamp, key, value, headers)
+
+    def from_bytes(
+        self, topic_partition: TopicPartition, record: WireRecord, timestamp_type: str
+    ) -> SinkRecord:
+        topic = topic_partition.topic
+        key: SchemaAndValue = self._convert(
+            Stage.KEY_CONVERTER,
+            self._converters.key,
+            lambda converter: converter.to_connect(topic, record.key),
+        )
+        value: SchemaAndValue = self._convert(
+            Stage.VALUE_CONVERTER,
+            self._converters.value,
+            lambda converter: converter.to_connect(topic, record.value),
+        )
+        headers = []
+        for name, data in record.headers:
+            found: SchemaAndValue = self._convert(
+                Stage.HEADER_CONVERTER,
+                self._converters.header,
+                lambda converter, name=name, data=data: converter.to_connect_header(topic, name, data),
+            )
+            headers.append(Header(name, found.schema, found.value))
+        return SinkRecord(
+            topic=topic,
+            partition=topic_partition.partition,
+            key_schema=key.schema,
+            key=key.value,
+            value_schema=value.schema,
+            value=value.value,
+            timestamp=record.timestamp if record.timestamp >= 0 else None,
+            headers=tuple(headers),
+            offset=record.offset,
+            timestamp_type=timestamp_type,
+            original_topic=topic,
+            original_partition=topic_partition.partition,
+            original_offset=record.offset,
+        )
+
+    def _convert(self, stage: Stage, converter: Converter, operation: Any) -> Any:
+        return self._tolerance.execute(stage, _java_name(converter), lambda: operation(converter))
+
+    def close(self) -> None:
+        for step in self._steps:
+            step.transform.close()
+        for converter in self._converters:
+            converter.close()
+
+
+def _apply(step: _Step, record: Record) -> Any:
+    if step.predicate is not None and step.predicate.test(record) == step.negate:
+        return record
+    return step.transform.apply(record)
+
+
+def _java_name(converter: Converter) -> str:
+    from millstream.connect.converters.plugins import CONVERTERS
+
+    for full, found in CONVERTERS.items():
+        if type(converter) is found:
+            return full
+    return f"{type(converter).__module__}.{type(converter).__qualname__}"

@@ -1,0 +1,301 @@
+"""A sink's task as a unit of the host: records of its partitions to the task, then the group's offsets.
+
+Offsets are committed in a transaction of the task's own id, so a task that was given to somebody else cannot
+commit any more. Dead letters are in the same transaction: each is written once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from millstream.client import EARLIEST, LATEST, TransactionalProducer, list_offsets
+from millstream.client.fetch import Fetched, next_offset, visible_batches
+from millstream.client.groups import Groups
+from millstream.client.producer import Batch
+from millstream.client.transaction_commits import TransactionCommit
+from millstream.connect.api import SinkContext, SinkTask
+from millstream.connect.config.config_providers import resolve
+from millstream.connect.config.connector_config import SINK_CONFIG
+from millstream.connect.config.java_regex import compile_regex
+from millstream.connect.data.record import SinkRecord
+from millstream.connect.errors import ConnectError, RetriableError
+from millstream.connect.plugins import find_connector
+from millstream.connect.runtime.dead_letters import context_headers, create_topic, dead_letter
+from millstream.connect.runtime.pipeline import Pipeline
+from millstream.connect.runtime.task_spec import TaskSpec
+from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
+from millstream.host.errors import FinalError
+from millstream.host.unit import LaneContext, UnitStatus
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.murmur2 import partition_for
+from millstream.wire.records import Record, encode_batch, iter_records
+from millstream.wire.topic_partition import TopicPartition
+
+log = logging.getLogger("millstream.connect")
+
+TRANSACTION_TIMEOUT_MS = 60_000
+MAX_POLL_RECORDS = 500
+REFRESH_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+
+
+class _Held(NamedTuple):
+    """Fetched and not yet put: records of one partition, and where it goes on after them."""
+
+    which: TopicPartition
+    records: list[tuple[Record, str]]
+    after: int
+
+
+class SinkUnit:
+    """See `millstream.host.unit.Unit`."""
+
+    fetch_bytes = 1 << 20
+
+    def __init__(self, spec: TaskSpec, lane: LaneContext) -> None:
+        self.status = UnitStatus()
+        self._spec = spec
+        self._cluster = lane.cluster(spec.client)
+        self._groups = Groups(self._cluster)
+        settings = resolve(spec.settings, spec.providers)
+        self._parsed = SINK_CONFIG.parse(settings)
+        self._settings = settings
+        self._tolerance = Tolerance(self._parsed, f"{spec.connector}-{spec.number}")
+        self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
+        self._dead_letters = self._parsed["errors.deadletterqueue.topic.name"]
+        if self._dead_letters:
+            create_topic(
+                self._cluster,
+                self._dead_letters,
+                self._parsed["errors.deadletterqueue.topic.replication.factor"],
+            )
+        self._producer = TransactionalProducer(
+            self._cluster, spec.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
+        self._producer.begin()
+        connector = find_connector(spec.settings["connector.class"], spec.plugin_path)
+        task = connector.task()
+        assert isinstance(task, SinkTask)
+        self._task = task
+        self._positions: dict[TopicPartition, int] = {}
+        self._done: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._held: deque[_Held] = deque()
+        self._letters: list[Record] = []
+        self._changed: set[TopicPartition] = set()
+        self._originals: dict[tuple[str, int, int], Record] = {}
+        self._due = 0.0
+        self._refresh_at = 0.0
+        self._must_commit = False
+        try:
+            task.start(resolve(spec.task, spec.providers), SinkContext(self._report))
+            self._refresh()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                task.stop()
+            raise
+
+    # --- which partitions -----------------------------------------------------------------------------------
+
+    def _mine(self) -> list[TopicPartition]:
+        """Every so many-th partition of all topics."""
+        topics = list(self._parsed["topics"])
+        if not topics:
+            self._cluster.refresh()
+            pattern: re.Pattern[str] = compile_regex(self._parsed["topics.regex"])
+            topics = [name for name in self._cluster.topics if pattern.fullmatch(name)]
+        else:
+            problems = self._cluster.refresh(set(topics))
+            topics = [name for name in topics if name not in problems]
+        whole = sorted(
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in self._cluster.topic(topic).partitions
+        )
+        return whole[self._spec.number :: self._spec.tasks]
+
+    def _refresh(self) -> None:
+        """New topics and partitions are read from where the group is, or from their beginning."""
+        self._refresh_at = time.monotonic() + REFRESH_SECONDS
+        new = [which for which in self._mine() if which not in self._positions]
+        if not new:
+            return
+        committed = self._groups.committed(self._spec.consumer_group, new)
+        metadata = {}
+        for which, found in committed.items():
+            if isinstance(found, KafkaError):
+                raise found
+            self._positions[which] = found.offset
+            metadata[which] = found.metadata or ""
+        reset = self._settings.get("consumer.override.auto.offset.reset", "earliest")
+        missing = [which for which in new if which not in self._positions]
+        if missing:
+            at = list_offsets(
+                self._cluster, dict.fromkeys(missing, LATEST if reset == "latest" else EARLIEST)
+            )
+            self._positions |= {which: found.offset for which, found in at.items()}
+        for which in new:
+            self._done[which] = self._positions[which]
+        try:
+            self._task.open({which: metadata.get(which, "") for which in new})
+            fresh = {which: self._done[which] for which in new if which not in metadata}
+            # A task that keeps something beside its offsets has to know it before the first record as well.
+            if fresh and self._task.flush(fresh):
+                self._changed |= fresh.keys()
+                self._must_commit = True
+        except RetriableError:
+            raise
+        except ConnectError as error:
+            raise FinalError(str(error)) from error
+
+    # --- reading and putting --------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        return {} if self._held else self._positions
+
+    def receive(self, fetched: Fetched) -> None:
+        which = TopicPartition(fetched.topic, fetched.partition)
+        if fetched.error is ErrorCode.offset_out_of_range:
+            first = list_offsets(self._cluster, {which: EARLIEST})[which].offset
+            log.warning("%s: %s goes on at %d", self._spec.connector, which, first)
+            self._positions[which] = self._done[which] = first
+            return
+        if fetched.error is not ErrorCode.none:
+            raise KafkaError(fetched.error, f"{which} cannot be read")
+        begin = self._positions[which]
+        records: list[tuple[Record, str]] = []
+        for header, batch in visible_batches(fetched, begin, read_committed=True):
+            kind = "LogAppendTime" if header.attributes & 8 else "CreateTime"
+            records += [(one, kind) for one in iter_records(batch) if one.offset >= begin]
+        after = next_offset(fetched, begin)
+        if after > begin:
+            self._positions[which] = after
+            for start in range(0, max(1, len(records)), MAX_POLL_RECORDS):
+                part = records[start : start + MAX_POLL_RECORDS]
+                last = start + MAX_POLL_RECORDS >= len(records)
+                self._held.append(_Held(which, part, after if last else part[-1][0].offset + 1))
+        self._ends[which] = max(fetched.last_stable_offset, 0)
+        self.status.lag = sum(max(0, end - self._done.get(one, end)) for one, end in self._ends.items())
+
+    @property
+    def due(self) -> float | None:
+        return max(self._due, time.monotonic()) if self._held else self._refresh_at
+
+    def poll(self) -> bool:
+        now = time.monotonic()
+        if now >= self._refresh_at:
+            self._refresh()
+        if not self._held or now < self._due or self._must_commit:
+            return False
+        held = self._held[0]
+        records = [
+            record for record in map(lambda pair: self._converted(held.which, *pair), held.records) if record
+        ]
+        try:
+            if records:
+                self._task.put(records)
+        except RetriableError as error:
+            log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
+            self._due = time.monotonic() + RETRY_SECONDS
+            self._letters = [letter for letter in self._letters if letter.offset < held.records[0][0].offset]
+            return False
+        except ConnectError as error:
+            raise FinalError(str(error)) from error
+        self._held.popleft()
+        self._originals.clear()
+        self._done[held.which] = held.after
+        self._changed.add(held.which)
+        self.status.read += len(held.records)
+        self.status.written += len(records)
+        return bool(self._held)
+
+    def _converted(self, which: TopicPartition, record: Record, timestamp_type: str) -> SinkRecord | None:
+        try:
+            converted = self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
+        except RecordFailed as failed:
+            self._leave_out(which, record, failed.failure)
+            return None
+        except ConnectError as error:
+            raise FinalError(_with_cause(error)) from error
+        if converted is not None:
+            self._originals[which.topic, which.partition, record.offset] = record
+        return converted
+
+    def _report(self, record: SinkRecord, error: Exception) -> None:
+        """A record that the task itself rejects."""
+        place = (record.original_topic or "", record.original_partition or 0, record.original_offset or 0)
+        failure = Failure(
+            Stage.TASK_PUT, f"{type(self._task).__module__}.{type(self._task).__qualname__}", error
+        )
+        self._tolerance.fail(failure)
+        original = self._originals.get(place)
+        if original is not None:
+            self._leave_out(TopicPartition(place[0], place[1]), original, failure)
+
+    def _leave_out(self, which: TopicPartition, record: Record, failure: Failure) -> None:
+        self._tolerance.log_failure(failure, f"{which}@{record.offset}")
+        if self._dead_letters:
+            headers: tuple[tuple[str, bytes], ...] = ()
+            if self._parsed["errors.deadletterqueue.context.headers.enable"]:
+                headers = context_headers(
+                    self._spec.connector, self._spec.number, which, record.offset, failure
+                )
+            self._letters.append(dead_letter(record, headers))
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> bool:
+        return bool(self._changed)
+
+    @property
+    def full(self) -> bool:
+        return self._must_commit
+
+    def prepare_commit(self) -> TransactionCommit | None:
+        offsets = {which: self._done[which] for which in self._changed}
+        try:
+            metadata = self._task.flush(offsets)
+        except ConnectError as error:
+            raise FinalError(str(error)) from error
+        letters, self._letters = self._letters, []
+        return TransactionCommit(
+            self._producer, self._letter_batches(letters), self._spec.consumer_group, offsets, dict(metadata)
+        )
+
+    def _letter_batches(self, letters: list[Record]) -> list[dict[TopicPartition, Batch]]:
+        if not letters:
+            return []
+        count = len(self._cluster.topic(self._dead_letters).partitions)
+        by_partition: dict[TopicPartition, list[Record]] = {}
+        for letter in letters:
+            number = partition_for(letter.key, count) if letter.key is not None else letter.offset % count
+            by_partition.setdefault(TopicPartition(self._dead_letters, number), []).append(letter)
+        return [{which: encode_batch(held, transactional=True) for which, held in by_partition.items()}]
+
+    def committed(self, commit: TransactionCommit | None) -> None:
+        self._changed.clear()
+        self._must_commit = False
+        self.status.commits += 1
+
+    def close(self) -> None:
+        self._task.stop()
+        self._pipeline.close()
+
+    def abandon(self) -> None:
+        if self._producer.announced:
+            with contextlib.suppress(KafkaError, OSError):
+                self._producer.abort()
+        with contextlib.suppress(Exception):
+            self._task.stop()
+
+
+def _with_cause(error: ConnectError) -> str:
+    return f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)

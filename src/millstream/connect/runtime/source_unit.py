@@ -1,0 +1,278 @@
+"""A source's task as a unit of the host: what it polls goes into Kafka with its offsets, all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream.client import Admin, NewTopic, Producer, TransactionalProducer
+from millstream.client.fetch import Fetched
+from millstream.client.producer import Batch
+from millstream.client.transaction_commits import TransactionCommit
+from millstream.connect.api import SourceContext, SourceTask
+from millstream.connect.config.config_providers import resolve
+from millstream.connect.config.connector_config import SOURCE_CONFIG
+from millstream.connect.config.java_regex import compile_regex
+from millstream.connect.data.record import SourceRecord
+from millstream.connect.errors import ConnectError, RetriableError
+from millstream.connect.plugins import find_connector
+from millstream.connect.runtime.offset_file import append, read_file
+from millstream.connect.runtime.offset_records import OffsetState, offset_key, offset_value, read_offsets
+from millstream.connect.runtime.pipeline import Pipeline, names, with_prefix
+from millstream.connect.runtime.task_spec import TaskSpec
+from millstream.connect.runtime.tolerance import RecordFailed, Tolerance
+from millstream.host.errors import FinalError
+from millstream.host.unit import LaneContext, UnitStatus
+from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.murmur2 import partition_for
+from millstream.wire.records import Record, encode_batch
+from millstream.wire.topic_partition import TopicPartition
+
+log = logging.getLogger("millstream.connect")
+
+TRANSACTION_TIMEOUT_MS = 60_000
+MAX_BATCH_BYTES = 900_000
+MAX_TRANSACTION_BYTES = 16 << 20
+MAX_IDLE_FACTOR = 4
+RETRY_SECONDS = 1.0
+
+
+class SourceUnit:
+    """See `millstream.host.unit.Unit`."""
+
+    fetch_bytes = 1 << 20
+
+    def __init__(self, spec: TaskSpec, lane: LaneContext) -> None:
+        self.status = UnitStatus()
+        self._spec = spec
+        self._cluster = lane.cluster(spec.client)
+        settings = resolve(spec.settings, spec.providers)
+        task_settings = resolve(spec.task, spec.providers)
+        self._settings = settings
+        self._tolerance = Tolerance(SOURCE_CONFIG.parse(settings), f"{spec.connector}-{spec.number}")
+        self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
+        # Whoever had the id is fenced now, and what he wrote has its end: what is read next is final.
+        self._producer = self._take_over()
+        self._offsets = self._read_offsets()
+        connector = find_connector(spec.settings["connector.class"], spec.plugin_path)
+        task = connector.task()
+        assert isinstance(task, SourceTask)
+        self._task = task
+        self._rounds: list[dict[TopicPartition, list[Record]]] = []
+        self._bytes = 0
+        # Of the last round, by partition.
+        self._batch_bytes: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._source_offsets: dict[bytes, bytes | None] = {}
+        self._uncommitted = False
+        self._next_partition: defaultdict[str, int] = defaultdict(int)
+        self._idle, self._due = 1.0, 0.0
+        self._known_topics: set[str] = set()
+        try:
+            task.start(task_settings, SourceContext(self._offset_of))
+        except BaseException:
+            with contextlib.suppress(Exception):
+                task.stop()
+            raise
+
+    def _take_over(self) -> Producer:
+        if not self._spec.exactly_once:
+            return Producer(self._cluster)
+        producer = TransactionalProducer(
+            self._cluster, self._spec.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
+        producer.begin()
+        return producer
+
+    def _read_offsets(self) -> OffsetState:
+        if self._spec.offsets_file is not None:
+            return read_file(Path(self._spec.offsets_file))
+        topic = self._spec.offsets_topic
+        return OffsetState() if topic is None else read_offsets(self._cluster, topic)
+
+    def _offset_of(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
+        return self._offsets.offset(self._spec.connector, partition)
+
+    # --- polling --------------------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def receive(self, fetched: Fetched) -> None:
+        raise AssertionError("a source fetches nothing")
+
+    @property
+    def due(self) -> float | None:
+        return self._due
+
+    def poll(self) -> bool:
+        try:
+            records = self._task.poll()
+        except RetriableError as error:
+            log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
+            self._due = time.monotonic() + RETRY_SECONDS
+            return False
+        except ConnectError as error:
+            raise FinalError(str(error)) from error
+        if not records:
+            # The longer nothing comes, the less often it is asked.
+            self._due = time.monotonic() + self._task.idle_ms / 1000 * self._idle
+            self._idle = min(self._idle * 1.25, MAX_IDLE_FACTOR)
+            return False
+        self._idle, self._due = 1.0, 0.0
+        for record in records:
+            self._take(record)
+        self.status.read += len(records)
+        self._uncommitted = True
+        return True
+
+    def _take(self, record: SourceRecord) -> None:
+        try:
+            transformed = self._pipeline.transform(record)
+            if transformed is not None:
+                self._add(transformed, self._pipeline.to_bytes(transformed))
+        except RecordFailed as failed:
+            self._tolerance.log_failure(failed.failure, record)
+        except ConnectError as error:
+            raise FinalError(_with_cause(error)) from error
+        if record.source_partition is not None:
+            key = offset_key(self._spec.connector, record.source_partition)
+            self._source_offsets[key] = offset_value(record.source_offset)
+
+    def _add(self, record: SourceRecord, wire: Record) -> None:
+        partition = record.partition
+        if partition is None:
+            partition = self._partition_for(record.topic, wire.key)
+        which = TopicPartition(record.topic, partition)
+        size = len(wire.key or b"") + len(wire.value or b"") + 64
+        if not self._rounds or self._batch_bytes[which] + size > MAX_BATCH_BYTES:
+            self._rounds.append({})
+            self._batch_bytes.clear()
+        wire = wire if wire.timestamp >= 0 else wire._replace(timestamp=int(time.time() * 1000))
+        self._rounds[-1].setdefault(which, []).append(wire)
+        self._batch_bytes[which] += size
+        self._bytes += size
+
+    def _partition_for(self, topic: str, key: bytes | None) -> int:
+        self._make_sure_of(topic)
+        count = len(self._cluster.topic(topic, create=True).partitions)
+        if key is not None:
+            return partition_for(key, count)
+        self._next_partition[topic] = (self._next_partition[topic] + 1) % count
+        return self._next_partition[topic]
+
+    def _make_sure_of(self, topic: str) -> None:
+        """Create a topic with the connector's own settings for it (KIP-158), where there are any."""
+        if topic in self._known_topics:
+            return
+        self._known_topics.add(topic)
+        wanted = creation_settings(self._settings, topic)
+        if wanted is None or topic not in self._cluster.refresh({topic}):
+            return
+        try:
+            Admin(self._cluster).create_if_missing(wanted)
+        except KafkaError as error:
+            raise FinalError(f"topic {topic} cannot be created: {error}") from None
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> bool:
+        return self._uncommitted
+
+    @property
+    def full(self) -> bool:
+        return self._bytes > MAX_TRANSACTION_BYTES
+
+    def prepare_commit(self) -> TransactionCommit | None:
+        rounds = self._batches()
+        self.status.written += sum(len(held) for one in self._rounds for held in one.values())
+        offsets = self._source_offsets
+        self._rounds, self._bytes, self._source_offsets = [], 0, {}
+        try:
+            if isinstance(self._producer, TransactionalProducer):
+                return TransactionCommit(self._producer, rounds, "", {})
+            for batches in rounds:
+                self._producer.send_batches(batches)
+            if self._spec.offsets_file is not None and offsets:
+                append(Path(self._spec.offsets_file), offsets)
+        except KafkaError as error:
+            if error.code is ErrorCode.message_too_large:
+                raise FinalError(f"a record is larger than the broker takes: {error}") from error
+            raise
+        return None
+
+    def _batches(self) -> list[dict[TopicPartition, Batch]]:
+        transactional = self._spec.exactly_once
+        queues: defaultdict[TopicPartition, deque[Batch]] = defaultdict(deque)
+        for one in self._rounds:
+            for which, held in one.items():
+                queues[which].append(encode_batch(held, transactional=transactional))
+        offsets = self._offset_batches(transactional)
+        if transactional:
+            for which, batch in offsets.items():
+                queues[which].append(batch)
+        rounds: list[dict[TopicPartition, Batch]] = []
+        while queues:
+            rounds.append({which: queue.popleft() for which, queue in queues.items()})
+            queues = defaultdict(deque, {which: queue for which, queue in queues.items() if queue})
+        if offsets and not transactional:
+            rounds.append(offsets)  # after all records: what is not known to be written is read again
+        return rounds
+
+    def _offset_batches(self, transactional: bool) -> dict[TopicPartition, Batch]:
+        topic = self._spec.offsets_topic
+        if topic is None or not self._source_offsets:
+            return {}
+        count = len(self._cluster.topic(topic).partitions)
+        now = int(time.time() * 1000)
+        by_partition: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
+        for key, value in self._source_offsets.items():
+            by_partition[TopicPartition(topic, partition_for(key, count))].append(Record(0, now, key, value))
+        return {
+            which: encode_batch(held, transactional=transactional) for which, held in by_partition.items()
+        }
+
+    def committed(self, commit: TransactionCommit | None) -> None:
+        self._uncommitted = False
+        self.status.commits += 1
+        self._task.committed()
+
+    def close(self) -> None:
+        self._task.stop()
+        self._pipeline.close()
+
+    def abandon(self) -> None:
+        if isinstance(self._producer, TransactionalProducer) and self._producer.announced:
+            with contextlib.suppress(KafkaError, OSError):
+                self._producer.abort()
+        with contextlib.suppress(Exception):
+            self._task.stop()
+
+
+def creation_settings(settings: Mapping[str, str], topic: str) -> NewTopic | None:
+    """By the first group that includes the topic and does not exclude it, else the default; None where the
+    connector says nothing."""
+    if "topic.creation.default.partitions" not in settings:
+        return None
+    for group in [*names(settings.get("topic.creation.groups")), "default"]:
+        own = with_prefix(settings, f"topic.creation.{group}.")
+        include = names(own.pop("include", ".*"))
+        exclude = names(own.pop("exclude", ""))
+        if any(compile_regex(one).fullmatch(topic) for one in exclude):
+            continue
+        if any(compile_regex(one).fullmatch(topic) for one in include):
+            defaults = with_prefix(settings, "topic.creation.default.")
+            partitions = int(own.pop("partitions", defaults["partitions"]))
+            replicas = int(own.pop("replication.factor", defaults.get("replication.factor", "-1")))
+            return NewTopic(topic, partitions, replicas, own)
+    return None
+
+
+def _with_cause(error: ConnectError) -> str:
+    return f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)

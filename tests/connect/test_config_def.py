@@ -1,0 +1,66 @@
+"""Settings of plugins: what counts, and what a user is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.connect.config.config_def import (
+    REQUIRED,
+    ConfigDef,
+    ConfigError,
+    ConfigKey,
+    Range,
+    ValidList,
+    ValidString,
+)
+from millstream.settings.config_key import Importance
+from millstream.settings.values import Type
+
+CONFIG = ConfigDef(
+    [
+        ConfigKey("topic", Type.STRING, REQUIRED, Importance.HIGH, "Where to."),
+        ConfigKey("batch.size", Type.INT, 100, Importance.LOW, "How many.", Range(1, 1000)),
+        ConfigKey("mode", Type.STRING, "bulk", Importance.LOW, "How.", ValidString(("bulk", "query"))),
+        ConfigKey("tables", Type.LIST, (), Importance.LOW, "Which.", ValidList()),
+    ]
+)
+
+
+def test_defaults_and_given_values() -> None:
+    found = CONFIG.parse({"topic": " orders ", "batch.size": "7", "tables": "a, b,a", "unknown": "x"})
+    assert found == {"topic": "orders", "batch.size": 7, "mode": "bulk", "tables": ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, 'Missing required configuration "topic" which has no default value.'),
+        (
+            {"topic": "t", "batch.size": "0"},
+            "Invalid value 0 for configuration batch.size: Value must be at least 1",
+        ),
+        (
+            {"topic": "t", "batch.size": "x"},
+            "Invalid value x for configuration batch.size: Not a number of type INT",
+        ),
+        (
+            {"topic": "t", "mode": "x"},
+            "Invalid value x for configuration mode: String must be one of: bulk, query",
+        ),
+        ({"topic": "t", "tables": "a,,b"}, "Configuration 'tables' values must not be empty."),
+    ],
+)
+def test_the_first_wrong_setting_in_kafkas_words(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        CONFIG.parse(settings)
+    assert str(caught.value) == message
+
+
+def test_validate_names_everything_that_is_wrong() -> None:
+    found = CONFIG.validate({"batch.size": "5000", "mode": "bulk"})
+    assert found["topic"].errors == ['Missing required configuration "topic" which has no default value.']
+    assert found["batch.size"].errors == [
+        "Invalid value 5000 for configuration batch.size: Value must be no more than 1000"
+    ]
+    assert found["mode"].value == "bulk"
+    assert not found["mode"].errors
