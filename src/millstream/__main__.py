@@ -17,6 +17,10 @@ def main(argv: list[str] | None = None) -> int:
         from millstream.registry.main import main as run_registry
 
         return run_registry(arguments[2:])
+    if arguments[1:2] == ["connect"] and arguments[2:3] in (["distributed"], ["standalone"]):
+        from millstream.connect.main import main as run_connect
+
+        return run_connect(arguments[2:])
     if len(arguments) > 1 and arguments[1] == "console":
         from millstream.console.main import main as run_console
 
@@ -25,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
         from millstream.rest.main import main as run_rest
 
         return run_rest(arguments[2:])
+    if len(arguments) > 1 and arguments[1] == "sql-server":
+        from millstream.sql.server.main import main as run_sql_server
+
+        return run_sql_server(arguments[2:])
     from millstream.cli.app import main as run_command
 
     return run_command(arguments[1:])

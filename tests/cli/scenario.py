@@ -34,6 +34,9 @@ TO = "--bootstrap-server {bootstrap}"
 READ = f"{TO} --topic tools-lines --from-beginning"
 KEYS = "--reader-property parse.key=true"
 
+# Kafka's tool prints an error and exits with 0; ours exits with 1, so that a script notices a mistyped name.
+STRICTER = {"show missing"}
+
 STORY = [
     Step("create", "topics", f"{TO} --create --topic tools.dotted --partitions 3 --replication-factor 1"),
     Step(

@@ -9,12 +9,10 @@ import pytest
 from millstream.testing import Broker
 
 from .conftest import Done, Run
-from .scenario import STORY, Step, arguments, same
+from .scenario import STORY, STRICTER, Step, arguments, same
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 USAGE = 2  # where Kafka's tools end with 1 for any reason, ours tell misuse from failure
-# Kafka's tool says what is wrong and ends with 0; ours ends with 1, so that a script notices a mistyped name.
-STRICTER = {"show missing"}
 
 
 def differences(step: Step, done: Done) -> Iterator[str]:
@@ -26,11 +24,11 @@ def differences(step: Step, done: Done) -> Iterator[str]:
         if done.code != 0 or same(done.out) != same(expected["stdout"]):
             yield f"{step.name}: {done}\n    instead of {expected['stdout']!r}"
         return
-    said = done.err.split(" (see millstream ")[0].strip().splitlines()
-    if done.code not in (1, USAGE) or done.out or len(said) != 1:
+    printed = done.err.split(" (see millstream ")[0].strip().splitlines()
+    if done.code not in (1, USAGE) or done.out or len(printed) != 1:
         yield f"{step.name}: {done} is not a failure in one line"
-    elif not same(said[0])[0].startswith(same(expected["says"])[0]):
-        yield f"{step.name}: {said[0]!r}\n    instead of {expected['says']!r}"
+    elif not same(printed[0])[0].startswith(same(expected["says"])[0]):
+        yield f"{step.name}: {printed[0]!r}\n    instead of {expected['says']!r}"
 
 
 @pytest.mark.timeout(300)

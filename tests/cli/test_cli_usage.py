@@ -19,7 +19,7 @@ from .conftest import PROGRAM
 COMMANDS = [
     name
     for name, tool in COMMANDS.items()
-    if tool.module and name not in ("perf", "pipeline", "profile", "streams")
+    if tool.module and name not in ("connect", "perf", "pipeline", "profile", "streams")
 ]
 WITHOUT_STYLES = ("up", "down", "logs", "demo", "completion")
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")

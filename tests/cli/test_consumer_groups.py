@@ -18,12 +18,12 @@ from millstream.cli.consumer_groups_describe import assignment_text
 from millstream.cli.consumer_groups_reset import parse_datetime, parse_duration, read_plan
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.client import ClientConfig, Cluster
-from millstream.client.consumer_protocol import (
+from millstream.client.groups import Committed, Groups
+from millstream.client.range_assignor import (
     decode_assignment,
     encode_assignment,
     range_assign,
 )
-from millstream.client.groups import Committed, Groups
 from millstream.testing import Broker
 from millstream.wire.consumer_protocol import encode_subscription, topics_of
 from tests.support.waiting import wait_until
@@ -135,10 +135,10 @@ def test_files_with_offsets(tmp_path: Path) -> None:
 
 def test_what_members_tell_each_other() -> None:
     assert topics_of(encode_subscription(["a", "żółw"])) == ("a", "żółw")
-    places = (("a", 0), ("a", 3), ("b", 1))
-    assert decode_assignment(encode_assignment(places)) == places
+    topic_partitions = (("a", 0), ("a", 3), ("b", 1))
+    assert decode_assignment(encode_assignment(topic_partitions)) == topic_partitions
     assert decode_assignment(b"") == () == decode_assignment(b"\0\0\0\0\0\x09junk")
-    assert assignment_text(places) == "a:0,3;b:1"
+    assert assignment_text(topic_partitions) == "a:0,3;b:1"
     shares = range_assign({"x": ["a"], "y": ["a", "b"], "z": []}, {"a": 3, "b": 1, "c": 5})
     assert shares == {"x": [("a", 0), ("a", 1)], "y": [("a", 2), ("b", 0)], "z": []}
 
@@ -190,7 +190,11 @@ def test_an_exported_plan_can_be_read_back(run: Run, bootstrap: str, tmp_path: P
     done = run("consumer-groups", *to, "--from-file", str(tmp_path / "plan.csv"), "--execute")
     assert done.code == 0
     known = groups_of(bootstrap).committed("cg-export")
-    assert {place: entry.offset for place, entry in known.items() if isinstance(entry, Committed)} == {
+    assert {
+        topic_partition: entry.offset
+        for topic_partition, entry in known.items()
+        if isinstance(entry, Committed)
+    } == {
         ("cg-export", 0): 5,
         ("cg-export", 1): 5,
     }

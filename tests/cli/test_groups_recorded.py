@@ -23,13 +23,13 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 def differences(step: Step, done: Done) -> Iterator[str]:
     """What one of our tools did otherwise than Kafka's."""
     expected = RECORDED[step.name]
-    said = done.err.split(" (see millstream ")[0]
+    printed = done.err.split(" (see millstream ")[0]
     failed = expected["exit"] != 0 or "Error: " in expected["stdout"]
     if step.name in OWN_WORDS:
-        if done.code == 0 or OWN_WORDS[step.name] not in said:
+        if done.code == 0 or OWN_WORDS[step.name] not in printed:
             yield f"{step.name}: {done}\n    instead of {OWN_WORDS[step.name]!r}"
     elif expected["exit"] != 0:
-        if done.code == 0 or done.out or not said.startswith(expected["stderr"][0]):
+        if done.code == 0 or done.out or not printed.startswith(expected["stderr"][0]):
             yield f"{step.name}: {done}\n    instead of {expected['stderr'][0]!r}"
     elif (done.code != 0) != failed:
         yield f"{step.name}: {done} instead of {expected}"

@@ -168,6 +168,7 @@ def complete(run: Run, *words: str) -> list[str]:
 def test_completion(run: Run, bootstrap: str) -> None:
     assert complete(run, "con") == [
         "configs",
+        "connect",
         "console",
         "console-consumer",
         "console-producer",

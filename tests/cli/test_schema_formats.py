@@ -33,27 +33,27 @@ JSON_SCHEMA = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
 
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[tuple[str, str]]:
+def addresses() -> Iterator[tuple[str, str]]:
     settings = {"group.initial.rebalance.delay.ms": 0}
     with Broker(settings) as broker, RunningRegistry(broker.bootstrap_servers) as registry:
         registry.wait_until_leading()
         yield broker.bootstrap_servers, registry.url
 
 
-def read(run: Run, places: tuple[str, str], topic: str, count: int, *more: str) -> list[str]:
+def read(run: Run, addresses: tuple[str, str], topic: str, count: int, *more: str) -> list[str]:
     done = run(
-        *("console-consumer", "--bootstrap-server", places[0], "--topic", topic, "--from-beginning"),
+        *("console-consumer", "--bootstrap-server", addresses[0], "--topic", topic, "--from-beginning"),
         *("--max-messages", str(count), "--timeout-ms", "20000"),
-        *("--formatter-property", f"schema.registry.url={places[1]}", *more),
+        *("--formatter-property", f"schema.registry.url={addresses[1]}", *more),
     )
     assert done.code == 0, done.err
     return done.out.splitlines()
 
 
-def write(run: Run, places: tuple[str, str], topic: str, text: str, *more: str) -> tuple[int, str]:
+def write(run: Run, addresses: tuple[str, str], topic: str, text: str, *more: str) -> tuple[int, str]:
     done = run(
-        *("console-producer", "--bootstrap-server", places[0], "--topic", topic),
-        *("--reader-property", f"schema.registry.url={places[1]}", *more),
+        *("console-producer", "--bootstrap-server", addresses[0], "--topic", topic),
+        *("--reader-property", f"schema.registry.url={addresses[1]}", *more),
         stdin=text,
     )
     return done.code, done.err
@@ -72,25 +72,25 @@ def write(run: Run, places: tuple[str, str], topic: str, text: str, *more: str) 
     ],
 )
 def test_there_and_back(
-    run: Run, places: tuple[str, str], form: str, schema: str, lines: list[str], tmp_path: Path
+    run: Run, addresses: tuple[str, str], form: str, schema: str, lines: list[str], tmp_path: Path
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     file = tmp_path / "schema"
     file.write_text(schema)
     code, errors = write(
         run,
-        places,
+        addresses,
         topic,
         "".join(f"{line}\n" for line in lines),
         *("--value-format", form, "--reader-property", f"value.schema.file={file}"),
     )
     assert code == 0, errors
-    found = [json.loads(line) for line in read(run, places, topic, 3, "--value-format", form)]
+    found = [json.loads(line) for line in read(run, addresses, topic, 3, "--value-format", form)]
     assert [int(one["id"]) for one in found] == [1, 2, 3]
     # Avro's JSON encoding says which branch of a union it is, as Confluent's console consumer does.
     notes = [{"string": "x"}, {"string": "plain"}] if form == "avro" else ["x", "plain"]
     assert [one["note"] for one in found[:2]] == notes
-    (line,) = read(run, places, topic, 1, "--value-format", form, "--where", 'value.note == "plain"')
+    (line,) = read(run, addresses, topic, 1, "--value-format", form, "--where", 'value.note == "plain"')
     assert int(json.loads(line)["id"]) == 2
 
 
@@ -109,32 +109,32 @@ def stored_values(bootstrap: str, topic: str) -> list[bytes | None]:
     ],
 )
 def test_what_the_consumer_prints_the_producer_reads(
-    run: Run, places: tuple[str, str], form: str, schema: str, bodies: list[bytes]
+    run: Run, addresses: tuple[str, str], form: str, schema: str, bodies: list[bytes]
 ) -> None:
     """`console-consumer | console-producer`: the same bytes, whatever the logical types."""
     topic, copy = (f"t-{uuid.uuid4().hex[:8]}" for _ in range(2))
-    registry = SchemaRegistry(places[1])
+    registry = SchemaRegistry(addresses[1])
     schema_id = registry.register(f"{topic}-value", schema, FORMATS[form])
     values: list[bytes | None] = [with_id(schema_id, body) for body in bodies]
-    with Cluster(ClientConfig.of(places[0])) as cluster:
+    with Cluster(ClientConfig.of(addresses[0])) as cluster:
         Producer(cluster).send(topic, 0, [Record(0, 0, None, value) for value in values])
-    lines = read(run, places, topic, len(values), "--value-format", form)
+    lines = read(run, addresses, topic, len(values), "--value-format", form)
     code, errors = write(
         run,
-        places,
+        addresses,
         copy,
         "".join(f"{line}\n" for line in lines),
         *("--value-format", form, "--reader-property", f"value.schema.id={schema_id}"),
     )
     assert code == 0, errors
-    assert stored_values(places[0], copy) == values
+    assert stored_values(addresses[0], copy) == values
 
 
-def test_keys_too(run: Run, places: tuple[str, str]) -> None:
+def test_keys_too(run: Run, addresses: tuple[str, str]) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     code, errors = write(
         run,
-        places,
+        addresses,
         topic,
         '"k"\t{"id": 1, "note": null}\n',
         *("--key-format", "avro", "--value-format", "avro", "--reader-property", "parse.key=true"),
@@ -142,30 +142,30 @@ def test_keys_too(run: Run, places: tuple[str, str]) -> None:
     )
     assert code == 0, errors
     more = ("--key-format", "avro", "--value-format", "avro", "--formatter-property", "print.key=true")
-    assert read(run, places, topic, 1, *more) == ['"k"\t{"id": 1, "note": null}']
-    (line,) = read(run, places, topic, 1, "--value-format", "avro", "--output", "json")
+    assert read(run, addresses, topic, 1, *more) == ['"k"\t{"id": 1, "note": null}']
+    (line,) = read(run, addresses, topic, 1, "--value-format", "avro", "--output", "json")
     assert json.loads(json.loads(line)["value"]) == {"id": 1, "note": None}
 
 
-def test_what_goes_wrong(run: Run, places: tuple[str, str]) -> None:
+def test_what_goes_wrong(run: Run, addresses: tuple[str, str]) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     schema = ("--value-format", "avro", "--reader-property", f"value.schema={AVRO}")
-    code, errors = write(run, places, topic, "not json\n", *schema)
+    code, errors = write(run, addresses, topic, "not json\n", *schema)
     assert code != 0 and "line 1: the value is not JSON" in errors
-    code, errors = write(run, places, topic, '{"id": "x"}\n', *schema)
+    code, errors = write(run, addresses, topic, '{"id": "x"}\n', *schema)
     assert code != 0 and "does not fit its schema" in errors
-    code, errors = write(run, places, topic, "", "--value-format", "avro")
+    code, errors = write(run, addresses, topic, "", "--value-format", "avro")
     assert code != 0 and "needs a schema" in errors
     code, errors = write(
-        run, places, topic, "", "--value-format", "avro", "--reader-property", "value.schema=nonsense"
+        run, addresses, topic, "", "--value-format", "avro", "--reader-property", "value.schema=nonsense"
     )
     assert code != 0 and "value.schema" in errors
-    code, errors = write(run, places, topic, "", "--value-format", "xml")
+    code, errors = write(run, addresses, topic, "", "--value-format", "xml")
     assert code != 0 and "--value-format xml" in errors
-    assert write(run, places, topic, "plain\n")[0] == 0
+    assert write(run, addresses, topic, "plain\n")[0] == 0
     done = run(
-        *("console-consumer", "--bootstrap-server", places[0], "--topic", topic, "--from-beginning"),
+        *("console-consumer", "--bootstrap-server", addresses[0], "--topic", topic, "--from-beginning"),
         *("--max-messages", "1", "--value-format", "avro"),
-        *("--formatter-property", f"schema.registry.url={places[1]}"),
+        *("--formatter-property", f"schema.registry.url={addresses[1]}"),
     )
     assert done.code != 0 and "cannot print the record" in done.err

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
-from millstream.testing import Broker
 from millstream.wire.records import Record
+from tests.support.peers import broker_under_test
 from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
 
@@ -26,18 +26,8 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.
 
 @pytest.fixture(scope="session")
 def bootstrap(against: str) -> Iterator[str]:
-    if against == "millstream":
-        with Broker(SETTINGS) as broker:
-            yield broker.bootstrap_servers
-    elif against == "kafka":
-        from benchmarks import apache_kafka as peer
-
-        if (reason := peer.available()) is not None:
-            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
-        with peer.ApacheKafka(settings=SETTINGS) as kafka:
-            yield kafka.bootstrap
-    else:
-        yield against
+    with broker_under_test(against, SETTINGS) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -129,7 +129,9 @@ class Scene:
     def _groups(self) -> None:
         groups = Groups(self._cluster)
         ends = list_offsets(self._cluster, {("shop.orders", p): LATEST for p in range(6)})
-        groups.commit("billing", {place: max(0, found.offset - 2) for place, found in ends.items()})
+        groups.commit(
+            "billing", {topic_partition: max(0, found.offset - 2) for topic_partition, found in ends.items()}
+        )
         groups.commit("reports", dict.fromkeys(ends, 0))
         groups.commit("mailing", {("shop.customers", 0): 31})
 

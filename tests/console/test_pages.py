@@ -431,12 +431,16 @@ def test_groups_and_reset(
     assert [row[2] for row in plan(mode="time", value="2023-11-14T22:13:40Z", topic=topic)] == [20, 20]
     for wrong in ({"mode": "shift", "value": "x"}, {"mode": "time", "value": "x"}, {"mode": "up"}):
         assert browser.form("/groups/reset", name=name, **wrong).status_code == 400
-    committed = {place: found.offset for place, found in Groups(cluster).committed(name).items()}  # type: ignore[union-attr]
+    committed = {
+        topic_partition: found.offset for topic_partition, found in Groups(cluster).committed(name).items()
+    }  # type: ignore[union-attr]
     assert committed == {(topic, 0): 10, (topic, 1): 50}  # nothing of this has changed anything
 
     done = browser.form("/groups/reset/apply", name=name, plan=json.dumps(plan(mode="shift", value="-5")))
     assert "Offsets of 2 partitions were set." in done.text
-    committed = {place: found.offset for place, found in Groups(cluster).committed(name).items()}  # type: ignore[union-attr]
+    committed = {
+        topic_partition: found.offset for topic_partition, found in Groups(cluster).committed(name).items()
+    }  # type: ignore[union-attr]
     assert committed == {(topic, 0): 5, (topic, 1): 45}
     assert browser.form("/groups/reset/apply", name=name, plan="junk").status_code == 400
     assert browser.form("/groups/delete", name=name, confirm="").status_code == 400

@@ -191,10 +191,10 @@ def test_difference_of_texts() -> None:
     left = "\n".join(["a"] * 20 + ["old"] + ["z"] * 20)
     right = "\n".join(["a"] * 20 + ["new", "more"] + ["z"] * 20)
     rows = side_by_side(left, right)
-    assert [row.kind for row in rows] == ["gap", *["same"] * 3, "changed", "added", *["same"] * 3, "gap"]
+    assert [row.change for row in rows] == ["gap", *["same"] * 3, "changed", "added", *["same"] * 3, "gap"]
     assert rows[4].left == "old"
     assert rows[4].right == "new"
-    assert [row.kind for row in side_by_side("same", "same")] == ["same"]
+    assert [row.change for row in side_by_side("same", "same")] == ["same"]
 
 
 def test_series_forget_what_is_old() -> None:

@@ -70,12 +70,12 @@ def _read_comment(block: Block, line: str) -> None:
     match = COMMENT.fullmatch(line.strip())
     if match is None:
         return
-    said = match[1]
-    if said.startswith("not run: "):
-        block.not_run = said.removeprefix("not run: ")
-    elif said == "needs Spark":
+    comment = match[1]
+    if comment.startswith("not run: "):
+        block.not_run = comment.removeprefix("not run: ")
+    elif comment == "needs Spark":
         block.needs_spark = True
-    elif said == "service":
+    elif comment == "service":
         block.service = True
     else:
-        raise ValueError(f"{block.where}: what is <!-- {said} -->?")
+        raise ValueError(f"{block.where}: what is <!-- {comment} -->?")

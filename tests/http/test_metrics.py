@@ -61,17 +61,17 @@ def test_pages_of_several_services_are_one() -> None:
 
 
 def ask(app: Any, method: str, path: str) -> list[Any]:
-    said: list[Any] = []
+    sent: list[Any] = []
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
     async def send(message: Any) -> None:
-        said.append(message)
+        sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": []}
     asyncio.run(app(scope, receive, send))
-    return said
+    return sent
 
 
 def test_the_page_is_beside_the_application() -> None:

@@ -9,17 +9,14 @@ MILLSTREAM_AGAINST in the environment does the same. What the tests assert is wh
 that passes against Millstream only is a wrong test.
 """
 
-import importlib.util
 import re
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from millstream.testing import Broker
+from tests.support.peers import broker_under_test
 from tests.support.waiting import wait_until
 
 from .clients import CLIENTS, Client, Confluent, Refused
@@ -29,32 +26,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {"offsets.topic.num.partitions": "1"}
 
 
-def load_peer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "apache_kafka", REPOSITORY / "benchmarks" / "apache_kafka.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    peer = importlib.util.module_from_spec(spec)
-    sys.modules["apache_kafka"] = peer
-    spec.loader.exec_module(peer)
-    return peer
-
-
 @pytest.fixture(scope="session")
 def bootstrap(against: str) -> Iterator[str]:
     """The address of the broker under test."""
-    if against == "millstream":
-        with Broker(SETTINGS) as broker:
-            yield broker.bootstrap_servers
-    elif against == "kafka":
-        peer = load_peer()
-        if (reason := peer.available()) is not None:
-            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
-        with peer.ApacheKafka(settings=SETTINGS) as kafka:
-            yield kafka.bootstrap
-    else:
-        yield against
+    with broker_under_test(against, SETTINGS) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -19,20 +19,20 @@ def test_perf(bootstrap: str, new_topic: Callable[..., str]) -> None:
     to = ("--bootstrap-server", bootstrap, "--topic", new_topic(partitions=3))
     words = ["--num-records", "20000", "--record-size", "100", "--producer-props"]
     for settings in (["acks=all"], ["acks=1", "compression.type=lz4"], ["linger.ms=0", "batch.size=2000"]):
-        said = millstream("perf", "produce", *to, *words, *settings)
-        assert said.splitlines()[-1].startswith("20000 records sent, ")
+        printed = millstream("perf", "produce", *to, *words, *settings)
+        assert printed.splitlines()[-1].startswith("20000 records sent, ")
     facts = json.loads(millstream("perf", "consume", *to, "--num-records", "60000", "-o", "json"))
     assert facts["records"] == 60000
-    said = millstream("perf", "produce", *to, *words[:4], "--throughput", "40000")
-    assert said.splitlines()[-1].startswith("20000 records sent, ")
+    printed = millstream("perf", "produce", *to, *words[:4], "--throughput", "40000")
+    assert printed.splitlines()[-1].startswith("20000 records sent, ")
     group = ["--group", f"{to[3]}-group", "--num-records", "80000", "-o", "json"]
     assert json.loads(millstream("perf", "consume", *to, *group))["records"] == 80000
 
 
 def test_perf_end_to_end(bootstrap: str, new_topic: Callable[..., str]) -> None:
     to = ("--bootstrap-server", bootstrap, "--topic", new_topic())
-    said = millstream("perf", "end-to-end", *to, "--num-records", "50")
-    assert re.search(r"^Avg latency: [\d.]+ ms\nPercentiles: ", said, re.MULTILINE)
+    printed = millstream("perf", "end-to-end", *to, "--num-records", "50")
+    assert re.search(r"^Avg latency: [\d.]+ ms\nPercentiles: ", printed, re.MULTILINE)
 
 
 def test_consumer_by_expression_and_time(bootstrap: str, new_topic: Callable[..., str]) -> None:

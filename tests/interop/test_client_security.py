@@ -15,8 +15,7 @@ from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.wire.errors import KafkaError
 from millstream.wire.records import Record
 from tests.client.certificates import Authority
-
-from .conftest import load_peer
+from tests.support.peers import apache_kafka
 
 pytestmark = pytest.mark.interop_slow
 
@@ -28,9 +27,7 @@ class Secured:
     """Apache Kafka with a listener per protocol. `servers[protocol]` is its address."""
 
     def __init__(self, folder: Path) -> None:
-        peer = load_peer()
-        if (reason := peer.available()) is not None:
-            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
+        peer = apache_kafka()
         self.authority = Authority(folder)
         self.servers = {p: f"127.0.0.1:{peer.free_port()}" for p in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
         self.kafka = peer.ApacheKafka(folder / "data")

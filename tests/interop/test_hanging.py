@@ -15,9 +15,10 @@ from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.client.connection import Connection
 from millstream.testing import Broker
 from millstream.wire.records import Record, encode_batch
+from tests.support.peers import apache_kafka
 from tests.support.waiting import wait_until
 
-from .conftest import SETTINGS, load_peer
+from .conftest import SETTINGS
 
 pytestmark = pytest.mark.interop_slow
 UNCHECKED = {**SETTINGS, "transaction.partition.verification.enable": "false"}
@@ -29,9 +30,7 @@ KAFKA_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 @pytest.fixture(scope="module")
 def careless(against: str) -> Iterator[str]:
     """A broker that takes a producer's word for it."""
-    peer = load_peer()
-    if (reason := peer.available()) is not None:
-        pytest.skip(f"Kafka's tools cannot be had here: {reason}")
+    peer = apache_kafka()  # also for its tools
     if against == "millstream":
         with Broker(UNCHECKED) as broker:
             yield broker.bootstrap_servers
@@ -81,7 +80,7 @@ def make_it_hang(bootstrap: str, topic: str) -> tuple[int, int]:
 
 
 def kafka_tool(bootstrap: str, *arguments: str) -> list[str]:
-    done = load_peer().tool(KAFKA_TOOL, "--bootstrap-server", bootstrap, *arguments)
+    done = apache_kafka().tool(KAFKA_TOOL, "--bootstrap-server", bootstrap, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return _cells(done.stdout)
 
@@ -101,9 +100,9 @@ def ends(bootstrap: str, topic: str) -> tuple[int, int]:
     """The last stable offset and the end."""
     with Cluster(ClientConfig.of(bootstrap, client_id="judge")) as cluster:
         cluster.refresh([topic])
-        place = (topic, 0)
-        stable = list_offsets(cluster, {place: LATEST}, read_committed=True)[place].offset
-        return stable, list_offsets(cluster, {place: LATEST})[place].offset
+        topic_partition = (topic, 0)
+        stable = list_offsets(cluster, {topic_partition: LATEST}, read_committed=True)[topic_partition].offset
+        return stable, list_offsets(cluster, {topic_partition: LATEST})[topic_partition].offset
 
 
 @pytest.mark.timeout(300)

@@ -114,9 +114,9 @@ def test_seek_with_confluent(clients: Clients, new_topic: NewTopic) -> None:
     try:
         consumer.assign([TopicPartition(topic, 0, 50)])
         assert values(client.read(consumer, 3)) == [50, 51, 52]
-        for place in (10, 90, 0, 99):
-            consumer.seek(TopicPartition(topic, 0, place))
-            assert values(client.read(consumer, 1)) == [place]
+        for offset in (10, 90, 0, 99):
+            consumer.seek(TopicPartition(topic, 0, offset))
+            assert values(client.read(consumer, 1)) == [offset]
         consumer.pause([TopicPartition(topic, 0)])
         consumer.resume([TopicPartition(topic, 0)])
         consumer.seek(TopicPartition(topic, 0, 5))
@@ -134,9 +134,9 @@ def test_seek_with_kafka_python(clients: Clients, new_topic: NewTopic) -> None:
     consumer = client.consumer()
     try:
         consumer.assign([where])
-        for place in (50, 10, 99, 0):
-            consumer.seek(where, place)
-            assert values(client.read(consumer, 1)) == [place]
+        for offset in (50, 10, 99, 0):
+            consumer.seek(where, offset)
+            assert values(client.read(consumer, 1)) == [offset]
         consumer.seek_to_end(where)
         assert consumer.position(where) == 100
         consumer.seek_to_beginning(where)
@@ -156,9 +156,9 @@ def test_seek_with_aiokafka(clients: Clients, new_topic: NewTopic) -> None:
     async def run() -> None:
         async with client.consumer() as consumer:
             consumer.assign([where])
-            for place in (50, 10, 99, 0):
-                consumer.seek(where, place)
-                assert values([await client.one(consumer)]) == [place]
+            for offset in (50, 10, 99, 0):
+                consumer.seek(where, offset)
+                assert values([await client.one(consumer)]) == [offset]
             await consumer.seek_to_end(where)
             assert await consumer.position(where) == 100
             await consumer.seek_to_beginning(where)

@@ -22,14 +22,14 @@ JAVA_MURMUR2 = {
 
 
 def test_a_key_has_one_place_whoever_sends_it(clients: Mapping[str, Client], new_topic: NewTopic) -> None:
-    places = {}
+    partitions = {}
     for client in clients.values():
         topic = new_topic(partitions=PARTITIONS)
         sent = client.produce(topic, [Record(b"v", key) for key in KEYS], partitioner="murmur2")
-        places[client.name] = {key: partition for key, (partition, _) in zip(KEYS, sent, strict=True)}
-    assert places["confluent"] == places["kafka-python"] == places["aiokafka"]
+        partitions[client.name] = {key: partition for key, (partition, _) in zip(KEYS, sent, strict=True)}
+    assert partitions["confluent"] == partitions["kafka-python"] == partitions["aiokafka"]
     for key, hashed in JAVA_MURMUR2.items():
-        assert places["confluent"][key] == (hashed & 0x7FFFFFFF) % PARTITIONS
+        assert partitions["confluent"][key] == (hashed & 0x7FFFFFFF) % PARTITIONS
 
 
 @pytest.mark.parametrize(
@@ -52,5 +52,5 @@ def test_every_partitioner(
 
 def test_without_a_key_many_records_spread(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=4)
-    places = {place for _ in range(12) for place, _ in client.produce(topic, [Record(b"v")])}
-    assert len(places) > 1
+    partitions = {partition for _ in range(12) for partition, _ in client.produce(topic, [Record(b"v")])}
+    assert len(partitions) > 1

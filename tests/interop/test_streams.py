@@ -22,9 +22,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import Broker
+from tests.support.peers import apache_kafka
 from tests.support.waiting import wait_until
 
-from .conftest import SETTINGS, load_peer
+from .conftest import SETTINGS
 
 pytestmark = pytest.mark.interop_slow
 SOURCES = Path(__file__).with_name("streams")
@@ -196,10 +197,7 @@ def mortal(against: str) -> Iterator[tuple[str, Callable[[], None]]]:
         with Broker(SETTINGS) as broker:
             yield broker.bootstrap_servers, lambda: _again(broker)
     elif against == "kafka":
-        peer = load_peer()
-        if (reason := peer.available()) is not None:
-            pytest.skip(f"Apache Kafka cannot be had here: {reason}")
-        with peer.ApacheKafka(settings=SETTINGS) as kafka:
+        with apache_kafka().ApacheKafka(settings=SETTINGS) as kafka:
             yield kafka.bootstrap, lambda: _again(kafka)
     else:
         pytest.skip("somebody else's broker is not killed")

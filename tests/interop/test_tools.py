@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millstream.testing import Broker
+from tests.support.peers import apache_kafka
 
-from ..cli.scenario import KAFKA_CLASSES, STORY, Step, arguments, same
-from .conftest import load_peer
+from ..cli.scenario import KAFKA_CLASSES, STORY, STRICTER, Step, arguments, same
 
 RECORDED = json.loads((Path(__file__).parents[1] / "cli" / "recorded.json").read_text())
 pytestmark = [pytest.mark.interop_slow, pytest.mark.timeout(1200)]
@@ -24,20 +25,14 @@ pytestmark = [pytest.mark.interop_slow, pytest.mark.timeout(1200)]
 Tool = Callable[[Step, list[str]], "subprocess.CompletedProcess[str]"]
 
 
-def needs_groups(step: Step) -> bool:
-    """Kafka's consumer reads as a member of a group unless it is given a partition; groups are not served
-    yet."""
-    return step.tool == "console-consumer" and "--partition" not in step.args
-
-
-def differences(bootstrap: str, folder: Path, tool: Tool, story: list[Step]) -> list[str]:
+def differences(bootstrap: str, folder: Path, tool: Tool, recorded: dict[str, Any]) -> list[str]:
     """Tell the story and return what came out otherwise than recorded."""
     wrong = []
-    for step in story:
+    for step in STORY:
         if step.file is not None:
             (folder / "input").write_text(step.file)
         done = tool(step, arguments(step, bootstrap, str(folder)))
-        expected = RECORDED[step.name]
+        expected = recorded[step.name]
         if expected["exit"] == 0:
             if done.returncode != 0 or same(done.stdout) != same(expected["stdout"]):
                 wrong.append(f"{step.name}: {done}\n    instead of {expected['stdout']!r}")
@@ -51,16 +46,15 @@ def test_our_tools(bootstrap: str, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "millstream", step.tool, *words]
         return subprocess.run(command, input=step.stdin or "", capture_output=True, text=True, timeout=120)
 
-    wrong = differences(bootstrap, tmp_path, run, STORY)
+    stricter = {name: {"exit": 1, "says": RECORDED[name]["stdout"]} for name in STRICTER}
+    wrong = differences(bootstrap, tmp_path, run, RECORDED | stricter)
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 def test_kafkas_tools(against: str, tmp_path: Path) -> None:
     if against != "millstream":
         pytest.skip("what Kafka's tools say of Kafka is the recording")
-    peer = load_peer()
-    if (reason := peer.available()) is not None:
-        pytest.skip(f"Apache Kafka's tools cannot be had here: {reason}")
+    peer = apache_kafka()
 
     def run(step: Step, words: list[str]) -> "subprocess.CompletedProcess[str]":
         done: subprocess.CompletedProcess[str] = peer.tool(
@@ -69,6 +63,5 @@ def test_kafkas_tools(against: str, tmp_path: Path) -> None:
         return done
 
     with Broker() as broker:
-        story = [step for step in STORY if not needs_groups(step)]
-        wrong = differences(broker.bootstrap_servers, tmp_path, run, story)
+        wrong = differences(broker.bootstrap_servers, tmp_path, run, RECORDED)
     assert not wrong, "\n" + "\n".join(wrong)

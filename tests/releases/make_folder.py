@@ -33,7 +33,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 300
 TRANSACTIONAL_GROUP = "abcdefg"  # its hash is negative in Java
 CONSUMER_GROUP = "consumer-protocol"
-OFFSETS = {  # group -> committed offsets of codec-none, by partition
+# Group -> committed offsets of codec-none, by partition.
+OFFSETS = {
     "readers": {0: 17, 1: 23},
     TRANSACTIONAL_GROUP: {0: 31},
     CONSUMER_GROUP: {0: 41, 1: 43},

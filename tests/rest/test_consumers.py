@@ -19,7 +19,7 @@ def fill(rest: RunningRest, topic: str, count: int, start: int = 0) -> None:
     assert all(one["error_code"] is None for one in answer.json()["offsets"])
 
 
-def places(topic: str, *partitions: int) -> dict[str, Any]:
+def topic_partitions(topic: str, *partitions: int) -> dict[str, Any]:
     return {"partitions": [{"topic": topic, "partition": number} for number in partitions]}
 
 
@@ -63,7 +63,7 @@ def test_read_and_commit(rest: RunningRest, group: str, topic: str) -> None:
     consumer.subscribe(topic)
     found = consumer.read(3)
     assert found == [{"topic": topic, "key": n, "value": n, "partition": 0, "offset": n} for n in range(3)]
-    asked = places(topic, 0)
+    asked = topic_partitions(topic, 0)
     assert consumer.get("/offsets", asked).json() == {"offsets": []}
     assert consumer.post("/offsets").status_code == 200
     expected = [{"topic": topic, "partition": 0, "offset": 3, "metadata": ""}]
@@ -88,7 +88,7 @@ def test_commit_without_body_is_what_was_read(rest: RunningRest, group: str, top
     first = consumer.read(1, max_bytes=5)
     assert len(first) < 10
     consumer.post("/offsets")
-    committed = consumer.get("/offsets", places(topic, 0)).json()["offsets"][0]["offset"]
+    committed = consumer.get("/offsets", topic_partitions(topic, 0)).json()["offsets"][0]["offset"]
     assert committed == len(first)
     assert [one["offset"] for one in first + consumer.read(10 - len(first), max_bytes=5)] == list(range(10))
     consumer.delete()
@@ -125,13 +125,13 @@ def test_subscriptions(rest: RunningRest, group: str, new_topic: Callable[..., s
     consumer.subscribe(topic)
     assert consumer.get("/subscription").json() == {"topics": [topic]}
     assert refused(consumer.post("/subscription", {"topic_pattern": "t-.*"})) == (409, 40903)
-    assert refused(consumer.post("/assignments", places(topic, 0))) == (409, 40903)
+    assert refused(consumer.post("/assignments", topic_partitions(topic, 0))) == (409, 40903)
     fill(rest, topic, 1)
     consumer.read(1)
-    assert consumer.get("/assignments").json() == places(topic, 0)
+    assert consumer.get("/assignments").json() == topic_partitions(topic, 0)
     assert rest.http.delete(f"{consumer.uri}/subscription").status_code == 204
     assert consumer.get("/subscription").json() == {"topics": []}
-    assert consumer.post("/assignments", places(topic, 0)).status_code == 204
+    assert consumer.post("/assignments", topic_partitions(topic, 0)).status_code == 204
     assert refused(consumer.post("/subscription", {"topics": [topic]})) == (409, 40903)
     assert refused(consumer.post("/subscription", {})) == (422, 422)
     assert refused(consumer.post("/subscription", {"topics": [1]})) == (422, 422)
@@ -156,17 +156,17 @@ def test_positions(rest: RunningRest, group: str, new_topic: Callable[..., str])
     records = [{"value": n, "partition": n % 2} for n in range(10)]
     rest.produce(topic, "json", records)
     consumer = rest.consumer(group)
-    assert refused(consumer.post("/positions/beginning", places(topic, 0))) == (409, 40903)
-    assert consumer.post("/assignments", places(topic, 0, 1)).status_code == 204
-    assert consumer.get("/assignments").json() == places(topic, 0, 1)
+    assert refused(consumer.post("/positions/beginning", topic_partitions(topic, 0))) == (409, 40903)
+    assert consumer.post("/assignments", topic_partitions(topic, 0, 1)).status_code == 204
+    assert consumer.get("/assignments").json() == topic_partitions(topic, 0, 1)
     assert len(consumer.read(10)) == 10
     body = {"offsets": [{"topic": topic, "partition": 0, "offset": 3}]}
     assert consumer.post("/positions", body).status_code == 204
     assert [one["offset"] for one in consumer.read(2)] == [3, 4]
-    assert consumer.post("/positions/beginning", places(topic, 1)).status_code == 204
+    assert consumer.post("/positions/beginning", topic_partitions(topic, 1)).status_code == 204
     assert [one["value"] for one in consumer.read(5)] == [1, 3, 5, 7, 9]
-    assert consumer.post("/positions/beginning", places(topic, 0)).status_code == 204
-    assert consumer.post("/positions/end", places(topic, 0)).status_code == 204
+    assert consumer.post("/positions/beginning", topic_partitions(topic, 0)).status_code == 204
+    assert consumer.post("/positions/end", topic_partitions(topic, 0)).status_code == 204
     rest.produce(topic, "json", [{"value": "new", "partition": 0}])
     assert [one["value"] for one in consumer.read(1)] == ["new"]
     times = {"timestamps": [{"topic": topic, "partition": 1, "timestamp": "2020-01-01T00:00:00Z"}]}

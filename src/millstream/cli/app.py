@@ -33,9 +33,9 @@ Not there yet: {not_yet}.
 def overview() -> str:
     width = max(map(len, COMMANDS))
     parts = []
-    for kind in COMMAND_GROUPS:
-        lines = [f"  {name:<{width}}  {tool.summary}" for name, tool in kind.tools.items()]
-        parts.append(f"\n{kind.title}:\n" + "\n".join(lines) + "\n")
+    for group in COMMAND_GROUPS:
+        lines = [f"  {name:<{width}}  {tool.summary}" for name, tool in group.tools.items()]
+        parts.append(f"\n{group.title}:\n" + "\n".join(lines) + "\n")
     return OVERVIEW.format(commands="".join(parts), not_yet=", ".join(NOT_YET))
 
 
@@ -66,7 +66,8 @@ def main(arguments: list[str]) -> int:
 
         hint = did_you_mean(plain, COMMANDS)
         return _complain(f"there is no command '{name}'{hint} (see millstream --help)", 2)
-    if not COMMANDS[name].module:
+    worker = name == "connect" and rest[:1] in (["distributed"], ["standalone"])
+    if not COMMANDS[name].module or worker:
         from millstream.__main__ import main as run_any
         from millstream.cli.profile_store import service_arguments
 

@@ -37,6 +37,11 @@ COMMAND_GROUPS = (
             "registry": Tool("", "run the Schema Registry; `registry codegen` makes classes from a schema"),
             "rest": Tool("", "run the REST Proxy"),
             "console": Tool("", "run the web console"),
+            "connect": Tool(
+                "connect", "run a Kafka Connect worker; list, create, change and watch connectors"
+            ),
+            "sql-server": Tool("", "run a SQL server with ksqlDB's API"),
+            "sql": Tool("sql", "a shell for SQL: statements, queries, live tables"),
             "pipeline": Tool("pipeline", "run Spark pipelines, see how they do, stop them"),
         },
     ),
@@ -81,14 +86,14 @@ COMMAND_GROUPS = (
     ),
 )
 
-COMMANDS: dict[str, Tool] = {name: tool for kind in COMMAND_GROUPS for name, tool in kind.tools.items()}
+COMMANDS: dict[str, Tool] = {name: tool for group in COMMAND_GROUPS for name, tool in group.tools.items()}
 
 # The commands with the options of one of Kafka's tools.
 KAFKA_COMMANDS = frozenset(
     name
-    for kind in COMMAND_GROUPS
-    if kind.title in ("Topics and records", "Groups, transactions, settings", "Look inside, measure")
-    for name in kind.tools
+    for group in COMMAND_GROUPS
+    if group.title in ("Topics and records", "Groups, transactions, settings", "Look inside, measure")
+    for name in group.tools
 )
 
 NOT_YET = {
@@ -100,7 +105,5 @@ NOT_YET = {
     "share-groups": "this release has no share groups",
     "console-share-consumer": "this release has no share groups: use console-consumer",
     "delegation-tokens": "this release has no delegation tokens",
-    "connect": "connectors come with a later release",
-    "sql": "SQL over topics comes with a later release",
     "mirror": "mirroring between clusters comes with a later release",
 }

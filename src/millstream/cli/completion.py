@@ -24,7 +24,10 @@ from millstream.cli.errors import UsageError
 
 TIMEOUT_MS = "700"
 SERVICE_OPTIONS = ("--config", "--set", "--print-config", "--version", "--help")
-SERVICE_COMMANDS = {"registry": ("codegen",), "console": ("hash-password",)}
+SERVICE_COMMANDS = {
+    "registry": ("codegen",),
+    "console": ("hash-password",),
+}
 
 SCRIPTS = {
     "bash": """\
@@ -80,7 +83,7 @@ def command(
 
 
 def complete(words: Sequence[str]) -> int:
-    """One candidate per line for the last of the words. Never an error: a shell has no place for it."""
+    """One candidate per line for the last of the words. Never an error: a shell could not show it."""
     *before, last = words or [""]
     try:
         found = candidates(list(before), last)

@@ -52,7 +52,7 @@ class Entity(NamedTuple):
     name: str | None  # None: all there are; "": the default of all
 
     @property
-    def kind(self) -> EntityType:
+    def entity_type(self) -> EntityType:
         return ENTITY_TYPES[self.type]
 
 
@@ -165,7 +165,7 @@ def command(
 def chosen_entity(
     entity_type: str, entity_name: str, entity_default: bool, short: dict[str, str], broker_defaults: bool
 ) -> Entity:
-    named = [(kind, name) for kind, name in short.items() if name]
+    named = [(entity_type, name) for entity_type, name in short.items() if name]
     if broker_defaults:
         named.append(("brokers", ""))
     if (entity_type or entity_name or entity_default) and named:
@@ -257,7 +257,8 @@ def show(admin: "Admin", entity: Entity, all_settings: bool) -> Report:
         entities = [Entity(entity.type, name) for name in all_names(admin, entity.type)]
     elif entity.name and not all_settings and not is_known(admin, entity):
         raise CommandFailed(
-            f"The {entity.kind.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
+            f"The {entity.entity_type.singular} '{entity.name}' doesn't exist "
+            "and doesn't have dynamic config."
         )
     report = Report([], [], ["Entity", "Setting", "Value", "Source"], [])
     lines: list[str] = []
@@ -267,7 +268,7 @@ def show(admin: "Admin", entity: Entity, all_settings: bool) -> Report:
         lines.append(headline(one, all_settings))
         lines += [setting_line(setting) for setting in settings]
         report.data.append(facts(one, settings))
-        title = f"{one.kind.singular} {one.name or 'default'}"
+        title = f"{one.entity_type.singular} {one.name or 'default'}"
         rows += [
             [title, setting.name, shown(setting.value), source_name(setting.source)] for setting in settings
         ]
@@ -316,14 +317,14 @@ def groups_with_settings(admin: "Admin") -> list[str] | None:
 def settings_of(admin: "Admin", entity: Entity, all_settings: bool) -> "list[ConfigEntry]":
     from millstream.wire.errors import ErrorCode, KafkaError
 
-    key = (entity.kind.number, entity.name or "")
+    key = (entity.entity_type.number, entity.name or "")
     found = admin.describe_configs([key], synonyms=True).get(key, [])
     if isinstance(found, KafkaError):
         if found.code is ErrorCode.invalid_request and entity.type in ("broker-loggers", "client-metrics"):
             raise CommandFailed(f"{entity.type} are not supported by this broker: {found.message}")
         raise CommandFailed(f"Error while executing config command : {found.message}")
     if not all_settings and entity.type != "broker-loggers":
-        own = DEFAULT_BROKER_SOURCE if key == (4, "") else entity.kind.source
+        own = DEFAULT_BROKER_SOURCE if key == (4, "") else entity.entity_type.source
         found = [setting for setting in found if setting.source == own]
     return sorted(found, key=lambda setting: setting.name)
 
@@ -331,7 +332,9 @@ def settings_of(admin: "Admin", entity: Entity, all_settings: bool) -> "list[Con
 def headline(entity: Entity, all_settings: bool) -> str:
     if entity.name == "":
         return f"Default configs for {entity.type} in the cluster are:"
-    return f"{'All' if all_settings else 'Dynamic'} configs for {entity.kind.singular} {entity.name} are:"
+    return (
+        f"{'All' if all_settings else 'Dynamic'} configs for {entity.entity_type.singular} {entity.name} are:"
+    )
 
 
 def setting_line(setting: "ConfigEntry") -> str:
@@ -392,16 +395,16 @@ def check_known(admin: "Admin", entity: Entity, added: Mapping[str, str], remove
         if entity.type == "broker-loggers":
             raise CommandFailed(f"Invalid broker logger(s): {name}{hint}")
         if name in removed or (entity.type == "brokers" and hint):
-            raise CommandFailed(f"Unknown {entity.kind.singular} config name: {name}{hint}")
+            raise CommandFailed(f"Unknown {entity.entity_type.singular} config name: {name}{hint}")
 
 
 def known_names(admin: "Admin", entity: Entity) -> set[str]:
     """Of all settings that the entity can have, and of those that it has; empty where the broker does not
     serve such entities."""
-    keys = [(entity.kind.number, entity.name or "")]
+    keys = [(entity.entity_type.number, entity.name or "")]
     if entity == Entity("brokers", ""):
         # The defaults of all brokers are described by what is set alone.
-        keys.append((entity.kind.number, str(admin.brokers()[0].id)))
+        keys.append((entity.entity_type.number, str(admin.brokers()[0].id)))
     from millstream.wire.errors import KafkaError
 
     answers = admin.describe_configs(keys).values()
@@ -412,7 +415,7 @@ def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[
     from millstream.client.admin import DELETE, SET
 
     check_known(admin, entity, added, removed)
-    key = (entity.kind.number, entity.name or "")
+    key = (entity.entity_type.number, entity.name or "")
     operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in added.items()]
     operations += [(name, DELETE, None) for name in removed]
     problem = admin.alter_configs({key: operations}).get(key)
@@ -421,7 +424,7 @@ def change(admin: "Admin", entity: Entity, added: dict[str, str], removed: list[
     if entity.name == "":
         line = f"Completed updating default config for {entity.type} in the cluster."
     else:
-        line = f"Completed updating config for {entity.kind.singular} {entity.name}."
+        line = f"Completed updating config for {entity.entity_type.singular} {entity.name}."
     data = {"entity_type": entity.type, "entity_name": entity.name or None, "set": added, "deleted": removed}
     rows = [[name, value] for name, value in added.items()] + [[name, "(deleted)"] for name in removed]
     return Report([line], data, ["Setting", "Value"], rows)

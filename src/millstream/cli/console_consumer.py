@@ -78,9 +78,11 @@ def command(
             metavar="EXPRESSION",
         ),
     ] = "",
-    max_messages: Annotated[int | None, typer.Option(help="Stop after so many records.", metavar="N")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option(help="Stop after this many records.", metavar="N")
+    ] = None,
     timeout_ms: Annotated[
-        int | None, typer.Option(help="Stop when no record came for so long.", metavar="MS")
+        int | None, typer.Option(help="Stop when no record has arrived for this long.", metavar="MS")
     ] = None,
     isolation_level: Annotated[
         str,
@@ -329,14 +331,14 @@ def follow(
 ) -> int:
     """Read until a limit, a silence or a signal ends it. Returns the exit code."""
     limit = max_messages if max_messages is not None and max_messages >= 0 else None
-    patience = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+    timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
     last = time.monotonic()
     try:
         with signals.InterruptGuard() as interrupts, interrupts.interruptible():
             while limit is None or printer.count < limit:
                 wait = LONGEST_WAIT_MS
-                if patience is not None:
-                    left = last + patience - time.monotonic()
+                if timeout is not None:
+                    left = last + timeout - time.monotonic()
                     if left <= 0:
                         return 0
                     wait = max(1, min(wait, round(left * 1000)))

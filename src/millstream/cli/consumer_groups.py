@@ -139,7 +139,7 @@ def command(
     to_current: Annotated[bool, typer.Option("--to-current", help="Reset to what is committed.")] = False,
     to_offset: Annotated[int | None, typer.Option(help="Reset to this offset.", metavar="OFFSET")] = None,
     shift_by: Annotated[
-        int | None, typer.Option(help="Reset by so many records forth, or back if negative.", metavar="N")
+        int | None, typer.Option(help="Shift by this many records, backwards if negative.", metavar="N")
     ] = None,
     to_datetime: Annotated[
         str,
@@ -258,7 +258,7 @@ def command(
 # --- options ------------------------------------------------------------------------------------------------
 
 
-def check_options(action: str, given: Mapping[str, Any], state: str | None, kind: str | None) -> None:
+def check_options(action: str, given: Mapping[str, Any], state: str | None, group_type: str | None) -> None:
     """The rules between options, in the words of Kafka's tool."""
     has = {name for name, value in given.items() if value}
     if action == "describe":
@@ -276,8 +276,10 @@ def check_options(action: str, given: Mapping[str, Any], state: str | None, kind
                 raise UsageError(
                     f"Option(s) [{name}] are unavailable given other options on the command line"
                 )
-    if (state is not None and action not in ("describe", "list")) or (kind is not None and action != "list"):
-        name = "type" if kind is not None else "state"
+    if (state is not None and action not in ("describe", "list")) or (
+        group_type is not None and action != "list"
+    ):
+        name = "type" if group_type is not None else "state"
         raise UsageError(f"Option(s) [{name}] are unavailable given other options on the command line")
     if action == "delete":
         if not has & {"group", "all-groups"}:
@@ -376,8 +378,8 @@ def list_report(
         width = max([15, *(len(group.group_id) for group in found)]) + 10
         table = [("GROUP", "TYPE", "STATE"), *((group.group_id, group.type, group.state) for group in found)]
         lines = []
-        for name, kind, state in table:
-            extra = ([kind] if show_type else []) + ([state] if show_state else [])
+        for name, group_type, state in table:
+            extra = ([group_type] if show_type else []) + ([state] if show_state else [])
             lines.append(" ".join([f"{name:<{width}}", *(f"{cell:<20}" for cell in extra)]))
     data = [{"group": group.group_id, "type": group.type, "state": group.state} for group in found]
     return Report(

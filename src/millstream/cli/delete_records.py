@@ -92,11 +92,13 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     twice: list[str] = []
     for entry in entries:
-        for name, kind in (("topic", str), ("partition", int), ("offset", int)):
+        for name, expected in (("topic", str), ("partition", int), ("offset", int)):
             if not isinstance(entry, dict) or name not in entry:
                 raise CommandFailed(f"No such field exists: `{name}`")
-            if not isinstance(entry[name], kind) or isinstance(entry[name], bool):
-                raise CommandFailed(f"Field `{name}` must be a {'string' if kind is str else 'whole number'}")
+            if not isinstance(entry[name], expected) or isinstance(entry[name], bool):
+                raise CommandFailed(
+                    f"Field `{name}` must be a {'string' if expected is str else 'whole number'}"
+                )
             if not isinstance(entry[name], str) and not -1 <= entry[name] <= LARGEST[name]:
                 raise CommandFailed(f"Field `{name}` is out of range: {entry[name]}")
         topic_partition = TopicPartition(entry["topic"], entry["partition"])

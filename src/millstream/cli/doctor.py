@@ -152,8 +152,8 @@ def spark_python() -> Iterator[Finding]:
 
 
 def is_this_python(program: str) -> bool:
-    """Whether it has the packages of this one: a virtual environment is told by its folder, since the program
-    in it is a link."""
+    """Whether it has the packages of this one: a virtual environment is recognised by its folder, since the
+    program in it is a link."""
     folder = Path(program).parent.absolute()
     return (
         folder == Path(sys.executable).parent.absolute()

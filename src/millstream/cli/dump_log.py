@@ -180,8 +180,8 @@ def entries_of(path: str, deep: bool, content: bool, max_bytes: int) -> Iterator
     from millstream.storage import dump
 
     try:
-        kind = os.path.splitext(path)[1]
-        if kind == ".log":
+        suffix = os.path.splitext(path)[1]
+        if suffix == ".log":
             for entry in dump.read_log(path, max_bytes=max_bytes):
                 yield batch_facts(entry, deep, content)
             return
@@ -191,11 +191,11 @@ def entries_of(path: str, deep: bool, content: bool, max_bytes: int) -> Iterator
             ".txnindex": dump.read_txn_index,
             ".snapshot": dump.read_snapshot,
         }
-        if kind not in readers:
+        if suffix not in readers:
             raise CommandFailed(
                 f"{path} is no file of a log: use .log, .index, .timeindex, .txnindex or .snapshot"
             )
-        for item in readers[kind](path):
+        for item in readers[suffix](path):
             yield plain_facts(item)
     except ValueError as error:
         raise CommandFailed(f"cannot read {path}: {error}") from None

@@ -29,7 +29,7 @@ class PartitionConsumer:
         self.cluster = cluster
         self.fetcher = fetcher
         self._metadata_max_age = metadata_max_age
-        # Unlike Kafka's, which creates unless told otherwise: a mistyped name would become a topic.
+        # Kafka's consumer creates missing topics by default; a mistyped name would become a topic.
         self._create = settings.get("allow.auto.create.topics", "false").lower() == "true"
         self.positions: dict[TopicPartition, int] = {}
         self._reset = "latest"
@@ -158,7 +158,7 @@ class PartitionConsumer:
         topic_partition = TopicPartition(fetched.topic, fetched.partition)
         start = self.positions[topic_partition]
         for header, batch in visible_batches(fetched, start, self.fetcher.read_committed):
-            kind = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
+            timestamp_type = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
             try:
                 for record in iter_records(batch):
                     if record.offset < start:
@@ -169,7 +169,7 @@ class PartitionConsumer:
                         record.offset,
                         header.leader_epoch,
                         record.timestamp,
-                        kind,
+                        timestamp_type,
                         record.key,
                         record.value,
                         tuple(record.headers),

@@ -129,12 +129,38 @@ def forget(name: Name, bootstrap_server: Bootstrap = "", command_config: Command
         return _forget(status_topic, _known(status_topic, name))
 
 
+def package(
+    target: Annotated[str, typer.Argument(metavar="ARCHIVE", help="The file: .tar.gz, .tgz or .tar.")],
+    extra: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="PACKAGE", help="A further package of this environment; can be repeated."
+        ),
+    ] = None,
+) -> int:
+    """Write what Spark's executors need into one archive, for spark.archives=ARCHIVE#millstream."""
+    from pathlib import Path
+
+    from millstream.spark.errors import PipelineError
+    from millstream.spark.package import NAME, write_package
+
+    path = Path(target)
+    try:
+        names = write_package(path, extra or [])
+    except PipelineError as error:
+        raise CommandFailed(error.message) from None
+    print(f"{path} has {len(names)} packages, {path.stat().st_size / 1e6:.0f} MB.")
+    print(f"Use it with --conf spark.archives={path}#{NAME}")
+    return 0
+
+
 SUBCOMMANDS: dict[str, Callable[..., int]] = {
     "run": run,
     "list": list_all,
     "describe": describe,
     "stop": stop,
     "forget": forget,
+    "package": package,
 }
 
 

@@ -87,7 +87,7 @@ def warn_of_old_names(*options: tuple[str, object, str, object]) -> None:
 
 
 def action_options(arguments: list[str], actions: Sequence[str], object_option: str = "") -> list[str]:
-    """`list` for `--list`, and `describe orders` for `--describe --topic orders`: the short way to say it."""
+    """`list` for `--list`, and `describe orders` for `--describe --topic orders`: a shorthand."""
     if not arguments or arguments[0] not in actions:
         return arguments
     rest = arguments[1:]

@@ -65,7 +65,8 @@ def reset(
         str, typer.Option(metavar="PnDTnHnMnS", help="Input topics: from that long ago.")
     ] = "",
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="Input topics: so many records on, or back.")
+        int | None,
+        typer.Option(metavar="N", help="Input topics: shift by this many records, backwards if negative."),
     ] = None,
     from_file: Annotated[
         str,
@@ -77,7 +78,7 @@ def reset(
         str,
         typer.Option(
             metavar="FOLDER",
-            help="The application's `state_dir` here: its stores and checkpoint in there are removed.",
+            help="The application's `state` here: its stores and checkpoint in there are removed.",
             show_default=False,
         ),
     ] = "",
@@ -102,7 +103,7 @@ def reset(
     Input topics are read again from their beginning (or from where the other options say), intermediate
     topics are skipped to their end, internal topics (changelogs and repartition topics) are deleted. Output
     topics stay as they are. The application's local state has to go, too, on every machine that it ran on:
-    --state removes it on this one. Nobody can tell from outside whether the application runs: stop it first.
+    --state removes it on this one. Refused while the application runs.
     """
     from millstream.client.groups import Groups
 
@@ -126,8 +127,9 @@ def reset(
     shared_options.warn_of_old_names(("--config-file", config_file, "--command-config", command_config))
     properties = cluster_access.read_client_properties(command_config or config_file)
     with cluster_access.connect(bootstrap_server, properties, "millstream-streams") as cluster:
-        members = _members(Groups(cluster), application_id)
-        if members and not force:
+        groups = Groups(cluster)
+        members, planners = _members(groups, application_id), _members(groups, f"{application_id}-planner")
+        if (members or planners) and not force:
             raise CommandFailed(
                 f"Consumer group '{application_id}' is still active. Make sure to stop all running "
                 f"application instances "
@@ -137,8 +139,11 @@ def reset(
         if members and plan.execute:
             print(f"Force deleting all active members in the group: {application_id}", file=sys.stderr)
             _remove(cluster, application_id, members)
+        if planners and plan.execute:
+            _remove(cluster, f"{application_id}-planner", planners)
         if plan.execute:
             _execute(cluster, found)
+            _forget_progress(cluster, application_id)
     emit(_report(found, dry_run), style)
     return 0
 
@@ -193,8 +198,16 @@ def _planned(
     return Planned(application, begin, end, internal, folder, bool(wanted))
 
 
+def _forget_progress(cluster: "Cluster", application: str) -> None:
+    """The markers beside the group's offsets."""
+    from millstream.host.progress import Markers
+
+    Markers(cluster).forget(application)
+
+
 def _members(groups: "Groups", application: str) -> "Sequence[Member]":
-    """Applications of Java are members of their group. Ours are not: they only commit."""
+    """Applications of Java are members of their group. Ours only commit there; their planner is a member of a
+    group of its own."""
     from millstream.wire.errors import ErrorCode, KafkaError
 
     found = groups.describe([application])[application]

@@ -59,7 +59,7 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "sample.interval.ms": ConfigKey(INT, "2000", "How often offsets are looked at, at most."),
     "search.concurrent": ConfigKey(INT, "3", "Searches that may run at a time."),
-    "search.max.hits": ConfigKey(INT, "500", "A search stops when it has found so many."),
+    "search.max.hits": ConfigKey(INT, "500", "A search stops after this many hits."),
     "tail.concurrent": ConfigKey(INT, "20", "Live tails that may be open at a time."),
     "message.show.bytes": ConfigKey(
         INT, "65536", "Longer keys and values are cut; the rest is a download away."

@@ -9,7 +9,7 @@
 Topics are matched with * and ?. A part is `key`, `value` or `header.NAME`, for key and value with the path of
 a field: names separated by dots, * for any name, ** for any number of names; lists are walked through. `hide`
 shows dots, `last4` leaves the last four characters, `hash` shows the same short code for the same content, so
-that values can be told apart.
+that values can be distinguished.
 
 A rule for a field hides the whole key or value if that has no fields (text, binary junk, a schema that is not
 found): what cannot be looked into cannot be partly shown.
@@ -140,10 +140,10 @@ class Masks:
         for pattern, part, how in self._rules:
             if not fnmatch.fnmatchcase(topic, pattern):
                 continue
-            kind, _, path = part.partition(".")
-            if kind == "header":
+            component, _, path = part.partition(".")
+            if component == "header":
                 found.headers[path.lower()] = how
             else:
                 rule = FieldRule(tuple(path.split(".")) if path else (), how)
-                (found.key if kind == "key" else found.value).append(rule)
+                (found.key if component == "key" else found.value).append(rule)
         return found

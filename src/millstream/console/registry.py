@@ -45,16 +45,16 @@ class Registry(SchemaRegistry):
             self._request("DELETE", path)
 
     def check_compatibility(
-        self, subject: str, text: str, kind: str, version: str = "latest"
+        self, subject: str, text: str, schema_type: str, version: str = "latest"
     ) -> tuple[bool, list[str]]:
         """Whether a schema may come next, and what speaks against it."""
         path = f"/compatibility/subjects/{_path_segment(subject)}/versions/{version}?verbose=true"
-        answer = self._request("POST", path, {"schema": text, "schemaType": kind})
+        answer = self._request("POST", path, {"schema": text, "schemaType": schema_type})
         return bool(answer["is_compatible"]), [str(message) for message in answer.get("messages") or ()]
 
-    def register_version(self, subject: str, text: str, kind: str) -> int:
+    def register_version(self, subject: str, text: str, schema_type: str) -> int:
         """Register, whatever this client believes to be registered already."""
-        body = {"schema": text, "schemaType": kind}
+        body = {"schema": text, "schemaType": schema_type}
         return int(self._request("POST", f"/subjects/{_path_segment(subject)}/versions", body)["id"])
 
     def delete(self, subject: str, version: int | None) -> None:

@@ -23,8 +23,8 @@ from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
-REST_FACTOR = 3  # rest at least so many times as long as a sample took
-SLOW_SAMPLE_EVERY = 5  # sizes, first offsets and the list of groups are looked at every so many rounds
+REST_FACTOR = 3  # pause at least this many times as long as a sample took
+SLOW_SAMPLE_EVERY = 5  # sizes, first offsets and the list of groups are sampled every this many rounds
 GROUPS_A_ROUND = 500
 WATCHED_FOR = 600.0
 MAX_SERIES = 3000

@@ -61,7 +61,7 @@ class TextMatcher:
         return self.needle in (data.lower() if self._any_case else data)
 
     def matching_indexes(self, data: bytes, count: int) -> list[int]:
-        """Which records of a batch pass, by their place in it."""
+        """Which records of a batch pass, by their index."""
         parts = {"key": self._key, "value": self._value, "header": self._header}
         return matching(data, count, self.needle, **parts, any_case=self._any_case)
 

@@ -48,8 +48,8 @@ def hash_password(password: str, salt: bytes | None = None) -> str:
 
 def verify_password(password: str, stored: str) -> bool:
     try:
-        kind, cost, block, parallel, salt, key = stored.split("$")
-        if kind != "scrypt":
+        algorithm, cost, block, parallel, salt, key = stored.split("$")
+        if algorithm != "scrypt":
             return False
         wanted = base64.b64decode(key, validate=True)
         found = hashlib.scrypt(

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -56,6 +57,13 @@ def make_app(
             response.headers[name] = value
         return response
 
+    async def not_valid(request: Request, error: Any) -> Response:
+        """A path whose number is none leads nowhere; a parameter is named with what is wrong with it."""
+        first = error.errors()[0]
+        if first["loc"][0] == "path":
+            return await not_routed(request, HTTPException(404))
+        return render_error(request, HttpError(422, 422, f"{first['loc'][-1]}: {first['msg']}"))
+
     async def failed(request: Request, error: Exception) -> Response:
         if isinstance(error, BodyTooLarge):
             raise error
@@ -64,6 +72,7 @@ def make_app(
 
     app.add_exception_handler(HttpError, refused)
     app.add_exception_handler(HTTPException, not_routed)
+    app.add_exception_handler(RequestValidationError, not_valid)
     app.add_exception_handler(Exception, failed)
     return app
 

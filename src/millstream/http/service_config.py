@@ -41,10 +41,10 @@ AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
     "authentication.user.file": ConfigKey(
         STRING,
         None,
-        "Ours: the users, one a line, as Jetty's property file has them: `name: password,role,role`.",
+        "Ours: the users, one per line, as Jetty's property file has them: `name: password,role,role`.",
     ),
     "authentication.readonly.roles": ConfigKey(
-        LIST, "readonly", "Ours: users with one of these roles, and none other, may read only."
+        LIST, "readonly", "Ours: users who have only these roles may read but not write."
     ),
     "authentication.skip.paths": ConfigKey(LIST, "", "Paths that need no password."),
 }
@@ -70,7 +70,7 @@ BROWSER_KEYS: dict[str, ConfigKey] = {
     "access.control.allow.origin": ConfigKey(
         STRING, "", "Which web pages may use the service from a browser (CORS)."
     ),
-    "access.control.allow.methods": ConfigKey(STRING, "", "The methods that they may use."),
+    "access.control.allow.methods": ConfigKey(STRING, "", "The methods those pages may use."),
 }
 LOGGING_KEYS: dict[str, ConfigKey] = {
     "log.level": ConfigKey(STRING, "INFO", "Ours: DEBUG, INFO, WARNING or ERROR."),

@@ -43,15 +43,21 @@ def run_service(
         config = config_class(_properties(name, argv, config_class, description, epilog))
         _start_logging(config)
         sys.setrecursionlimit(RECURSION_LIMIT)
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(name, config, build))
+        return run_until_signal(name, config, build)
     except fatal as error:
         from millstream.settings.redaction import hide_url_passwords
 
         print(hide_url_passwords(f"millstream {name}: {error}"), file=sys.stderr)
         return 1
+
+
+def run_until_signal(name: str, config: Config, build: "Callable[[Config, list[int]], HttpService]") -> int:
+    """The service of a configuration that is made already; the exit status. In a thread that is not the main
+    one no signal ends it."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(name, config, build))
 
 
 async def _serve(name: str, config: Config, build: "Callable[[Config, list[int]], HttpService]") -> int:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -48,8 +49,9 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
     began = time.monotonic()
     ending = service.ending
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ending.set)
     servers = _servers(config, service.app)
     starting = asyncio.ensure_future(service.start())
     stopping = asyncio.ensure_future(ending.wait())

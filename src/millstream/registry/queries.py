@@ -314,12 +314,12 @@ def merge_rules(below: Json | None, above: Json | None) -> Json | None:
     if below is None or above is None:
         return below if above is None else above
     made: Json = {}
-    for kind in ("migrationRules", "domainRules", "encodingRules"):
-        names = {rule["name"] for rule in above.get(kind) or ()}
-        rules = [rule for rule in below.get(kind) or () if rule["name"] not in names]
-        rules += above.get(kind) or []
+    for phase in ("migrationRules", "domainRules", "encodingRules"):
+        names = {rule["name"] for rule in above.get(phase) or ()}
+        rules = [rule for rule in below.get(phase) or () if rule["name"] not in names]
+        rules += above.get(phase) or []
         if rules:
-            made[kind] = rules
+            made[phase] = rules
     environment = above.get("enableAt") or below.get("enableAt")
     if environment:
         made["enableAt"] = environment

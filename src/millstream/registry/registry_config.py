@@ -36,10 +36,10 @@ KEYS: dict[str, ConfigKey] = {
         LIST, "localhost:9092", "The Kafka cluster that keeps the schemas."
     ),
     "kafkastore.topic": ConfigKey(
-        STRING, "_schemas", "The topic with the schemas: one partition, compacted."
+        STRING, "_schemas", "The topic that holds the schemas: one partition, compacted."
     ),
     "kafkastore.topic.replication.factor": ConfigKey(
-        INT, "3", "Copies of the topic when it is created, as far as there are brokers."
+        INT, "3", "Replication factor of the topic when it is created; fewer if there are fewer brokers."
     ),
     "kafkastore.topic.skip.validation": ConfigKey(
         BOOLEAN, "false", "Use the topic even if it is not compacted."
@@ -47,9 +47,7 @@ KEYS: dict[str, ConfigKey] = {
     "kafkastore.timeout.ms": ConfigKey(
         INT, "5000", "How long one write may take. Confluent's default is 500."
     ),
-    "kafkastore.init.timeout.ms": ConfigKey(
-        INT, "60000", "How long reading the topic at the start may take."
-    ),
+    "kafkastore.init.timeout.ms": ConfigKey(INT, "60000", "How long reading the topic may take at startup."),
     "kafkastore.security.protocol": ConfigKey(
         STRING,
         "PLAINTEXT",
@@ -58,22 +56,28 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "kafkastore.group.id": ConfigKey(STRING, "", "Not needed; accepted because Confluent's registry has it."),
     "schema.registry.group.id": ConfigKey(
-        STRING, "schema-registry", "The group in which instances choose their leader."
+        STRING, "schema-registry", "The group in which instances elect their leader."
     ),
-    "leader.eligibility": ConfigKey(BOOLEAN, "true", "Whether this instance may lead, that is write."),
+    "leader.eligibility": ConfigKey(
+        BOOLEAN, "true", "Whether this instance may become the leader, which alone writes."
+    ),
     "master.eligibility": ConfigKey(BOOLEAN, None, "The older name of leader.eligibility."),
     "kafkagroup.session.timeout.ms": ConfigKey(
-        INT, "10000", "After how long without a sign an instance counts as gone."
+        INT, "10000", "An instance without a heartbeat for this long is considered dead."
     ),
-    "kafkagroup.heartbeat.interval.ms": ConfigKey(INT, "3000", "How often an instance gives a sign."),
+    "kafkagroup.heartbeat.interval.ms": ConfigKey(INT, "3000", "How often an instance sends a heartbeat."),
     "kafkagroup.rebalance.timeout.ms": ConfigKey(INT, "300000", "How long the group waits for its members."),
-    "leader.connect.timeout.ms": ConfigKey(INT, "60000", "Connecting to the leader to pass on a write."),
-    "leader.read.timeout.ms": ConfigKey(INT, "60000", "Waiting for the leader's answer."),
+    "leader.connect.timeout.ms": ConfigKey(
+        INT, "60000", "How long connecting to the leader may take when a write is forwarded."
+    ),
+    "leader.read.timeout.ms": ConfigKey(
+        INT, "60000", "How long the leader may take to answer a forwarded write."
+    ),
     "millstream.leader.wait.ms": ConfigKey(
         INT, "10000", "Ours: how long a write waits while there is no leader."
     ),
     "schema.compatibility.level": ConfigKey(
-        STRING, "backward", "The compatibility level where none is set by request."
+        STRING, "backward", "The compatibility level where none has been set through the API."
     ),
     "avro.compatibility.level": ConfigKey(STRING, None, "The older name of schema.compatibility.level."),
     "schema.validate.fields": ConfigKey(
@@ -87,7 +91,7 @@ KEYS: dict[str, ConfigKey] = {
         BOOLEAN, "true", "Whether topics can be associated with subjects: /associations."
     ),
     "dek.registry.topic": ConfigKey(
-        STRING, "_dek_registry_keys", "The topic with the encryption keys: one partition, compacted."
+        STRING, "_dek_registry_keys", "The topic that holds the encryption keys: one partition, compacted."
     ),
     "dek.registry.max.keys": ConfigKey(INT, "20000", "How many KEKs, and how many DEKs, there may be."),
     "schema.reject.empty.subject": ConfigKey(
@@ -187,5 +191,5 @@ class RegistryConfig(ServiceConfig):
             reject_empty_subject=self.value("schema.reject.empty.subject"),
             strict_references=self.value("schema.providers.reference.versions.strict"),
             mode_changes=self.value("mode.mutability"),
-            leader_patience=self.value("millstream.leader.wait.ms") / 1000,
+            leader_timeout=self.value("millstream.leader.wait.ms") / 1000,
         )

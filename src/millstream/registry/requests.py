@@ -105,27 +105,27 @@ def json_object(body: Any) -> Json:
     return body
 
 
-def optional(body: Json, name: str, kind: type) -> Any:
+def optional(body: Json, name: str, expected: type) -> Any:
     """A field of a body; None where it is missing or null."""
     value = body.get(name)
     if value is None:
         return None
-    converted = _converted(value, kind)
+    converted = _converted(value, expected)
     if converted is _MISFIT:
-        raise _wrong(f"{name}: expected {kind.__name__}, found {type(value).__name__}")
+        raise _wrong(f"{name}: expected {expected.__name__}, found {type(value).__name__}")
     return converted
 
 
 _MISFIT = object()
 
 
-def _converted(value: Any, kind: type) -> Any:
+def _converted(value: Any, expected: type) -> Any:
     """A JSON value as `kind`; None for an empty text where no text is wanted."""
-    if kind in (list, dict):
-        return value if isinstance(value, kind) else _MISFIT
+    if expected in (list, dict):
+        return value if isinstance(value, expected) else _MISFIT
     if isinstance(value, list | dict):
         return _MISFIT
-    if kind is str:
+    if expected is str:
         return (
             value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
         )
@@ -133,10 +133,10 @@ def _converted(value: Any, kind: type) -> Any:
         value = value.strip()
         if not value:
             return None
-        if kind is bool:
+        if expected is bool:
             return {"true": True, "false": False}.get(value.lower(), _MISFIT)
         return int(value) if INTEGER.fullmatch(value) else _MISFIT
-    if kind is bool:
+    if expected is bool:
         return value if isinstance(value, bool) else bool(value) if isinstance(value, int) else _MISFIT
     try:
         return _MISFIT if isinstance(value, bool) else int(value)
@@ -316,9 +316,9 @@ def config_request(body: Any) -> Json:
     if "compatibility" in body:
         body["compatibilityLevel"] = body.pop("compatibility")
     changes: Json = {}
-    for name, kind in CONFIG_FIELDS.items():
+    for name, expected in CONFIG_FIELDS.items():
         if name in body:
-            changes[name] = optional(body, name, kind)
+            changes[name] = optional(body, name, expected)
     level = changes.get("compatibilityLevel")
     if level is not None:
         changes["compatibilityLevel"] = level.upper()

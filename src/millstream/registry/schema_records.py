@@ -43,10 +43,10 @@ def clear_subject_key(subject: str | None) -> bytes:
     return _subject_key("CLEAR_SUBJECT", subject)
 
 
-def _subject_key(kind: str, subject: str | None) -> bytes:
+def _subject_key(key_type: str, subject: str | None) -> bytes:
     if subject is None:
-        return _dump({"keytype": kind, "magic": 0})
-    return _dump({"keytype": kind, "subject": subject, "magic": 0})
+        return _dump({"keytype": key_type, "magic": 0})
+    return _dump({"keytype": key_type, "subject": subject, "magic": 0})
 
 
 def context_key(context: str) -> bytes:
@@ -142,8 +142,8 @@ def _hash_metadata(digest: Any, metadata: Json) -> None:
 
 
 def _hash_rules(digest: Any, rule_set: Json) -> None:
-    for kind in ("migrationRules", "domainRules", "encodingRules"):
-        for rule in rule_set.get(kind) or []:
+    for phase in ("migrationRules", "domainRules", "encodingRules"):
+        for rule in rule_set.get(phase) or []:
             for name in ("name", "doc", "kind", "mode", "type"):
                 digest.update(str(rule.get(name) or "").encode())
             for tag in sorted(set(rule.get("tags") or [])):

@@ -146,10 +146,7 @@ class SchemasTopic:
         if problem is not None and problem.code is not ErrorCode.unknown_topic_or_partition:
             raise problem
         copies = max(1, min(self._config.replication_factor, len(self._reader.nodes)))
-        wanted = NewTopic(name, 1, copies, {"cleanup.policy": "compact"})
-        answer = Admin(self._reader).create_topics([wanted])[name]
-        if isinstance(answer, KafkaError) and answer.code is not ErrorCode.topic_already_exists:
-            raise answer
+        Admin(self._reader).create_if_missing(NewTopic(name, 1, copies, {"cleanup.policy": "compact"}))
         deadline = time.monotonic() + self._config.init_timeout
         while self._reader.refresh([name]).get(name) is not None or not self._has_leader():
             if time.monotonic() > deadline:

@@ -45,7 +45,7 @@ class RegistryOptions:
     reject_empty_subject: bool = False
     strict_references: bool = False
     mode_changes: bool = True
-    leader_patience: float = 10.0  # seconds that a write waits for a leader
+    leader_timeout: float = 10.0  # seconds that a write waits for a leader
 
 
 class RegistryService:
@@ -179,7 +179,7 @@ class RegistryService:
 
         async with self._changed:
             try:
-                await asyncio.wait_for(self._changed.wait_for(known), self.options.leader_patience)
+                await asyncio.wait_for(self._changed.wait_for(known), self.options.leader_timeout)
             except TimeoutError:
                 raise errors.unknown_leader() from None
         return None if self.log.owned else self.leader

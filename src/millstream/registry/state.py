@@ -75,10 +75,10 @@ class State:
     def ids_of(self, digest: bytes) -> list[ContextId]:
         """The ids that a schema has, context by context."""
         return [
-            (context, ids[(kind, digest)])
+            (context, ids[(schema_type, digest)])
             for context, ids in sorted(self._ids.items())
-            for kind in TYPES
-            if (kind, digest) in ids
+            for schema_type in TYPES
+            if (schema_type, digest) in ids
         ]
 
     def users(self, context: str, schema_id: int) -> list[Version]:

@@ -94,9 +94,9 @@ class Sending:
 
 
 class Producing:
-    def __init__(self, config: dict[str, Any], patience: float) -> None:
+    def __init__(self, config: dict[str, Any], flush_timeout: float) -> None:
         self._config = config
-        self._patience = patience
+        self._flush_timeout = flush_timeout
         self._producer: Producer | None = None
         self._ending = threading.Event()
         self.tally = Tally()
@@ -160,5 +160,5 @@ class Producing:
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.flush(min(3.0, self._patience))
+            producer.flush(min(3.0, self._flush_timeout))
         self._ending.set()

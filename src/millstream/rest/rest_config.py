@@ -23,38 +23,50 @@ KEYS: dict[str, ConfigKey] = {
         LIST, "http://0.0.0.0:8082", "Addresses to listen on: http://host:port, https://host:port."
     ),
     "advertised.listeners": ConfigKey(
-        LIST, "", "Addresses in answers (base_uri, self, related); by default those that the client used."
+        LIST, "", "Addresses in responses (base_uri, self, related); default: the ones the client used."
     ),
-    "host.name": ConfigKey(STRING, "", "The same for the name alone."),
-    "id": ConfigKey(STRING, "", "Part of the names that instances get which bring none."),
+    "host.name": ConfigKey(STRING, "", "Like advertised.listeners, but only the host name."),
+    "id": ConfigKey(
+        STRING, "", "Part of the generated names of consumer instances that are created without one."
+    ),
     "bootstrap.servers": ConfigKey(LIST, "localhost:9092", "The Kafka cluster."),
     "schema.registry.url": ConfigKey(
-        LIST, "http://localhost:8081", "The Schema Registry, one address or more."
+        LIST, "http://localhost:8081", "One or more addresses of the Schema Registry."
     ),
     "schema.registry.basic.auth.user.info": ConfigKey(
-        PASSWORD, None, "User and password for it: `user:password`."
+        PASSWORD, None, "User and password for the Schema Registry: `user:password`."
     ),
-    "schema.registry.ssl.truststore.location": ConfigKey(STRING, None, "Certificates to trust for it (PEM)."),
-    "schema.registry.request.timeout.ms": ConfigKey(INT, "10000", "Ours: how long it has to answer."),
+    "schema.registry.ssl.truststore.location": ConfigKey(
+        STRING, None, "Certificates to trust when connecting to the Schema Registry (PEM)."
+    ),
+    "schema.registry.request.timeout.ms": ConfigKey(
+        INT, "10000", "Ours: how long to wait for the Schema Registry."
+    ),
     "consumer.instance.timeout.ms": ConfigKey(
-        INT, "300000", "After how long without a request an instance is closed."
+        INT, "300000", "An instance without requests for this long is closed."
     ),
     "consumer.request.timeout.ms": ConfigKey(
-        INT, "1000", "How long a request for records waits at most, unless its instance says otherwise."
+        INT, "1000", "How long a request for records may wait, unless its instance says otherwise."
     ),
-    "consumer.request.max.bytes": ConfigKey(INT, "67108864", "The most that one answer with records holds."),
-    "consumer.threads": ConfigKey(INT, "50", "Threads for what instances have to wait for."),
-    "consumer.instances.max": ConfigKey(INT, "500", "Ours: how many instances there may be at a time."),
-    "consumer.prefetch.kbytes": ConfigKey(INT, "1024", "Ours: what an instance reads ahead."),
+    "consumer.request.max.bytes": ConfigKey(
+        INT, "67108864", "The largest response to a request for records."
+    ),
+    "consumer.threads": ConfigKey(INT, "50", "Threads for blocking calls of consumer instances."),
+    "consumer.instances.max": ConfigKey(
+        INT, "500", "Ours: how many consumer instances may exist at the same time."
+    ),
+    "consumer.prefetch.kbytes": ConfigKey(INT, "1024", "Ours: how much an instance fetches ahead."),
     "fetch.min.bytes": ConfigKey(
-        INT, "-1", "Answer when more than so many bytes are there; -1: as soon as there is a record."
+        INT, "-1", "Respond once this many bytes are available; -1: as soon as there is a record."
     ),
     "producer.threads": ConfigKey(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
     "api.v2.enable": ConfigKey(BOOLEAN, "true", "Whether version 2 of the API is served."),
     "api.v3.enable": ConfigKey(BOOLEAN, "true", "Whether version 3 of the API is served."),
-    "api.v3.produce.batch.maximum.entries": ConfigKey(INT, "10", "The most entries of records:batch."),
+    "api.v3.produce.batch.maximum.entries": ConfigKey(
+        INT, "10", "The largest number of entries in records:batch."
+    ),
     "streaming.connection.max.duration.ms": ConfigKey(
-        INT, "86400000", "After how long a stream of records is ended."
+        INT, "86400000", "How long a stream of records may last."
     ),
     "confluent.resource.name.authority": ConfigKey(
         STRING, "", "The authority in `crn://` names of version 3."

@@ -33,7 +33,7 @@ class RestService:
         client = {"bootstrap.servers": config.bootstrap, "client.id": "rest-proxy"}
         chosen = translated(config.for_clients("producer."))
         producer_config = known(Producer, {**client, **producer.DEFAULTS, **chosen})
-        self.producing = Producing(producer_config, patience=3.0)
+        self.producing = Producing(producer_config, flush_timeout=3.0)
         self.schemas = Schemas(_registry(config))
         self.instances = Instances(config, self.kafka, _consumer(config, client))
 
@@ -59,7 +59,7 @@ class RestService:
 
 
 def _consumer(config: RestConfig, client: dict[str, str]) -> dict[str, Any]:
-    # An instance that nobody uses is closed by the proxy, so its place in the group must last as long.
+    # An instance that nobody uses is closed by the proxy, so its membership must last as long.
     interval = max(300_000, config.value("consumer.instance.timeout.ms") + 60_000)
     ahead = {"queued.max.messages.kbytes": config.value("consumer.prefetch.kbytes")}
     chosen = translated(config.for_clients("consumer."))

@@ -96,8 +96,8 @@ class _Comparison:
         self._open.add(pair)
         self._alive += (old, new)
         found = self._pair(old, new)
-        # Only what does harm is told, and of one place not more than anyone would read: lists of lists grow
-        # fast.
+        # Only incompatible differences are reported, and for one path no more than anyone would
+        # read: lists of lists grow fast.
         found = [one for one in found if one[0] not in self._allowed][:MAX_REPORTED]
         self._open.discard(pair)
         self._done[pair] = found

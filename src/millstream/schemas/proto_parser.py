@@ -1,4 +1,4 @@
-"""Parses .proto files (proto2, proto3, editions). Comments have no place in the result."""
+"""Parses .proto files (proto2, proto3, editions). Comments are dropped."""
 
 import re
 from typing import Any, NoReturn

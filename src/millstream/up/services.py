@@ -14,7 +14,7 @@ class Service:
     settings      `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (its own folder)
                   and {broker}, {registry}, ... (addresses of the others, also of those that do not run here)
                   are filled in. {metrics} lists where the services of this `up` serve their metrics.
-    offset        its place behind --port-base; `port` is the one that users expect, without --port-base
+    offset        its distance from --port-base; `port` is the one that users expect, without --port-base
     metrics_port  port and offset of a separate listener for metrics, {metrics_port}; the other services
                   serve them on `port`
     needs         services that have to be ready before it may begin; meanwhile it loads `preload`
@@ -40,6 +40,7 @@ class Service:
     default: bool = True
     extra: Sequence[str] = field(default=())  # more words of its command
     title: str = ""  # what sentences call it, where its name would be misread
+    command: str = ""  # the word of the command line that runs it, where that is not its name
 
     @property
     def display_name(self) -> str:
@@ -50,7 +51,8 @@ class Service:
         return f"{self.scheme}://{shown}:{port}" if self.scheme else f"{shown}:{port}"
 
 
-SHARED = (  # what the HTTP services have in common: most of what they load
+# What the HTTP services have in common: most of what they load.
+SHARED = (
     "uvloop",
     "uvicorn",
     "uvicorn.protocols.http.auto",
@@ -132,4 +134,47 @@ CONSOLE = Service(
     config="millstream.console.console_config:ConsoleConfig",
 )
 
-SERVICES: dict[str, Service] = {service.name: service for service in (BROKER, REGISTRY, REST, CONSOLE)}
+SQL = Service(
+    name="sql",
+    command="sql-server",
+    title="SQL server",
+    what="SQL server, ksqlDB's API",
+    port=8088,
+    offset=6,
+    settings={
+        "listeners": "http://{host}:{port}",
+        "bootstrap.servers": "{broker}",
+        "ksql.schema.registry.url": "{registry}",
+        "ksql.streams.state.dir": "{data}",
+    },
+    scheme="http",
+    needs=("broker",),
+    preload=("millstream.sql.server.app",),
+    module="fastapi",
+    config="millstream.sql.server.sql_config:SqlConfig",
+    default=False,
+)
+
+CONNECT = Service(
+    name="connect",
+    title="Connect worker",
+    what="Kafka Connect's REST API",
+    port=8083,
+    offset=5,
+    settings={
+        "listeners": "http://{host}:{port}",
+        "bootstrap.servers": "{broker}",
+        "millstream.driver.dir": "{data}",
+    },
+    scheme="http",
+    needs=("broker",),
+    preload=("millstream.connect.rest.app",),
+    module="pyspark",
+    config="millstream.connect.worker_config:DistributedConfig",
+    default=False,
+    extra=("distributed",),
+)
+
+SERVICES: dict[str, Service] = {
+    service.name: service for service in (BROKER, REGISTRY, REST, CONSOLE, CONNECT, SQL)
+}

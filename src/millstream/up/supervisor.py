@@ -103,7 +103,7 @@ class Supervisor:
             }
             wanted = {name: text.format_map(values) for name, text in service.settings.items()}
             wanted.update((settings or {}).get(service.name, {}))
-            words = [service.name, *service.extra]
+            words = [service.command or service.name, *service.extra]
             for name, text in wanted.items():
                 words += ["--set", f"{name}={text}"]
             self.supervised.append(SupervisedService(service, words, home.log_of(service.name), state))

@@ -101,17 +101,17 @@ class Confluent(Client):
         delivered: dict[int, tuple[int, int]] = {}
         errors = []
 
-        def on_delivery(place: int) -> Any:
+        def on_delivery(index: int) -> Any:
             def callback(error: Any, message: Message) -> None:
                 if error is not None:
                     errors.append(error)
                 else:
                     offset = message.offset()  # None where acks is 0
-                    delivered[place] = (message.partition(), -1 if offset is None else offset)
+                    delivered[index] = (message.partition(), -1 if offset is None else offset)
 
             return callback
 
-        for place, record in enumerate(records):
+        for index, record in enumerate(records):
             where = {} if record.partition is None else {"partition": record.partition}
             when = {} if record.timestamp is None else {"timestamp": record.timestamp}
             producer.produce(
@@ -119,14 +119,14 @@ class Confluent(Client):
                 value=record.value,
                 key=record.key,
                 headers=list(record.headers),
-                on_delivery=on_delivery(place),
+                on_delivery=on_delivery(index),
                 **where,
                 **when,
             )
         producer.flush(WAIT)
         if errors:
             raise Refused(errors[0].code(), errors[0].str())
-        return [delivered[place] for place in range(len(records))]
+        return [delivered[index] for index in range(len(records))]
 
     def consume(self, topic: str, partition: int, *, start: int = 0, count: int = 1) -> list[Record]:
         consumer = self.consumer()

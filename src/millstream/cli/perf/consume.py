@@ -63,7 +63,7 @@ def command(
         bool, typer.Option("--from-latest", help="Start with new records instead of the oldest.")
     ] = False,
     timeout: Annotated[
-        int, typer.Option(metavar="MS", help="Give up when no record came for so long.")
+        int, typer.Option(metavar="MS", help="Give up when no record has arrived for this long.")
     ] = 10_000,
     reporting_interval: Annotated[int, typer.Option(metavar="MS", help="With --show-detailed-stats.")] = 5000,
     show_detailed_stats: Annotated[

@@ -53,7 +53,7 @@ class Payloads:
 
 
 class Pool(Payloads):
-    """The same values over and over, wrapped once, from a random place on each time."""
+    """The same values over and over, wrapped once, starting at a random one each time."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
         super().__init__(iter(()), sum(map(len, values)) / len(values))

@@ -43,7 +43,7 @@ def command(
     ] = False,
     throughput: Annotated[
         float,
-        typer.Option(metavar="N", help="At most so many records a second; -1: as fast as it goes."),
+        typer.Option(metavar="N", help="At most this many records a second; -1: no limit."),
     ] = -1,
     command_property: Annotated[
         list[str] | None,
@@ -59,7 +59,7 @@ def command(
     transactional_id: Annotated[str, typer.Option(hidden=True)] = "",
     transaction_duration_ms: Annotated[str, typer.Option(hidden=True)] = "",
     warmup_records: Annotated[
-        int, typer.Option(metavar="N", help="Leave out so many records in a second summary.")
+        int, typer.Option(metavar="N", help="Warm-up: leave the first N records out of a second summary.")
     ] = 0,
     reporting_interval: Annotated[
         int, typer.Option(metavar="MS", help="A line of progress so often.")

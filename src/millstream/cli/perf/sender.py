@@ -159,8 +159,8 @@ class Sender:
         return free if len(free.waiting) < self._in_flight else None
 
     def _take_answer(self, broker: Broker) -> None:
-        patience = self._cluster.config.request_timeout + self._timeout_ms / 1000
-        body = broker.connection.receive(patience)
+        timeout = self._cluster.config.request_timeout + self._timeout_ms / 1000
+        body = broker.connection.receive(timeout)
         outstanding = broker.waiting.popleft()
         answer = broker.form.decode(body)
         for topic in answer.responses:

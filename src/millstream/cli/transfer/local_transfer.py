@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_RECORDS = 500_000
 # Of files that are read into memory, compressed or not.
 MAX_BYTES = 256 << 20
-PATIENCE = 120.0  # seconds without a record that must be there
+READ_TIMEOUT = 120.0  # seconds without a record that must be there
 BATCH_BYTES = 1_000_000  # just below the default of max.message.bytes
 
 Ranges = dict[TopicPartition, range]
@@ -108,7 +108,7 @@ def read_range(
     from millstream.wire.records import iter_records
 
     position = offsets.start
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + READ_TIMEOUT
     while position < offsets.stop:
         for fetched in fetcher.poll({topic_partition: position}):
             if fetched.error is ErrorCode.offset_out_of_range:
@@ -116,7 +116,7 @@ def read_range(
             if fetched.error is not ErrorCode.none:
                 raise CommandFailed(f"{topic_partition}: the broker answers {fetched.error.name.upper()}")
             for header, batch in visible_batches(fetched, position, fetcher.read_committed):
-                kind = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
+                timestamp_type = "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime"
                 for record in iter_records(batch):
                     if position <= record.offset < offsets.stop:
                         yield ConsumerRecord(
@@ -124,17 +124,17 @@ def read_range(
                             record.offset,
                             header.leader_epoch,
                             record.timestamp,
-                            kind,
+                            timestamp_type,
                             record.key,
                             record.value,
                             tuple(record.headers),
                         )
             before, position = position, next_offset(fetched, position)
             if position > before:
-                deadline = time.monotonic() + PATIENCE
+                deadline = time.monotonic() + READ_TIMEOUT
         if time.monotonic() > deadline:
             raise CommandFailed(
-                f"no records of {topic_partition} came for {PATIENCE:g} s at offset {position}, "
+                f"no records of {topic_partition} came for {READ_TIMEOUT:g} s at offset {position}, "
                 f"of {offsets.stop}"
             )
 

@@ -321,16 +321,16 @@ def read_parquet(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
 
 
 def _check_parquet(folder: Path, schema: Any) -> None:
-    import pyarrow.types as kinds
+    from pyarrow import types
 
     if "value" not in schema.names:
         raise CommandFailed(
             f"the files in {folder} have no column 'value'; they have {', '.join(schema.names)}"
         )
 
-    def text_or_bytes(kind: Any) -> bool:
-        checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-        return any(check(kind) for check in (*checks, kinds.is_fixed_size_binary, kinds.is_null))
+    def text_or_bytes(arrow_type: Any) -> bool:
+        checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        return any(check(arrow_type) for check in (*checks, types.is_fixed_size_binary, types.is_null))
 
     for name in ("key", "value"):
         if name in schema.names and not text_or_bytes(schema.field(name).type):

@@ -386,7 +386,7 @@ def _header_lines(text: str) -> tuple[tuple[str, bytes | None], ...]:
             name, colon, value = line.partition(":")
             if not colon:
                 raise RequestRefused(
-                    400, f"Headers are written name: value, one a line; this is not: {line.strip()[:80]}"
+                    400, f"Headers are written name: value, one per line; this is not: {line.strip()[:80]}"
                 )
             found.append((name.strip(), value.strip().encode()))
     return tuple(found)

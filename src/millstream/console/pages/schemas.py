@@ -18,15 +18,15 @@ SCHEMA_TYPES = ("AVRO", "JSON", "PROTOBUF")
 
 
 class DiffRow(NamedTuple):
-    kind: str  # same, changed, added, removed, gap
+    change: str  # same, changed, added, removed, gap
     left_number: int | None
     left: str
     right_number: int | None
     right: str
 
 
-def pretty(text: str, kind: str) -> str:
-    if kind == "PROTOBUF":
+def pretty(text: str, schema_type: str) -> str:
+    if schema_type == "PROTOBUF":
         return text
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
@@ -68,10 +68,12 @@ def side_by_side(left: str, right: str, around: int = 3) -> list[DiffRow]:
         for line in range(max(left_end - left_start, right_end - right_start)):
             old = left_lines[left_start + line] if left_start + line < left_end else None
             new = right_lines[right_start + line] if right_start + line < right_end else None
-            kind = "changed" if old is not None and new is not None else "added" if old is None else "removed"
+            change = (
+                "changed" if old is not None and new is not None else "added" if old is None else "removed"
+            )
             rows.append(
                 DiffRow(
-                    kind,
+                    change,
                     left_start + line + 1 if old is not None else None,
                     old or "",
                     right_start + line + 1 if new is not None else None,
@@ -140,13 +142,13 @@ async def _subject_page(
         versions = registry.versions(name)
         chosen = int(version) if version.isdecimal() and int(version) in versions else versions[-1]
         shown = registry.version(name, chosen)
-        kind = shown.get("schemaType", "AVRO")
+        schema_type = shown.get("schemaType", "AVRO")
         found: dict[str, Any] = {
             "versions": versions,
             "chosen": chosen,
             "id": shown["id"],
-            "kind": kind,
-            "text": pretty(shown["schema"], kind),
+            "kind": schema_type,
+            "text": pretty(shown["schema"], schema_type),
             "references": shown.get("references") or [],
             "level": registry.compatibility_level(name),
             "diff": None,
@@ -181,11 +183,13 @@ async def check(request: Request) -> Response:
     """Whether a schema could be the next version. Changes nothing."""
     form = await read_form(request)
     console, registry = get_console(request), _registry(request)
-    name, text, kind = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
+    name, text, schema_type = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
     verdict: tuple[bool, list[str]] | None = None
     wrong = ""
     try:
-        verdict = await console.pool.run_blocking(lambda: registry.check_compatibility(name, text, kind))
+        verdict = await console.pool.run_blocking(
+            lambda: registry.check_compatibility(name, text, schema_type)
+        )
     except RegistryRefused as error:
         if error.code in (NO_SUBJECT, NO_VERSION):
             verdict = (True, ["The subject is new: nothing speaks against its first schema."])
@@ -198,16 +202,18 @@ async def check(request: Request) -> Response:
 async def register(request: Request) -> Response:
     form = await read_change_form(request)
     console, registry = get_console(request), _registry(request)
-    name, text, kind = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
+    name, text, schema_type = form.get("name", "").strip(), form.get("schema", ""), form.get("kind", "AVRO")
     try:
         if not name:
             raise RequestRefused(
                 400,
                 "A subject needs a name; for a topic's values it is the topic's name and -value.",
             )
-        schema_id = await console.pool.run_blocking(lambda: registry.register_version(name, text, kind))
+        schema_id = await console.pool.run_blocking(
+            lambda: registry.register_version(name, text, schema_type)
+        )
     except (RegistryRefused, RequestRefused) as error:
-        given = {"name": name, "kind": kind, "schema": text}
+        given = {"name": name, "kind": schema_type, "schema": text}
         return render_page(
             request, "schema_new.html", 400, given=given, kinds=SCHEMA_TYPES, wrong=str(error), verdict=None
         )

@@ -132,7 +132,7 @@ def _assignments(text: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise RequestRefused(
-                400, f"Settings are written name=value, one a line; this is not: {line.strip()[:80]}"
+                400, f"Settings are written name=value, one per line; this is not: {line.strip()[:80]}"
             )
         found[name.strip()] = value.strip()
     return found

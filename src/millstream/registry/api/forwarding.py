@@ -82,7 +82,7 @@ async def at_leader(
     the schemas' by default."""
     service = service_of(request)
     topic_log = topic_log or service.log
-    deadline = time.monotonic() + service.options.leader_patience
+    deadline = time.monotonic() + service.options.leader_timeout
     while True:
         leader = await service.wait_for_leader()
         if leader is not None:

@@ -94,7 +94,7 @@ def _association_filter(
 def _has_rule(version: Version, rule_type: str) -> bool:
     rules = version.content.rule_set or {}
     return any(
-        rule.get("type") == rule_type for kind in rules.values() if isinstance(kind, list) for rule in kind
+        rule.get("type") == rule_type for phase in rules.values() if isinstance(phase, list) for rule in phase
     )
 
 

@@ -41,7 +41,7 @@ public final class Vectors {
 
     /** How records are made up for a topology. */
     static final class Input {
-        final List<String> topics;
+        List<String> topics;
         String[] keys = {"a", "b", "c", "d"};
         String[] values = {"x", "yy", "zzz", "red", "blue", "green apple", "", "q"};
         int records = 90;
@@ -60,6 +60,7 @@ public final class Vectors {
             this.topics = Arrays.asList(topics);
         }
 
+        Input topics(final String... t) { topics = Arrays.asList(t); return this; }
         Input keys(final String... k) { keys = k; return this; }
         Input values(final String... v) { values = v; return this; }
         Input records(final int n) { records = n; return this; }
@@ -229,6 +230,9 @@ public final class Vectors {
         Joins.add();
         Processors.add();
         Corners.add();
+        Scans.add();
+        Versions.add();
+        Optimized.add();
         final Map<String, List<Object>> families = new LinkedHashMap<>();
         int failed = 0;
         for (final Case c : CASES) {

@@ -55,7 +55,9 @@ public class KafkaClusterTestKit implements AutoCloseable {
         int first = Collections.min(nodes.brokerNodes().keySet());
         if (first != 0) throw new TestAbortedException("EXCLUDED broker ids that do not begin with 0");
         Map<String, Object> own = new HashMap<>(settings);
-        own.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");  // as in Kafka's kit: tests count on it
+        // as in Kafka's kit: tests count on both
+        own.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
+        own.putIfAbsent("unstable.api.versions.enable", "true");
         own.putAll(nodes.brokerNodes().get(first).propertyOverrides());
         process = new BrokerProcess(listener, own);
         OneBroker.believed = nodes.brokerNodes().size();
