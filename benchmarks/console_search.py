@@ -59,8 +59,8 @@ def fill(cluster: Cluster, topic: str, records: int, codec: str) -> None:
             )
             for n in range(number, number + A_BATCH)
         ]
-        place = (topic, number // A_BATCH % 4)
-        producer.send_batches({place: encode_batch(batch, CODEC_IDS[codec])})
+        topic_partition = (topic, number // A_BATCH % 4)
+        producer.send_batches({topic_partition: encode_batch(batch, CODEC_IDS[codec])})
 
 
 def search(bootstrap: str, topic: str, **what: object) -> tuple[float, float, int]:

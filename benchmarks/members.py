@@ -59,16 +59,16 @@ def find_coordinator(broker: brokers.Broker) -> None:
     line.close()
 
 
-def commit_frame(group: str, places: Sequence[tuple[str, Sequence[int]]], offset: int) -> bytes:
+def commit_frame(group: str, topics: Sequence[tuple[str, Sequence[int]]], offset: int) -> bytes:
     """OffsetCommit 7, packed by hand: there are a million of them."""
     name = group.encode()
     parts = [
         _commit_head.pack(8, 7, 0, -1),
         struct.pack(">h", len(name)),
         name,
-        struct.pack(">ihhi", -1, 0, -1, len(places)),
+        struct.pack(">ihhi", -1, 0, -1, len(topics)),
     ]
-    for topic, partitions in places:
+    for topic, partitions in topics:
         text = topic.encode()
         parts.append(struct.pack(">h", len(text)) + text + struct.pack(">i", len(partitions)))
         parts += [struct.pack(">iqih", partition, offset, -1, 0) for partition in partitions]

@@ -60,7 +60,9 @@ class Load(threading.Thread):
                     row = Record(0, round(time.time() * 1000), b"%d" % number, now, ())
                     shares.setdefault((self._topic, number % PARTITIONS), []).append(row)
                 if shares:
-                    producer.send_batches({place: encode_batch(rows) for place, rows in shares.items()})
+                    producer.send_batches(
+                        {topic_partition: encode_batch(rows) for topic_partition, rows in shares.items()}
+                    )
                 sent += due
 
 
@@ -80,12 +82,12 @@ class Arrivals(threading.Thread):
             fetcher = Fetcher(cluster, read_committed=True)
             while not self.end.is_set():
                 for answer in fetcher.poll(positions, 100):
-                    now, place = time.time(), (answer.topic, answer.partition)
-                    for _, batch in visible_batches(answer, positions[place], read_committed=True):
+                    now, topic_partition = time.time(), (answer.topic, answer.partition)
+                    for _, batch in visible_batches(answer, positions[topic_partition], read_committed=True):
                         for record in iter_records(batch):
                             (sent,) = struct.unpack(">d", (record.value or b"")[:8])
                             self.found.append((sent, now - sent))
-                    positions[place] = next_offset(answer, positions[place])
+                    positions[topic_partition] = next_offset(answer, positions[topic_partition])
 
 
 def measure(session: Any, servers: str, side: str, rate: int, warm: float, seconds: float) -> list[float]:

@@ -62,13 +62,13 @@ def running_registry(bootstrap: str, topic: str) -> Iterator[tuple[subprocess.Po
 
 
 def measure(
-    place: tuple[subprocess.Popen[str], str, int, float],
+    registry: tuple[subprocess.Popen[str], str, int, float],
     seconds: float,
     connections: int,
     make: Callable[[int], Request],
 ) -> tuple[float, float]:
     """Requests per second, and microseconds of the registry's processor time per request."""
-    process, host, port, _ = place
+    process, host, port, _ = registry
     watched = psutil.Process(process.pid)
     counts = [0] * connections
     numbers = iter(range(10**9))
@@ -168,34 +168,34 @@ def run(bootstrap: str, arguments: argparse.Namespace) -> int:
         if target and rate < target:
             missed.append(name)
 
-    with running_registry(bootstrap, f"speed-{mark}") as place:
+    with running_registry(bootstrap, f"speed-{mark}") as registry:
         for kind, make in (("AVRO", avro), ("JSON", json_schema), ("PROTOBUF", proto)):
-            result = measure(place, arguments.seconds, arguments.connections, registration(kind, make))
+            result = measure(registry, arguments.seconds, arguments.connections, registration(kind, make))
             report(f"register new schemas, {kind}", *result, target=200)
         again = measure(
-            place, arguments.seconds, arguments.connections, lambda n: registration("AVRO", avro)(n % 50)
+            registry, arguments.seconds, arguments.connections, lambda n: registration("AVRO", avro)(n % 50)
         )
         report("register what is there already", *again)
         reads = measure(
-            place,
+            registry,
             arguments.seconds,
             arguments.connections,
             lambda n: ("GET", f"/schemas/ids/{n % 100 + 1}", None),
         )
         report("cached reads by id", *reads, target=2000)
         latest = measure(
-            place,
+            registry,
             arguments.seconds,
             arguments.connections,
             lambda n: ("GET", f"/subjects/AVRO-{n % 50}/versions/latest", None),
         )
         report("cached reads of the latest version", *latest)
-        size = psutil.Process(place[0].pid).memory_info().rss / 1e6
+        size = psutil.Process(registry[0].pid).memory_info().rss / 1e6
         print(f"memory: {size:.0f} MB")
     fill(bootstrap, f"many-{mark}", SCHEMAS)
-    with running_registry(bootstrap, f"many-{mark}") as place:
-        print(f"start with {SCHEMAS:,} schemas: {place[3]:.2f} s to read them and listen   target 2 s")
-        if place[3] > 2:
+    with running_registry(bootstrap, f"many-{mark}") as registry:
+        print(f"start with {SCHEMAS:,} schemas: {registry[3]:.2f} s to read them and listen   target 2 s")
+        if registry[3] > 2:
             missed.append("start")
     if missed:
         print(f"missed: {', '.join(missed)}")

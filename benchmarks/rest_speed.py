@@ -219,10 +219,12 @@ async def polls(
         options = {"format": "json", "auto.offset.reset": "earliest"}
         status, body = await connection.send(request("POST", f"/consumers/{group}", options))
         assert status == 200, body
-        place = f"/consumers/{group}/instances/{json.loads(body)['instance_id']}"
-        status, body = await connection.send(request("POST", f"{place}/subscription", {"topics": [topic]}))
+        instance = f"/consumers/{group}/instances/{json.loads(body)['instance_id']}"
+        status, body = await connection.send(request("POST", f"{instance}/subscription", {"topics": [topic]}))
         assert status == 204, body
-        workers.append(poller(connection, request("GET", f"{place}/records?timeout=500", accept=JSON_TYPE)))
+        workers.append(
+            poller(connection, request("GET", f"{instance}/records?timeout=500", accept=JSON_TYPE))
+        )
     idle = process.memory_info().rss / 1e6
     print(f"{arguments.instances} instances: {(idle - rss) / arguments.instances:.2f} MB each", flush=True)
     feeding = asyncio.create_task(feed(feeder, fed))

@@ -112,7 +112,7 @@ def serve(name: str, bootstrap: str, application: str, source: str, out: str, st
 
     builder = StreamsBuilder()
     OURS[name](builder, source, out)
-    streams = Streams(builder.build(), application, bootstrap_servers=bootstrap, state_dir=state)
+    streams = Streams(builder.build(), application, bootstrap_servers=bootstrap, state=state)
     streams.start(spark(application, master="local[1]")).awaitTermination()
 
 
@@ -132,14 +132,14 @@ def processor_time(session: int) -> float:
 
 def measure(command: list[str], cluster: Cluster, application: str, topic: str, records: int) -> Measured:
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
-    groups, place = Groups(cluster), (topic, 0)
+    groups, topic_partition = Groups(cluster), (topic, 0)
     began: tuple[float, float, int] | None = None
     until = time.monotonic() + PATIENCE
     try:
         while True:
             if process.poll() is not None or time.monotonic() > until:
                 raise brokers.Failed(f"{application} ended or did not finish in {PATIENCE:.0f} s")
-            found = groups.committed(application, [place]).get(place)
+            found = groups.committed(application, [topic_partition]).get(topic_partition)
             offset = getattr(found, "offset", 0)
             if offset >= records:
                 break
@@ -234,9 +234,9 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
                 name = f"{side}-{number}-{turn}"
                 out = f"out-{name}"
                 Admin(cluster).create_topics([NewTopic(out, 1, 1, {"retention.ms": "-1"})])
-                places = [bootstrap, name, case.source, out, str(folder / name)]
+                arguments = [bootstrap, name, case.source, out, str(folder / name)]
                 if side == "ours":
-                    command = [sys.executable, __file__, "--serve", case.ours, *places]
+                    command = [sys.executable, __file__, "--serve", case.ours, *arguments]
                 else:
                     command = [
                         "java",
@@ -244,9 +244,9 @@ def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: s
                         "-cp",
                         java,
                         "StreamsApp",
-                        *places[:2],
+                        *arguments[:2],
                         case.java,
-                        *places[2:],
+                        *arguments[2:],
                     ]
                     command += case.settings
                 found[side].append(measure(command, cluster, name, case.source, given.records))

@@ -149,7 +149,7 @@ class OneUnit:
         self._cluster = Cluster(application.settings.client)
         application.make_topics()
         self.unit = StreamsUnit(application.settings, application.topology, 0, 0, self)
-        self._fetcher = LaneFetcher(application.settings.client, self.unit.fetch_bytes)
+        self._fetcher = LaneFetcher(application.settings.client)
 
     def cluster(self, _config: ClientConfig) -> Cluster:
         return self._cluster
@@ -161,7 +161,8 @@ class OneUnit:
         """Fetch, work and commit until then; the seconds of processor time that it took."""
         began, committed_at, more = time.process_time(), time.monotonic(), False
         while not until(self.unit):
-            self._fetcher.send(self.unit.positions)
+            size = self.unit.fetch_bytes
+            self._fetcher.send({which: {offset: size} for which, offset in self.unit.positions.items()})
             ready, _, _ = select.select(self._fetcher.connections(), [], [], 0 if more else 1)
             for fetched, _ in self._fetcher.receive(ready):
                 self.unit.receive(fetched)
@@ -244,7 +245,7 @@ def main() -> int:
                     builder.build(),
                     f"app{number}-{turn}",
                     bootstrap_servers=broker.bootstrap_servers,
-                    state_dir=Path(folder),
+                    state=Path(folder),
                 )
                 if case.build is join:
                     load_table(application, given.table)
