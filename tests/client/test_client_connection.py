@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,26 +58,28 @@ def test_highest_common_version_is_used():
             connection.version("metadata", at_least=10)
 
 
-def test_ctrl_c_behind_the_last_byte_of_a_request(monkeypatch):
+def test_ctrl_c_behind_the_last_byte_of_a_request():
     """The request is out, but `send` never returns: whoever takes the connection next must see that an answer
     is outstanding, or it would take that for its own."""
     usable = []
 
     def answer(api, version, correlation_id, body):
-        return versions(correlation_id, {METADATA: (0, 9)})
+        return versions(correlation_id, {API_VERSIONS: (0, 3)})
 
     with (
         ScriptedBroker(answer) as broker,
         Connection(config(broker.port), "127.0.0.1", broker.port) as connection,
     ):
         assert connection.usable
-        send = connection._transport.send
+        transport = connection._transport
 
-        def interrupted(parts, deadline):
-            send(parts, deadline)
+        def send(parts, deadline):
+            transport.send(parts, deadline)
             usable.append(connection.usable)
 
-        monkeypatch.setattr(connection._transport, "send", interrupted)
+        connection._transport = SimpleNamespace(
+            send=send, receive_into=transport.receive_into, close=transport.close
+        )
         connection.request("api_versions", client_software_name="test", client_software_version="1")
         assert usable == [False] and connection.usable
 
