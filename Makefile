@@ -141,6 +141,7 @@ bench-before: $(TOOLS)
 docs: $(VENV)/.dev
 	@$(BIN)/python -m millstream.settings.render docs/reference
 	@$(BIN)/python -m millstream.sql.functions.render docs/reference
+	@$(BIN)/python -m millstream.connect.config.render docs/reference
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,27 +1,43 @@
-"""Connectors by name: Kafka's class names and short aliases, or a class of one's own, `module.Class`."""
+"""Connectors by name: Kafka's class names and short aliases, or a class of one's own, `module.Class`.
+
+The table names where each class is and imports it when it is asked for: a database's driver or a client of
+some store is needed by those who use it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import sys
+from functools import cache
 
 from millstream.connect.api import Connector, SinkConnector, SourceConnector
 from millstream.connect.config.config_def import ConfigError
-from millstream.connect.connectors.file import FileStreamSink, FileStreamSource
 
-CONNECTORS: dict[str, type[Connector]] = {
-    "org.apache.kafka.connect.file.FileStreamSinkConnector": FileStreamSink,
-    "org.apache.kafka.connect.file.FileStreamSourceConnector": FileStreamSource,
+_PACKAGE = "millstream.connect.connectors"
+
+CONNECTORS: dict[str, str] = {
+    "org.apache.kafka.connect.file.FileStreamSinkConnector": "file:FileStreamSink",
+    "org.apache.kafka.connect.file.FileStreamSourceConnector": "file:FileStreamSource",
 }
+"""Class names, and `module:class` below the package of connectors. Several names may select one class: its
+first is the one that answers show."""
+
+
+@cache
+def load(full: str) -> type[Connector]:
+    """A class of the table."""
+    module, _, class_name = CONNECTORS[full].partition(":")
+    found: type[Connector] = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), class_name)
+    return found
 
 
 def find_connector(name: str, plugin_path: tuple[str, ...] = ()) -> type[Connector]:
     """By the whole name, its last part, or that without `Connector`."""
-    for full, found in CONNECTORS.items():
+    for full in CONNECTORS:
         short = full.rpartition(".")[2]
         if name in (full, short, short.removesuffix("Connector")):
-            return found
+            return load(full)
     module, dot, class_name = name.rpartition(".")
     if dot:
         for folder in plugin_path:
@@ -35,7 +51,7 @@ def find_connector(name: str, plugin_path: tuple[str, ...] = ()) -> type[Connect
             found_class = None
         if inspect.isclass(found_class) and issubclass(found_class, Connector):
             return found_class
-    known = ", ".join(f"{full} ({type_of(one)}, {one.version})" for full, one in CONNECTORS.items())
+    known = ", ".join(f"{full} ({type_of(load(full))}, {load(full).version})" for full in CONNECTORS)
     raise ConfigError(
         f"Failed to find any class that implements Connector and which name matches {name}, available "
         f"connectors are: {known}"
@@ -44,8 +60,8 @@ def find_connector(name: str, plugin_path: tuple[str, ...] = ()) -> type[Connect
 
 def class_name_of(connector: type[Connector]) -> str:
     """The name that REST answers show."""
-    for full, known in CONNECTORS.items():
-        if known is connector:
+    for full, place in CONNECTORS.items():
+        if place == f"{connector.__module__.removeprefix(_PACKAGE + '.')}:{connector.__qualname__}":
             return full
     return f"{connector.__module__}.{connector.__qualname__}"
 

@@ -14,7 +14,7 @@ from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.plugins import CONVERTERS
 from millstream.connect.errors import ConnectError
 from millstream.connect.herder import BadRequest, Conflict, Herder, NotFound
-from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, type_of
+from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, load, type_of
 from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
 from millstream.connect.validation import body as validation_body
@@ -273,8 +273,8 @@ async def reset_offsets(request: Request, name: str) -> Response:
 @router.get("/connector-plugins")
 async def plugins(request: Request) -> Response:
     found = [
-        {"class": full, "type": type_of(one), "version": one.version}
-        for full, one in sorted(CONNECTORS.items())
+        {"class": full, "type": type_of(load(full)), "version": load(full).version}
+        for full in sorted(CONNECTORS)
     ]
     if not _flag(request, "connectorsOnly", True):
         for kind, held in (
