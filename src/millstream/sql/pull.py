@@ -27,8 +27,9 @@ from millstream.sql.results import ResultColumn, Row
 from millstream.sql.row_functions import condition, no_log, projection
 from millstream.sql.type_names import resolver
 from millstream.sql.types import BIGINT, SqlType, quoted
-from millstream.sql.views import TableView, ViewRow
+from millstream.sql.views import TableSnapshot, TableView
 from millstream.streams.serdes import Serde
+from millstream.streams.views.snapshot import ViewRow
 from millstream.streams.windows import Windowed
 
 _MORE = " See https://cnfl.io/queries for more info."
@@ -127,27 +128,28 @@ class PullQuery:
             self.value_serde.reader(self.source.topic),
         )
         left = self.limit
-        for found in self._found(view):
-            if left is not None and left <= 0:
-                return
-            key = read_key(found.key)
-            window: tuple[int, ...] = ()
-            if isinstance(key, Windowed):
-                window = (key.window.start, key.window.end)
-                key = key.key
-            row = (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
-            if self.passes is not None and not self.passes(row):
-                continue
-            if left is not None:
-                left -= 1
-            yield self.project(row)
+        with view.snapshot() as table:
+            for found in self._found(table):
+                if left is not None and left <= 0:
+                    return
+                key = read_key(found.key)
+                window: tuple[int, ...] = ()
+                if isinstance(key, Windowed):
+                    window = (key.window.start, key.window.end)
+                    key = key.key
+                row = (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
+                if self.passes is not None and not self.passes(row):
+                    continue
+                if left is not None:
+                    left -= 1
+                yield self.project(row)
 
-    def _found(self, view: TableView) -> Iterator[ViewRow]:
+    def _found(self, table: TableSnapshot) -> Iterator[ViewRow]:
         if self.keys is None:
-            yield from view.scan()
+            yield from table.scan()
             return
-        for key in self.keys if self.as_listed else sorted(self.keys, key=view.partition):
-            yield from view.get(key)
+        for key in self.keys if self.as_listed else sorted(self.keys, key=table.partition):
+            yield from table.get(key)
 
 
 def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: Environment) -> PullQuery:

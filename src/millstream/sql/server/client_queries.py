@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import shutil
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from millstream.client import ClientConfig
 from millstream.sql import statements
@@ -116,7 +116,8 @@ class ClientQueries:
                 size = 0
                 if source.window is not None:
                     size = 16 if source.window.type == "SESSION" else 8
-                folder = self._service.state_dir / "views" / source.topic
+                # By name: two tables may read one topic.
+                folder = self._service.state_dir / "views" / f"{quote(source.name, safe='')}.view"
                 found = self._views[source.name] = TableView(
                     folder, self._client, source.topic, window_bytes=size
                 )
@@ -127,8 +128,7 @@ class ClientQueries:
         with self._lock:
             view = self._views.pop(name, None)
         if view is not None:
-            view.close()
-            shutil.rmtree(self._service.state_dir / "views" / view.topic, ignore_errors=True)
+            view.delete()
 
     # Push
 

@@ -60,7 +60,7 @@ class StoreFolder:
             max_dbs=2 * max_stores + 12,
             sync=durable,
             metasync=False,
-            max_readers=64,
+            max_readers=512,
         )
         self._meta = self._environment.open_db(b"millstream")
         self._stores: dict[str, Any] = {}

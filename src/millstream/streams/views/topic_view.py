@@ -245,9 +245,11 @@ class TopicView:
 
     # Following ----------------------------------------------------------------------------------------------
 
-    def follow(self) -> None:
-        """Reads on in a thread, until `close`. Returns when all that there is now has been read."""
-        self.catch_up()
+    def follow(self, *, wait: bool = True) -> None:
+        """Reads on in a thread, until `close`. Returns when all that there is now has been read, or at
+        once."""
+        if wait:
+            self.catch_up()
         if self._follower is None:
             name = f"view-{self.topic}"
             self._follower = threading.Thread(target=self._follow, name=name, daemon=True)
@@ -256,12 +258,11 @@ class TopicView:
     def _follow(self) -> None:
         while not self._stopping.is_set():
             try:
+                self.catch_up()
                 if self.problem is None:
                     self._reader.wait(POLL_MS)
                 else:
                     self._stopping.wait(RETRY_SECONDS)
-                if not self._stopping.is_set():
-                    self.catch_up()
             except KafkaError as error:
                 self.problem = f"cannot read: {error}"
                 log.warning("the copy of %s stays at %s: %s", self.topic, self.offsets, self.problem)
@@ -269,14 +270,12 @@ class TopicView:
 
     def wait_for(self, offsets: dict[int, int], timeout: float) -> bool:
         """Until everything before these offsets is in the copy; False if that takes longer."""
-        due = time.monotonic() + timeout
+
+        def there() -> bool:
+            return all(self._offsets.get(number, 0) >= offset for number, offset in offsets.items())
+
         with self._moved:
-            while any(self.offsets.get(number, 0) < offset for number, offset in offsets.items()):
-                left = due - time.monotonic()
-                if left <= 0:
-                    return False
-                self._moved.wait(left)
-        return True
+            return self._moved.wait_for(there, timeout)
 
     # Asking -------------------------------------------------------------------------------------------------
 
