@@ -276,6 +276,7 @@ CASES: list[tuple[str, str, str]] = [
     ("not grouped", ctas("a, b, COUNT(*) FROM s GROUP BY a"), "not part of GROUP BY: B"),
     ("HAVING not grouped", ctas("a, COUNT(*) FROM s GROUP BY a HAVING b = 'x'"), "not part of GROUP BY: B"),
     ("HAVING without GROUP BY", csas("k, a FROM s HAVING a = 1"), "GROUP BY"),
+    ("order or distinct", csas("k, a FROM s ORDER BY a"), "need all rows"),
     (
         "aggregate without undo",
         ctas("a, MAX(a) FROM t GROUP BY a"),

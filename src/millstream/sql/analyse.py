@@ -38,10 +38,10 @@ def analyse(
 ) -> Analysis:
     """`sink` is the name of the source that the query feeds, None for a query whose rows go to a client;
     `target` what the statement says it makes."""
-    return _Analyser(query, catalog, environment, sink, target).run()
+    return Analyser(query, catalog, environment, sink, target).run()
 
 
-class _Analyser:
+class Analyser:
     def __init__(
         self,
         query: ast.Query,
@@ -68,6 +68,8 @@ class _Analyser:
     def run(self) -> Analysis:
         query = self.query
         persistent = self.sink is not None
+        if query.order_by or query.distinct:
+            raise sql_error("order or distinct", query.location)
         for item in query.select:
             check_alias(item)
         items = self._stars()

@@ -283,6 +283,10 @@ _CLAUSES: dict[str, Entry] = {
     ),
     "HAVING not grouped": Entry("Non-aggregate HAVING expression not part of GROUP BY: {expressions}"),
     "HAVING without GROUP BY": Entry("HAVING requires a GROUP BY clause."),
+    "order or distinct": Entry(
+        "ORDER BY and DISTINCT need all rows: they are for pull queries on tables, and for BATCH SELECT",
+        located=True,
+    ),
     "aggregate without undo": Entry(
         "The aggregation function {names} cannot be applied to a table source, only to a stream source."
     ),

@@ -38,9 +38,9 @@ def aggregated(planner: Planner, flow: Flow) -> Flow:
     make_key = projection(
         [(shown[place], code, shown[place]) for place, code in enumerate(groups)], names, planner.log
     )
-    aggregates = [_aggregate(planner, flow, call) for call in analysis.aggregates]
+    aggregates = [aggregate_call(planner, flow, call) for call in analysis.aggregates]
     _check_states(planner, aggregates)
-    states = _States(planner, flow, aggregates)
+    states = States(planner, flow, aggregates)
     key = store_key(flow.key_format, tuple(key_types), None)
     if flow.table is not None:
         table = _of_table(flow, make_key, states, key)
@@ -76,7 +76,7 @@ Made = tuple[Aggregate, "list[tuple[Any, str]]"]
 """An aggregate with the codes of its arguments."""
 
 
-def _aggregate(planner: Planner, flow: Flow, call: ast.Call) -> tuple[Aggregate, ast.Call, int]:
+def aggregate_call(planner: Planner, flow: Flow, call: ast.Call) -> tuple[Aggregate, ast.Call, int]:
     function = planner.functions.find(call.name)
     one = planner.compiler(flow, Names())
     arguments, _ = one.arguments(call)
@@ -111,7 +111,7 @@ def _check_states(planner: Planner, aggregates: list[tuple[Aggregate, ast.Call, 
             raise sql_error("intermediate type") from None
 
 
-class _States:
+class States:
     """The functions of one GROUP BY: the tuple of all aggregates' states is the aggregate of Streams."""
 
     def __init__(
@@ -165,7 +165,7 @@ class _States:
 
 
 def _of_stream(
-    planner: Planner, flow: Flow, make_key: Any, states: _States, key: Serde
+    planner: Planner, flow: Flow, make_key: Any, states: States, key: Serde
 ) -> tuple[Any, WindowInfo | None]:
     assert flow.stream is not None
     analysis = planner.analysis
@@ -221,7 +221,7 @@ def _groups_by_key(planner: Planner) -> bool:
     return analysis.group_by == key
 
 
-def _of_table(flow: Flow, make_key: Any, states: _States, key: Serde) -> Any:
+def _of_table(flow: Flow, make_key: Any, states: States, key: Serde) -> Any:
     assert flow.table is not None
 
     def regroup(_key: Any, value: Any) -> Any:

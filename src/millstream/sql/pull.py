@@ -58,6 +58,12 @@ def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> 
     source = catalog.source(query.source.name)
     if source is None:
         raise SqlError(f"{query.source.name} does not exist.")
+    check_queryable(source, environment)
+    _check_columns(query)
+    return source
+
+
+def check_queryable(source: Source, environment: Environment) -> None:
     if source.kind == "STREAM" and not environment.flag("ksql.query.pull.stream.enabled", True):
         raise SqlError(
             "Pull queries on streams are disabled. To create a push query on the stream, add EMIT CHANGES "
@@ -70,6 +76,9 @@ def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> 
             f"The {quoted(source.name)} table isn't queryable. To derive a queryable table, you can do "
             f"{hint}.{_MORE}{_PUSH}"
         )
+
+
+def _check_columns(query: ast.Query) -> None:
     for clause, nodes in (
         ("SELECT", [item.expression for item in query.select if item.expression is not None]),
         ("WHERE", [] if query.where is None else [query.where]),
@@ -83,7 +92,6 @@ def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> 
         if names:
             shown = ", ".join(quoted(name) for name in sorted(names))
             raise SqlError(f"Pull queries don't support the following columns in {clause} clauses: {shown}")
-    return source
 
 
 class _Scope:
@@ -123,21 +131,13 @@ class PullQuery:
     """Whether keys are looked up in the order in which IN has them; with OR, in that of a scan."""
 
     def rows(self, view: TableView) -> Iterator[Row]:
-        read_key, read_value = (
-            self.key_serde.reader(self.source.topic),
-            self.value_serde.reader(self.source.topic),
-        )
+        read = row_reader(self.source, self.key_serde, self.value_serde)
         left = self.limit
         with view.snapshot() as table:
             for found in self._found(table):
                 if left is not None and left <= 0:
                     return
-                key = read_key(found.key)
-                window: tuple[int, ...] = ()
-                if isinstance(key, Windowed):
-                    window = (key.window.start, key.window.end)
-                    key = key.key
-                row = (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
+                row = read(found)
                 if self.passes is not None and not self.passes(row):
                     continue
                 if left is not None:
@@ -150,6 +150,21 @@ class PullQuery:
             return
         for key in self.keys if self.as_listed else sorted(self.keys, key=table.partition):
             yield from table.get(key)
+
+
+def row_reader(source: Source, key_serde: Serde, value_serde: Serde) -> Callable[[ViewRow], Row]:
+    """From a view's bytes to (key columns, value columns, ROWTIME, WINDOWSTART, WINDOWEND)."""
+    read_key, read_value = key_serde.reader(source.topic), value_serde.reader(source.topic)
+
+    def read(found: ViewRow) -> Row:
+        key = read_key(found.key)
+        window: tuple[int, ...] = ()
+        if isinstance(key, Windowed):
+            window = (key.window.start, key.window.end)
+            key = key.key
+        return (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
+
+    return read
 
 
 def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: Environment) -> PullQuery:
@@ -182,7 +197,7 @@ def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: E
         except SqlError as error:
             raise SqlError(f"Error in WHERE expression: {error}") from None
         passes = condition(code, text(analysis.where), filter_names, no_log)
-        looked_up = _Keys(source, analysis, catalog, environment).find()
+        looked_up = Keys(source, analysis.where, catalog, environment).find()
     if looked_up is None and not environment.flag("ksql.query.pull.table.scan.enabled", True):
         raise _no_scan(source, analysis)
     key, value = serdes_of(source, environment)
@@ -227,19 +242,18 @@ def _disjuncts(node: ast.Expression) -> list[list[ast.Expression]]:
     return [[node]]
 
 
-class _Keys:
+class Keys:
     """The keys that a condition leaves, if it fixes them."""
 
     def __init__(
-        self, source: Source, analysis: Analysis, catalog: Catalog, environment: Environment
+        self, source: Source, where: ast.Expression, catalog: Catalog, environment: Environment
     ) -> None:
-        self._source, self._analysis = source, analysis
+        self._source, self._where = source, where
         self._catalog, self._environment = catalog, environment
 
     def find(self) -> list[tuple[Any, ...]] | None:
-        assert self._analysis.where is not None
         try:
-            disjuncts = _disjuncts(self._analysis.where)
+            disjuncts = _disjuncts(self._where)
         except RecursionError:
             return None
         found: dict[tuple[Any, ...], None] = {}

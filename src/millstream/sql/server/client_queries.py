@@ -12,11 +12,12 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from millstream.client import ClientConfig
-from millstream.sql import statements
+from millstream.sql import ast, statements
 from millstream.sql.catalog import Source
 from millstream.sql.codegen import Names
 from millstream.sql.engine import plan_query
@@ -25,8 +26,9 @@ from millstream.sql.errors import SqlError
 from millstream.sql.processing_log import processing_log
 from millstream.sql.pull import check_pull, plan_pull
 from millstream.sql.push import Raw, TopologyRunner, TransientQuery
-from millstream.sql.results import ResultColumn, ResultStream
+from millstream.sql.results import ResultColumn, ResultStream, Row
 from millstream.sql.row_functions import projection
+from millstream.sql.table_queries import is_table_query, plan_table_query
 from millstream.sql.types import STRING
 from millstream.sql.views import TableView, ViewUnavailable
 from millstream.streams.topology import Topology
@@ -71,8 +73,6 @@ class ClientQueries:
 
     def open(self, statement: statements.Select, properties: Json) -> ResultStream:
         environment = self._service.environment(properties)
-        if statement.query.order_by or statement.query.distinct:
-            raise SqlError("ORDER BY and DISTINCT are not served yet: order the rows where they are read")
         if statement.query.emit is None:
             return self._pull(statement, environment)
         return self._push(statement, environment, "push")
@@ -83,28 +83,48 @@ class ClientQueries:
         if not environment.flag("ksql.pull.queries.enable", True):
             raise SqlError("Pull queries are disabled. Set ksql.pull.queries.enable=true to enable them.")
         catalog = self._service.catalog
+        if is_table_query(statement.query, catalog, environment):
+            return self._table_query(statement.query, environment)
         source = check_pull(statement.query, catalog, environment)
         if source.kind == "STREAM":
             return self._push(statement, environment, "pull")
         planned = plan_pull(statement.query, source, catalog, environment)
         view = self.view(source)
-        result = ResultStream(f"query_{time.time_ns() // 1_000_000}", planned.columns, max_rows=100_000)
+        return self._read([view], planned.columns, lambda: planned.rows(view), few=planned.keys is not None)
+
+    def _table_query(self, query: ast.Query, environment: Environment) -> ResultStream:
+        catalog = self._service.catalog
+        planned = plan_table_query(query, catalog, environment)
+        views = {alias: self.view(catalog.sources[name]) for alias, name in planned.aliases.items()}
+        return self._read(list(views.values()), planned.columns, lambda: planned.rows(views))
+
+    @staticmethod
+    def _read(
+        views: list[TableView],
+        columns: tuple[ResultColumn, ...],
+        rows: Callable[[], Iterator[Row]],
+        *,
+        few: bool = False,
+    ) -> ResultStream:
+        """Rows of views that have caught up; `few`: at once, without a thread for them."""
+        result = ResultStream(f"query_{time.time_ns() // 1_000_000}", columns, max_rows=100_000)
 
         def read() -> None:
             try:
-                view.catch_up()
-                for row in planned.rows(view):
+                for view in views:
+                    view.catch_up()
+                for row in rows():
                     if not result.put(row):
                         return
                 result.end()
-            except ViewUnavailable as error:
+            except (ViewUnavailable, SqlError) as error:
                 result.end(error=str(error))
             except Exception as error:
                 log.exception("a pull query failed")
                 result.end(error=str(error) or type(error).__name__)
 
-        if planned.keys is not None:
-            read()  # a few rows: no thread for them
+        if few:
+            read()
         else:
             threading.Thread(target=read, name="pull-query", daemon=True).start()
         return result

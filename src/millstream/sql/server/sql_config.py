@@ -59,6 +59,11 @@ KEYS: dict[str, ConfigKey] = {
     "ksql.query.pull.stream.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries read streams."),
     "ksql.query.pull.limit.clause.enabled": ConfigKey(BOOLEAN, "true", "Whether pull queries have LIMIT."),
     "ksql.query.pull.range.scan.enabled": ConfigKey(BOOLEAN, "true", "Whether they look up ranges of keys."),
+    "ksql.query.pull.max.rows": ConfigKey(
+        INT,
+        "1000000",
+        "Ours: how many rows a pull query with ORDER BY, GROUP BY or joins may hold.",
+    ),
     "ksql.max.push.queries": ConfigKey(INT, "100", "How many push queries may run at a time."),
     "ksql.query.push.max.bytes": ConfigKey(
         INT, "67108864", "Ours: what the stores and unread rows of one push query may take."
