@@ -40,7 +40,10 @@ class SinkContext:
 
 
 class SourceTask(ABC):
-    idle_ms: ClassVar[int] = 100
+    idle_ms: float = 100
+    steady: ClassVar[bool] = False
+    """Whether it wants to be asked after `idle_ms` and no later; the others are asked less often, up to four
+    times that, the longer nothing comes."""
 
     def start(self, settings: Settings, context: SourceContext) -> None:  # noqa: B027
         """Once, before the first poll."""

@@ -17,6 +17,7 @@ from millstream.connect.config.config_def import ConfigError
 _PACKAGE = "millstream.connect.connectors"
 
 CONNECTORS: dict[str, str] = {
+    "io.confluent.kafka.connect.datagen.DatagenConnector": "datagen.source:DatagenSource",
     "org.apache.kafka.connect.file.FileStreamSinkConnector": "file:FileStreamSink",
     "org.apache.kafka.connect.file.FileStreamSourceConnector": "file:FileStreamSource",
 }

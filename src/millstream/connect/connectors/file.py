@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 from millstream.connect.api import (
     Settings,
@@ -51,7 +51,7 @@ LOCK_SECONDS = 10.0
 
 
 class FileStreamSourceTask(SourceTask):
-    idle_ms: ClassVar[int] = 50
+    idle_ms = 50.0
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None

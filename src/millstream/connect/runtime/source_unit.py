@@ -121,7 +121,9 @@ class SourceUnit:
             raise FinalError(str(error)) from error
         if not records:
             # The longer nothing comes, the less often it is asked.
-            self._due = time.monotonic() + self._task.idle_ms / 1000 * self._idle
+            self._due = time.monotonic() + self._task.idle_ms / 1000 * (
+                1 if self._task.steady else self._idle
+            )
             self._idle = min(self._idle * 1.25, MAX_IDLE_FACTOR)
             return False
         self._idle, self._due = 1.0, 0.0

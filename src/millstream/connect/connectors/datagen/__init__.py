@@ -1,0 +1,1 @@
+"""Datagen: records made up by a schema, for tests and demonstrations."""
