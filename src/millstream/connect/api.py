@@ -6,7 +6,8 @@ one thread at a time, and may wait for its server: nobody else waits with it.
 
 A source returns from `poll` soon, with what there is or with nothing; `idle_ms` says how long it may be left
 alone then. What it returned is written to Kafka together with its offsets, in one transaction.
-A sink's `put` may keep records until `flush`; what was put before a flush that returned is done for good.
+A sink's `put` may keep records until `flush`; what was put before a flush that returned is done for good. A
+sink that decides itself what is done, such as one that collects records for a file, has `pre_commit` instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from millstream.connect.config.config_def import ConfigDef, ConfigValue
 from millstream.connect.data.record import SinkRecord, SourceRecord
@@ -34,9 +35,17 @@ class SourceContext:
 @dataclass(slots=True)
 class SinkContext:
     """`report` sends one record to the dead letters instead of failing with it (KIP-610); it raises where
-    `errors.tolerance` is none."""
+    `errors.tolerance` is none. `request_commit` asks for a commit before the next records come."""
 
     report: Callable[[SinkRecord, Exception], None]
+    request_commit: Callable[[], None] = lambda: None
+
+
+class Position(NamedTuple):
+    """Where a partition goes on after a restart, and what is kept beside that (up to 4,096 characters)."""
+
+    offset: int
+    metadata: str = ""
 
 
 class SourceTask(ABC):
@@ -59,6 +68,9 @@ class SourceTask(ABC):
 
 
 class SinkTask(ABC):
+    due: float | None = None
+    """When `put` is wanted though no record came (with an empty list), by time.monotonic()."""
+
     def start(self, settings: Settings, context: SinkContext) -> None:  # noqa: B027
         """Once, before the first put."""
 
@@ -71,8 +83,16 @@ class SinkTask(ABC):
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         """Everything below these offsets is to be done for good. What is returned (up to 4,096 characters) is
-        kept beside a partition's offset in Kafka, and committed with it."""
+        kept beside a partition's offset in Kafka, and committed with it. RetriableError: again later."""
         return {}
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Position]:
+        """What may be committed, of partitions whose records were put up to these offsets."""
+        metadata = self.flush(offsets)
+        return {which: Position(offset, metadata.get(which, "")) for which, offset in offsets.items()}
+
+    def committed(self, positions: Mapping[TopicPartition, Position]) -> None:  # noqa: B027
+        """These are in Kafka. Only for taking note: work is for the next `put`."""
 
     def stop(self) -> None:  # noqa: B027
         """Once, after the last call; also where `start` has failed."""

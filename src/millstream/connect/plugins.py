@@ -20,6 +20,11 @@ CONNECTORS: dict[str, str] = {
     "io.confluent.kafka.connect.datagen.DatagenConnector": "datagen.source:DatagenSource",
     "org.apache.kafka.connect.file.FileStreamSinkConnector": "file:FileStreamSink",
     "org.apache.kafka.connect.file.FileStreamSourceConnector": "file:FileStreamSource",
+    "io.confluent.connect.s3.S3SinkConnector": "storage.sink:S3Sink",
+    "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "storage.aiven:AivenS3Sink",
+    "io.confluent.connect.hdfs.HdfsSinkConnector": "storage.sink:HdfsSink",
+    "io.confluent.connect.hdfs3.Hdfs3SinkConnector": "storage.sink:HdfsSink",
+    "millstream.connect.FileSink": "storage.sink:FileSink",
 }
 """Class names, and `module:class` below the package of connectors. Several names may select one class: its
 first is the one that answers show."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.connect.data.schema import Schema
@@ -41,13 +41,14 @@ class Record:
 @dataclass(slots=True, kw_only=True)
 class SinkRecord(Record):
     """A record on its way out of Kafka. Where it comes from stays known when a transform renames its topic
-    (KIP-793)."""
+    (KIP-793). `wire` is the record as it was in its topic, for the dead letters."""
 
     offset: int = -1
     timestamp_type: str = "CreateTime"
     original_topic: str | None = None
     original_partition: int | None = None
     original_offset: int | None = None
+    wire: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -157,6 +157,7 @@ class Pipeline:
             original_topic=topic,
             original_partition=topic_partition.partition,
             original_offset=record.offset,
+            wire=record,
         )
 
     def _convert(self, stage: Stage, converter: Converter, operation: Any) -> Any:

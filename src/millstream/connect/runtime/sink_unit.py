@@ -19,7 +19,7 @@ from millstream.client.fetch import Fetched, next_offset, visible_batches
 from millstream.client.groups import Groups
 from millstream.client.producer import Batch
 from millstream.client.transaction_commits import TransactionCommit
-from millstream.connect.api import SinkContext, SinkTask
+from millstream.connect.api import Position, SinkContext, SinkTask
 from millstream.connect.config.config_providers import resolve
 from millstream.connect.config.connector_config import SINK_CONFIG
 from millstream.connect.config.java_regex import compile_regex
@@ -43,6 +43,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 MAX_POLL_RECORDS = 500
 REFRESH_SECONDS = 5.0
 RETRY_SECONDS = 1.0
+_NOWHERE = Position(-1)
 
 
 class _Held(NamedTuple):
@@ -87,14 +88,14 @@ class SinkUnit:
         self._done: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._held: deque[_Held] = deque()
-        self._letters: list[Record] = []
+        self._letters: list[tuple[TopicPartition, Record]] = []
         self._changed: set[TopicPartition] = set()
-        self._originals: dict[tuple[str, int, int], Record] = {}
-        self._due = 0.0
+        self._committing: dict[TopicPartition, Position] = {}
+        self._due = self._commit_at = 0.0
         self._refresh_at = 0.0
         self._must_commit = False
         try:
-            task.start(resolve(spec.task, spec.providers), SinkContext(self._report))
+            task.start(resolve(spec.task, spec.providers), SinkContext(self._report, self._request_commit))
             self._refresh()
         except BaseException:
             with contextlib.suppress(Exception):
@@ -186,58 +187,82 @@ class SinkUnit:
 
     @property
     def due(self) -> float | None:
-        return max(self._due, time.monotonic()) if self._held else self._refresh_at
+        times = [self._refresh_at]
+        if self._commit_at:
+            times.append(self._commit_at)
+        if self._must_commit:
+            pass  # nothing is put before that
+        elif self._held:
+            times.append(max(self._due, time.monotonic()))
+        elif self._task.due is not None:
+            times.append(max(self._task.due, self._due))
+        return min(times)
 
     def poll(self) -> bool:
         now = time.monotonic()
         if now >= self._refresh_at:
             self._refresh()
-        if not self._held or now < self._due or self._must_commit:
+        if now < self._due or self._must_commit:
+            return False
+        if not self._held:
+            if self._task.due is not None and now >= self._task.due:
+                self._put(None, [])
             return False
         held = self._held[0]
         records = [
             record for record in map(lambda pair: self._converted(held.which, *pair), held.records) if record
         ]
-        try:
-            if records:
-                self._task.put(records)
-        except RetriableError as error:
-            log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
-            self._due = time.monotonic() + RETRY_SECONDS
-            self._letters = [letter for letter in self._letters if letter.offset < held.records[0][0].offset]
+        if not self._put(held, records):
             return False
-        except ConnectError as error:
-            raise FinalError(str(error)) from error
         self._held.popleft()
-        self._originals.clear()
         self._done[held.which] = held.after
         self._changed.add(held.which)
         self.status.read += len(held.records)
         self.status.written += len(records)
         return bool(self._held)
 
+    def _put(self, held: _Held | None, records: list[SinkRecord]) -> bool:
+        """False where the task wants the same records later."""
+        if held is not None and not records and self._task.due is None:
+            return True
+        try:
+            self._task.put(records)
+        except RetriableError as error:
+            log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
+            self._due = time.monotonic() + RETRY_SECONDS
+            if held is not None and held.records:
+                begin = held.records[0][0].offset
+                self._letters = [
+                    (which, letter)
+                    for which, letter in self._letters
+                    if which != held.which or letter.offset < begin
+                ]
+            return False
+        except ConnectError as error:
+            raise FinalError(_with_cause(error)) from error
+        return True
+
+    def _request_commit(self) -> None:
+        self._must_commit = True
+
     def _converted(self, which: TopicPartition, record: Record, timestamp_type: str) -> SinkRecord | None:
         try:
-            converted = self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
+            return self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
         except RecordFailed as failed:
             self._leave_out(which, record, failed.failure)
             return None
         except ConnectError as error:
             raise FinalError(_with_cause(error)) from error
-        if converted is not None:
-            self._originals[which.topic, which.partition, record.offset] = record
-        return converted
 
     def _report(self, record: SinkRecord, error: Exception) -> None:
         """A record that the task itself rejects."""
-        place = (record.original_topic or "", record.original_partition or 0, record.original_offset or 0)
         failure = Failure(
             Stage.TASK_PUT, f"{type(self._task).__module__}.{type(self._task).__qualname__}", error
         )
         self._tolerance.fail(failure)
-        original = self._originals.get(place)
-        if original is not None:
-            self._leave_out(TopicPartition(place[0], place[1]), original, failure)
+        if record.wire is not None:
+            which = TopicPartition(record.original_topic or "", record.original_partition or 0)
+            self._leave_out(which, record.wire, failure)
 
     def _leave_out(self, which: TopicPartition, record: Record, failure: Failure) -> None:
         self._tolerance.log_failure(failure, f"{which}@{record.offset}")
@@ -247,27 +272,44 @@ class SinkUnit:
                 headers = context_headers(
                     self._spec.connector, self._spec.number, which, record.offset, failure
                 )
-            self._letters.append(dead_letter(record, headers))
+            self._letters.append((which, dead_letter(record, headers)))
 
     # --- committing -----------------------------------------------------------------------------------------
 
     @property
     def uncommitted(self) -> bool:
-        return bool(self._changed)
+        return (self._must_commit or bool(self._changed)) and time.monotonic() >= self._commit_at
 
     @property
     def full(self) -> bool:
         return self._must_commit
 
     def prepare_commit(self) -> TransactionCommit | None:
-        offsets = {which: self._done[which] for which in self._changed}
+        """None where the task has nothing that is done for good."""
+        which = self._done if self._must_commit else self._changed
+        self._commit_at = 0.0
         try:
-            metadata = self._task.flush(offsets)
+            ready = self._task.pre_commit({one: self._done[one] for one in which})
+        except RetriableError as error:
+            log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
+            self._commit_at = time.monotonic() + RETRY_SECONDS
+            return None
         except ConnectError as error:
-            raise FinalError(str(error)) from error
-        letters, self._letters = self._letters, []
+            raise FinalError(_with_cause(error)) from error
+        self._committing = dict(ready)
+        self._changed.clear()
+        if not ready:
+            return None
+        # A letter goes with the commit that passes its record: were it written earlier, it would be written
+        # again when the record is read again.
+        letters = [one for where, one in self._letters if one.offset < ready.get(where, _NOWHERE).offset]
+        self._letters = [
+            pair for pair in self._letters if pair[1].offset >= ready.get(pair[0], _NOWHERE).offset
+        ]
+        offsets = {one: position.offset for one, position in ready.items()}
+        metadata = {one: position.metadata for one, position in ready.items()}
         return TransactionCommit(
-            self._producer, self._letter_batches(letters), self._spec.consumer_group, offsets, dict(metadata)
+            self._producer, self._letter_batches(letters), self._spec.consumer_group, offsets, metadata
         )
 
     def _letter_batches(self, letters: list[Record]) -> list[dict[TopicPartition, Batch]]:
@@ -281,9 +323,12 @@ class SinkUnit:
         return [{which: encode_batch(held, transactional=True) for which, held in by_partition.items()}]
 
     def committed(self, commit: TransactionCommit | None) -> None:
-        self._changed.clear()
+        if self._commit_at:
+            return  # it could not be prepared, and is tried again
         self._must_commit = False
         self.status.commits += 1
+        committing, self._committing = self._committing, {}
+        self._task.committed(committing)
 
     def close(self) -> None:
         self._task.stop()

@@ -1,0 +1,1 @@
+"""Sinks that write files: into folders, S3 and HDFS."""
