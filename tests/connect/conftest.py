@@ -17,6 +17,7 @@ from millstream.connect.stores.topic_store import MemoryStore, TopicStore, make_
 from millstream.connect.worker_config import DistributedConfig, StandaloneConfig
 from millstream.host.local import LocalHost
 from millstream.testing import Broker
+from tests.support.running import RunningRegistry
 
 _numbers = itertools.count()
 
@@ -25,6 +26,12 @@ _numbers = itertools.count()
 def connect_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def connect_registry(connect_broker: str) -> Iterator[str]:
+    with RunningRegistry(connect_broker, {}) as running:
+        yield running.url
 
 
 class Worker:

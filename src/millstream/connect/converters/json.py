@@ -327,7 +327,7 @@ class JsonConverter(Converter):
                 return None
             raise DataError(f"Invalid null value for required {schema.type} field")
         if schema.name in logical.LOGICAL_NAMES:
-            return _logical_value(schema, node)
+            return logical_value(schema, node)
         kind = schema.type
         if kind is Type.STRUCT:
             if not isinstance(node, dict):
@@ -430,7 +430,7 @@ def _bytes(node: Any) -> bytes | None:
         raise DataError("Invalid bytes field") from None
 
 
-def _logical_value(schema: Schema, node: Any) -> Any:
+def logical_value(schema: Schema, node: Any) -> Any:
     integral = type(node) is int
     if schema.name == DECIMAL:
         if integral or isinstance(node, Decimal):

@@ -1,4 +1,4 @@
-"""Converters by name: the class names of Kafka, and the short aliases that Kafka accepts too."""
+"""Converters by name: the class names of Kafka and Confluent, and the short aliases that Kafka takes too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.connect.config.config_def import ConfigError
+from millstream.connect.converters.avro import AvroConverter
 from millstream.connect.converters.base import Converter
 from millstream.connect.converters.json import JsonConverter
+from millstream.connect.converters.json_schema import JsonSchemaConverter
+from millstream.connect.converters.protobuf import ProtobufConverter
 from millstream.connect.converters.simple import (
     BooleanConverter,
     ByteArrayConverter,
@@ -34,6 +37,9 @@ CONVERTERS: dict[str, type[Converter]] = {
     f"{_PACKAGE}json.JsonConverter": JsonConverter,
     f"{_PACKAGE}storage.SimpleHeaderConverter": SimpleHeaderConverter,
     f"{_PACKAGE}storage.StringConverter": StringConverter,
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
+    "io.confluent.connect.protobuf.ProtobufConverter": ProtobufConverter,
     **{f"{_PACKAGE}converters.{one.__name__}": one for one in _NUMBERS},
 }
 
