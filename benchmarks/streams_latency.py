@@ -52,11 +52,11 @@ class Load(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._topic, self._partitions, self._rate = bootstrap, topic, partitions, rate
+        self._servers, self._topic, self._partitions, self._rate = bootstrap, topic, partitions, rate
         self.end = threading.Event()
 
     def run(self) -> None:
-        with Cluster(ClientConfig.of(self._bootstrap)) as cluster:
+        with Cluster(ClientConfig.of(self._servers)) as cluster:
             producer = Producer(cluster)
             began, sent = time.perf_counter(), 0
             while not self.end.wait(TICK):
@@ -77,13 +77,13 @@ class Arrivals(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
-        self._bootstrap = bootstrap
+        self._servers = bootstrap
         self._positions = {TopicPartition(topic, number): 0 for number in range(partitions)}
         self.end = threading.Event()
         self.found: list[tuple[float, float]] = []
 
     def run(self) -> None:
-        with Cluster(ClientConfig.of(self._bootstrap)) as cluster:
+        with Cluster(ClientConfig.of(self._servers)) as cluster:
             fetcher = Fetcher(cluster, read_committed=True)
             while not self.end.is_set():
                 for fetched in fetcher.poll(self._positions, 100):

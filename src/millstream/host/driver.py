@@ -4,8 +4,9 @@
     host.add(application, listener)   # starts the driver, or finds the one that another service has started
 
 All services that name the same folder share one driver. The folder says where it listens and what its secret
-is (`driver.json`, for its owner only); a lock keeps two services from starting it at once. Spark's settings
-are those in `spark.json`, if the folder has one. What the driver says goes to `driver.log`.
+is (`driver.json`, for its owner only); a lock keeps two services from starting it at once. Each service
+leaves the settings that it wants for Spark there (`spark-connect.json`); the driver starts with all of them.
+What the driver says goes to `driver.log`.
 
 The driver ends by itself when nobody has been connected for `IDLE_SECONDS`.
 """
@@ -33,15 +34,29 @@ log = logging.getLogger("millstream.host")
 
 START_SECONDS = 120.0
 IDLE_SECONDS = 10.0
-_ADDRESS, _SETTINGS, _LOG, _LOCK = "driver.json", "spark.json", "driver.log", "driver.lock"
+_ADDRESS, _LOG, _LOCK = "driver.json", "driver.log", "driver.lock"
 
 
-def driver_host(folder: Path, spark_settings: Mapping[str, str] | None = None) -> RemoteHost:
-    """The host that services with this folder share."""
+def driver_host(
+    folder: Path, spark_settings: Mapping[str, str] | None = None, *, owner: str = "service"
+) -> RemoteHost:
+    """The host that services with this folder share. `owner` is the kind of service whose Spark settings
+    these are: they replace those that it had."""
     folder.mkdir(parents=True, exist_ok=True)
-    if spark_settings:
-        (folder / _SETTINGS).write_text(json.dumps(dict(spark_settings)))
+    settings_file(folder, owner).write_text(json.dumps(dict(spark_settings or {})))
     return RemoteHost(lambda: connect(folder))
+
+
+def settings_file(folder: Path, owner: str) -> Path:
+    return folder / f"spark-{owner}.json"
+
+
+def spark_settings_in(folder: Path) -> dict[str, str]:
+    """Of all services that share the driver."""
+    found: dict[str, str] = {}
+    for file in sorted(folder.glob(settings_file(folder, "*").name)):
+        found |= json.loads(file.read_text())
+    return found
 
 
 def connect(
@@ -112,9 +127,7 @@ def main(folder: Path) -> None:
     from millstream.spark.session import spark
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    settings_file = folder / _SETTINGS
-    settings = json.loads(settings_file.read_text()) if settings_file.exists() else {}
-    session = spark("millstream-host", settings)
+    session = spark("millstream-host", spark_settings_in(folder))
     secret = secrets.token_bytes(32)
     host = Host.of(session)
     server = ControlServer(host, secret)

@@ -32,7 +32,7 @@ class MillstreamDataSource(DataSource):
         return "millstream"
 
     @said_plainly
-    def schema(self) -> str:
+    def schema(self) -> "str | StructType":
         from millstream.spark.source import describe
 
         return describe(self.options)

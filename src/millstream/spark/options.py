@@ -26,12 +26,9 @@ EVERYWHERE = (
     CONNECTOR,
 )  # what Spark itself hands on, and who reads
 
-# CREATE TABLE ... USING millstream comes with this option. Spark hands the options of a table to a source
-# written in Python when the table is created, and never again.
-OF_TABLES = "provider"
-USE_A_VIEW = (
-    "Spark keeps the options of a table from sources written in Python: use CREATE TEMPORARY VIEW name USING "
-    "millstream OPTIONS (...), which can be read and inserted into"
+LIST_NO_COLUMNS = (
+    "; if this is a table: create it without a list of columns, because Spark keeps the options of others "
+    "from sources written in Python"
 )
 
 _DURATION = re.compile(
@@ -48,8 +45,6 @@ class Options:
         spelling = {name.lower(): name for name in (*EVERYWHERE, *known)}
         spelling |= {f"{KAFKA}{name}": f"{KAFKA}{name}" for name in CLIENT_PROPERTIES}
         self.given: dict[str, str] = {}
-        if OF_TABLES in given:
-            raise OptionError(f"CREATE TABLE cannot be used here: {USE_A_VIEW}")
         for name, value in given.items():
             proper = spelling.get(name.lower())
             if proper is None:
@@ -63,7 +58,7 @@ class Options:
                 "spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 and the same options"
             )
         if SERVERS not in self.given:
-            table = "" if given else f"; if this is a table: {USE_A_VIEW}"
+            table = "" if given else LIST_NO_COLUMNS
             raise OptionError(f"option '{SERVERS}' is missing: where are the brokers? (host:port,...){table}")
 
     # --- values ---------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ class Service:
 
     settings      `--set NAME=VALUE` of its command. {host}, {advertised}, {port}, {data} (its own folder)
                   and {broker}, {registry}, ... (addresses of the others, also of those that do not run here)
-                  are filled in. {metrics} lists where the services of this `up` serve their metrics.
+                  are filled in. {driver} is the folder of the driver that services with work for Spark
+                  share. {metrics} lists where the services of this `up` serve their metrics.
     offset        its distance from --port-base; `port` is the one that users expect, without --port-base
     metrics_port  port and offset of a separate listener for metrics, {metrics_port}; the other services
                   serve them on `port`
@@ -146,6 +147,7 @@ SQL = Service(
         "bootstrap.servers": "{broker}",
         "ksql.schema.registry.url": "{registry}",
         "ksql.streams.state.dir": "{data}",
+        "millstream.driver.dir": "{driver}",
     },
     scheme="http",
     needs=("broker",),
@@ -164,7 +166,7 @@ CONNECT = Service(
     settings={
         "listeners": "http://{host}:{port}",
         "bootstrap.servers": "{broker}",
-        "millstream.driver.dir": "{data}",
+        "millstream.driver.dir": "{driver}",
     },
     scheme="http",
     needs=("broker",),

@@ -100,6 +100,7 @@ class Supervisor:
                 "metrics_port": metrics_ports.get(service.name, 0),
                 "metrics": ",".join(f"{name}={url}" for name, url in metrics.items() if name != service.name),
                 "data": own,
+                "driver": home.path / "driver",
             }
             wanted = {name: text.format_map(values) for name, text in service.settings.items()}
             wanted.update((settings or {}).get(service.name, {}))

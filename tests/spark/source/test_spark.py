@@ -214,7 +214,7 @@ def test_a_checkpoint_of_sparks_own_connector_is_taken_over(
     ]
 
 
-def test_a_temporary_view_reads_and_writes_and_a_table_says_why_not(
+def test_a_temporary_view_reads_and_writes(
     spark: "SparkSession", broker: str, cluster: Cluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -229,6 +229,41 @@ def test_a_temporary_view_reads_and_writes_and_a_table_says_why_not(
     )
     rows = spark.sql("SELECT cast(key as string) k, cast(value as string) v FROM source").collect()
     assert sorted((row.v, row.k) for row in rows) == [("a", "k"), ("b", None)]
+
+
+def test_a_table_is_read_in_batches_and_as_a_stream(
+    spark: "SparkSession", broker: str, cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    fill(cluster, topic, 0, "ab")
+    options = f"'kafka.bootstrap.servers' '{broker}', subscribe '{topic}', startingOffsets 'earliest'"
+    spark.sql(f"CREATE TABLE orders USING millstream OPTIONS ({options}, includeHeaders 'true')")
+    try:
+        for _ in range(2):
+            rows = spark.sql("SELECT value, headers FROM orders WHERE offset > 0").collect()
+            assert [(bytes(row.value), row.headers) for row in rows] == [(b"b", None)]
+        query = spark.readStream.table("orders").writeStream.format("memory").queryName("orders_seen")
+        query.trigger(availableNow=True).start().awaitTermination()
+        assert spark.table("orders_seen").count() == 2
+        with pytest.raises(Exception) as refused:
+            spark.sql("INSERT INTO orders (key, value) VALUES (X'00', X'01')")
+        assert (explain(refused.value) or "").startswith("a table of topics is for reading")
+    finally:
+        spark.sql("DROP TABLE orders")
+
+
+def test_what_a_table_cannot_be(spark: "SparkSession", broker: str, new_topic: NewTopic) -> None:
+    options = f"'kafka.bootstrap.servers' '{broker}', subscribe '{new_topic()}'"
     with pytest.raises(Exception) as refused:
-        spark.sql(f"CREATE TABLE orders USING millstream OPTIONS ({servers}, subscribe '{topic}')")
-    assert (explain(refused.value) or "").startswith("CREATE TABLE cannot be used here: Spark keeps")
+        spark.sql(f"CREATE TABLE t USING millstream OPTIONS ({options}, 'kafka.ssl.key.password' 'x')")
+    assert "would be kept in the catalog for all to read" in (explain(refused.value) or "")
+    with pytest.raises(Exception) as refused:
+        spark.sql(f"CREATE TABLE t USING millstream OPTIONS ({options}, nonsense 'x')")
+    assert "unknown option 'nonsense'" in (explain(refused.value) or "")
+    spark.sql(f"CREATE TABLE t (value binary) USING millstream OPTIONS ({options})")
+    try:
+        with pytest.raises(Exception) as refused:
+            spark.sql("SELECT * FROM t").collect()
+        assert "create it without a list of columns" in (explain(refused.value) or "")
+    finally:
+        spark.sql("DROP TABLE t")

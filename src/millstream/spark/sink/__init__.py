@@ -21,6 +21,7 @@ from millstream.client import Unreachable
 from millstream.spark.clusters import shared_cluster
 from millstream.spark.errors import OptionError
 from millstream.spark.sink.write_options import WriteOptions, parse_write_options
+from millstream.spark.tables import refuse_insert
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -34,6 +35,7 @@ def make_writer(given: Mapping[str, str], schema: "StructType", overwrite: bool)
 
     if overwrite:
         raise OptionError('a topic cannot be overwritten: use mode("append")')
+    refuse_insert(schema)
     options = parse_write_options(given, schema)
     _check_topic(options)
     if options.exactly_once:

@@ -19,27 +19,31 @@ from millstream.spark.clusters import shared_cluster
 from millstream.spark.errors import PipelineError
 from millstream.spark.source.offsets import Source
 from millstream.spark.source.read_options import parse_read_options
+from millstream.spark.tables import options_of_new_table, schema_of_new_table, with_table_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 
-def describe(given: Mapping[str, str]) -> str:
-    """The columns, for `load()`. Whatever is wrong with the options or the topics is reported here, before a
-    query starts."""
-    from millstream.spark.source.schema import ddl
+def describe(given: Mapping[str, str]) -> "str | StructType":
+    """The columns, for `load()` and CREATE TABLE. Whatever is wrong with the options or the topics is
+    reported here, before a query starts."""
+    from millstream.spark.source.schema import columns, ddl
 
-    options = parse_read_options(given, streaming=None)
+    of_table = options_of_new_table(given)
+    options = parse_read_options(given if of_table is None else of_table, streaming=None)
     Source(options, shared_cluster(options.client).cluster).topic_partitions()
-    return ddl(options.headers)
+    if of_table is None:
+        return ddl(options.headers)
+    return schema_of_new_table(columns(options.headers), of_table)
 
 
 def make_reader(given: Mapping[str, str], schema: "StructType") -> "DataSourceReader":
     from millstream.spark.source.batch import BatchReader
     from millstream.spark.source.schema import check
 
-    options = parse_read_options(given, streaming=False)
+    options = parse_read_options(with_table_options(given, schema), streaming=False)
     return BatchReader(options, check(schema, options.headers))
 
 
@@ -48,7 +52,7 @@ def make_stream_reader(given: Mapping[str, str], schema: "StructType") -> "DataS
     from millstream.spark.source.stream import Broken, StreamReader
 
     try:
-        options = parse_read_options(given, streaming=True)
+        options = parse_read_options(with_table_options(given, schema), streaming=True)
         return StreamReader(options, check(schema, options.headers))
     except PipelineError as error:
         return Broken(error)

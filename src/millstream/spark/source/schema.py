@@ -23,11 +23,14 @@ COLUMNS = {
 HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
 
 
+def columns(headers: bool) -> dict[str, str]:
+    """The names and types of a reader's columns."""
+    return COLUMNS | (HEADERS if headers else {})
+
+
 def ddl(headers: bool) -> str:
     """The schema of a reader."""
-    return ", ".join(
-        f"{name} {spark_type}" for name, spark_type in (COLUMNS | (HEADERS if headers else {})).items()
-    )
+    return ", ".join(f"{name} {spark_type}" for name, spark_type in columns(headers).items())
 
 
 def check(schema: "StructType", headers: bool) -> tuple[str, ...]:

@@ -118,7 +118,8 @@ class SqlService:
             return LocalHost()
         from millstream.host.driver import driver_host
 
-        return driver_host(self.state_dir / "host")
+        named = self.config.value("millstream.driver.dir")
+        return driver_host(Path(named) if named else self.state_dir / "host", owner="sql")
 
     def health(self) -> dict[str, bool]:
         try:

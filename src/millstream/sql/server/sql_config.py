@@ -75,6 +75,12 @@ KEYS: dict[str, ConfigKey] = {
         STRING, "", "The topic of the processing log; <service.id>ksql_processing_log unless given."
     ),
     "ksql.udf.module": ConfigKey(LIST, "", "Ours: Python modules with functions, imported at the start."),
+    "millstream.driver.dir": ConfigKey(
+        STRING,
+        "",
+        "Ours: the folder of the driver that runs Spark; services may share it. Without it: a folder of its "
+        "own below ksql.streams.state.dir.",
+    ),
     "ksql.host.local": ConfigKey(
         BOOLEAN, "false", "Ours: run tasks as threads of this process instead of on Spark."
     ),
