@@ -375,6 +375,32 @@ def test_a_lane_of_which_nothing_is_heard_is_gone(
     wait_until(lambda: _running(host) == 2)
 
 
+def test_a_planner_that_was_stopped_keeps_its_lanes(
+    recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has heard of no lane for longer than it waits for one, because it could not listen."""
+    host = make_host("one", "two")
+    host.add(recorder.application("0_0", "0_1"), _no)
+    wait_until(lambda: _running(host) == 2)
+    lanes = {state.lane for state in host.states("app").values()}
+    heard, late, looks = host._heard, 0.0, 0
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            nonlocal looks
+            looks += threading.current_thread().name == "host-planner_keep_time"
+            return time.monotonic() + late
+
+    monkeypatch.setattr(host, "_heard", lambda _lane, _message: None)
+    monkeypatch.setattr("millstream.host.planner_server.time", Clock)
+    late, before = 60.0, looks
+    wait_until(lambda: looks >= before + 2)
+    monkeypatch.setattr(host, "_heard", heard)
+    assert host.lane_count == 2
+    assert {state.lane for state in host.states("app").values()} == lanes
+
+
 def test_a_lane_with_other_software_is_refused(
     recorder: Recorder, make_host: Callable[..., LocalHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from millstream.host import link as module
-from millstream.host.link import Link, LinkClosed
+from millstream.host.link import Link, LinkClosed, LinkSilent
+from millstream.host.source import HostReader
 
 SECRET = b"s" * 32
 
@@ -93,3 +94,18 @@ def test_nobody_listens() -> None:
         address = opened.getsockname()
     with pytest.raises(LinkClosed, match="cannot be reached"):
         Link.connect(*address, SECRET)
+
+
+def test_a_planner_that_does_not_answer_has_not_ended(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is stopped: the kernel accepts, and nobody speaks. Its query goes on to the next batch."""
+    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.2)
+    host, port = listener.getsockname()
+    with pytest.raises(LinkSilent):
+        Link.connect(host, port, SECRET)
+    options = {"host": host, "port": str(port), "secret": SECRET.hex(), "lanes": "3"}
+    reader = HostReader(options)
+    assert reader.latestOffset(reader.initialOffset()) == {"batch": 1, "lanes": 3}
+    listener.close()
+    assert reader.latestOffset(reader.initialOffset()) == reader.initialOffset()

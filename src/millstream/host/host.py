@@ -38,6 +38,9 @@ log = logging.getLogger("millstream.host")
 
 _RESTART_PAUSE, _MAX_RESTART_PAUSE = 0.5, 30.0
 _STOP_SECONDS = 10.0
+_LOOK_AT_SLOTS = 5.0
+"""How often the executors of a cluster are counted: the next batch has a lane for each slot it may use."""
+_LANES = "spark.millstream.host.lanes"
 
 
 class Host:
@@ -57,6 +60,7 @@ class Host:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._settings = settings_of(session)
+        self._counts_slots = not _is_local(session) and not session.sparkContext.getConf().get(_LANES)
         self._server: PlannerServer | None = None
         self._page: MetricsPage | None = None
         self._query: Any = None
@@ -151,9 +155,13 @@ class Host:
     def _supervise(self, server: PlannerServer) -> None:
         """Spark gives a query up after some failed tasks. The next query needs nothing of the last one."""
         pause, began = _RESTART_PAUSE, time.monotonic()
+        look_at_slots = 0.0
         while not server.ended:
             query = self._query
             if query.isActive:
+                if self._counts_slots and time.monotonic() >= look_at_slots:
+                    look_at_slots = time.monotonic() + _LOOK_AT_SLOTS
+                    server.settings.lanes = lanes_for(self._session)
                 server.wait(lambda: server.ended, 0.5)
                 continue
             if server.ended:
@@ -189,13 +197,9 @@ def settings_of(session: SparkSession) -> HostSettings:
     def number(name: str, default: float) -> float:
         return float(conf.get(f"spark.millstream.host.{name}", str(default)))
 
-    master = session.sparkContext.master or ""
-    cores = os.cpu_count() or 1
-    slots = session.sparkContext.defaultParallelism
-    default = max(1, slots // 2) if master.startswith("local") else max(1, slots)
-    lanes = int(number("lanes", min(default, cores) if master.startswith("local") else default))
-    if master.startswith("local") and lanes >= slots:
-        log.warning("%d lanes leave no slot of %s for anything else", lanes, master)
+    lanes, slots = lanes_for(session), session.sparkContext.defaultParallelism
+    if lanes >= slots:
+        log.warning("%d lanes leave no slot of %s for anything else", lanes, session.sparkContext.master)
     return HostSettings(
         lanes=lanes,
         commit_interval=number("commit.interval.ms", 50) / 1000,
@@ -207,8 +211,25 @@ def settings_of(session: SparkSession) -> HostSettings:
     )
 
 
+def lanes_for(session: SparkSession) -> int:
+    """As the setting says; or as many as there is room for, with slots left for jobs of Spark: half of them
+    on this machine, where they cost nothing, and a quarter on a cluster, where they do."""
+    context = session.sparkContext
+    given = context.getConf().get(_LANES)
+    if given:
+        return int(float(given))
+    slots = context.defaultParallelism
+    if _is_local(session):
+        return min(max(1, slots // 2), os.cpu_count() or 1)
+    return max(1, slots - max(1, slots // 4))
+
+
+def _is_local(session: SparkSession) -> bool:
+    return (session.sparkContext.master or "").startswith("local")
+
+
 def _address(session: SparkSession) -> str:
     """Loopback, unless there are executors elsewhere."""
-    if (session.sparkContext.master or "").startswith("local"):
+    if _is_local(session):
         return "127.0.0.1"
     return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))

@@ -32,6 +32,10 @@ class LinkClosed(ConnectionError):
     """The other side is gone, or never proved that it belongs here."""
 
 
+class LinkSilent(LinkClosed):
+    """The other side is there, and has not answered in time."""
+
+
 class Link:
     """One side of a connection. Sending is safe in several threads, receiving is for one."""
 
@@ -62,7 +66,13 @@ class Link:
 
     def _prove(self, secret: bytes, *, first: bool) -> None:
         """Both ways, in a limited time: someone who connects and says nothing is not waited for."""
-        late = threading.Timer(HANDSHAKE_SECONDS, self.shut)
+        silent = threading.Event()
+
+        def give_up() -> None:
+            silent.set()
+            self.shut()
+
+        late = threading.Timer(HANDSHAKE_SECONDS, give_up)
         late.daemon = True
         late.start()
         steps = [deliver_challenge, answer_challenge]
@@ -71,7 +81,8 @@ class Link:
                 step(self._connection, secret)
         except (AuthenticationError, AssertionError, OSError, EOFError, ValueError) as error:
             self.close()
-            raise LinkClosed(f"the other side did not prove that it belongs to this host: {error}") from error
+            kind = LinkSilent if silent.is_set() else LinkClosed
+            raise kind(f"the other side did not prove that it belongs to this host: {error}") from error
         finally:
             late.cancel()
 

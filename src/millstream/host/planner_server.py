@@ -286,7 +286,7 @@ class PlannerServer:
                 elif name is not None:
                     self._heard(name, message)
                 else:
-                    link.send({"ended": self._ended})
+                    link.send({"ended": self._ended, "lanes": self.settings.lanes})
         except LinkClosed:
             pass
         finally:
@@ -444,10 +444,14 @@ class PlannerServer:
 
     def _keep_time(self) -> None:
         """Units that were set aside are due some time; lanes that say nothing are gone."""
-        next_tick = 0.0
+        next_tick, before = 0.0, time.monotonic()
         while not self._ended:
             with self._changed:
                 now = time.monotonic()
+                # Stopped, or on a machine that was: it has heard nobody meanwhile, whatever lanes have said.
+                away, before = now - before, now
+                for lane in self._lanes.values() if away > 2 * TICK else ():
+                    lane.heard_at += away
                 for lane in self._lanes.values():
                     if now - lane.heard_at > SILENCE:
                         log.warning("nothing was heard of a lane on %s for %.0f s", lane.machine, SILENCE)

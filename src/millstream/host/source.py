@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millstream.host.lane import Lane, Lease
-from millstream.host.link import Link, LinkClosed
+from millstream.host.link import Link, LinkClosed, LinkSilent
 
 if TYPE_CHECKING:
     from millstream.host.planner_server import PlannerServer
@@ -81,29 +81,34 @@ class HostReader(DataSourceStreamReader):
         self._options = options
 
     def initialOffset(self) -> dict[str, int]:
-        return {"batch": 0}
+        return {"batch": 0, "lanes": int(self._options["lanes"])}
 
     def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:
-        """The next batch, unless the host has ended."""
+        """The next batch, unless the host has ended, with as many lanes as it wants by now. A planner that is
+        there and says nothing, because its process was stopped, has not ended: its lanes go on."""
+        lanes = start["lanes"]
         try:
             link = _connect(self._options)
             link.send({"ask": "ended"})
-            ended = bool(link.receive()["ended"])
+            answer = link.receive()
+            ended, lanes = bool(answer["ended"]), int(answer["lanes"])
             link.close()
+        except LinkSilent:
+            ended = False
         except LinkClosed:
             ended = True
-        return start if ended else {"batch": start["batch"] + 1}
+        return start if ended else {"batch": start["batch"] + 1, "lanes": lanes}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        lanes: list[InputPartition] = [
-            LanePartition(end["batch"], number) for number in range(int(self._options["lanes"]))
-        ]
+        lanes: list[InputPartition] = [LanePartition(end["batch"], number) for number in range(end["lanes"])]
         return lanes
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
-        """One task: a lane for as long as the batch lasts."""
+        """One task: a lane for as long as the batch lasts. The first ones are short: executors of a cluster
+        are still coming, and the next batch has lanes for them."""
+        assert isinstance(partition, LanePartition)
         lane = _LaneThread.of_this_process(self._options)
-        lane.keep(float(self._options["batch_seconds"]))
+        lane.keep(min(float(self._options["batch_seconds"]), 2.0 ** min(partition.batch, 10)))
         yield lane.name, machine_name()
 
     def commit(self, end: dict[str, int]) -> None: ...

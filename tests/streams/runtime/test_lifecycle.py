@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.client import Cluster
+from millstream.host.local import LocalHost
 from millstream.streams import Processor, Record, Streams, StreamsBuilder
-from tests.streams.runtime.kit import Driver, produce, read
-from tests.support.waiting import wait_until
+from millstream.streams.runtime.running import RunningStreams
+from tests.streams.runtime.kit import Driver, produce, read, word_count
+from tests.support.waiting import PATIENCE, wait_until
 
 
 def test_pause_and_resume(
@@ -73,3 +75,28 @@ def test_a_listener_that_raises_is_called_again(
         running.set_state_listener(listen)
         wait_until(lambda: "RUNNING" in states)
     wait_until(lambda: states[-1] == "NOT_RUNNING")
+
+
+def test_available_now_ends_when_all_is_processed(
+    broker: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Through a repartition topic, and again with what came since."""
+    words, counts = new_topic(partitions=2), new_topic()
+    application = Streams(word_count(words, counts), f"{words}-app", bootstrap_servers=broker, state=tmp_path)
+    application.make_topics()
+    for number in range(1, 3):
+        for partition in range(2):
+            produce(cluster, words, partition, *[(b"", b"%d" % word) for word in range(50)])
+        host = LocalHost()
+        try:
+            running = RunningStreams(application, host, available_now=True)
+            assert running.awaitTermination(PATIENCE)
+        finally:
+            host.close()
+        assert (running.state, application.lag()) == ("NOT_RUNNING", 0)
+        assert len(read(cluster, counts)) == 100 * number
+    host = LocalHost()
+    try:
+        assert RunningStreams(application, host, available_now=True).awaitTermination(PATIENCE)
+    finally:
+        host.close()

@@ -229,9 +229,12 @@ class Streams:
         the host of its session."""
         return StreamsWriter(self, spark)
 
-    def start(self, spark: SparkSession | None = None, *, report: bool = True) -> RunningStreams:
+    def start(
+        self, spark: SparkSession | None = None, *, report: bool = True, available_now: bool = False
+    ) -> RunningStreams:
         """Makes the internal topics and runs the tasks, on the host of this session, until it is stopped. A
-        process that runs the same application ends with that. `report`: into `__millstream_pipelines`."""
+        process that runs the same application ends with that. `report`: into `__millstream_pipelines`.
+        `available_now`: it ends by itself when it has processed what was there when it was started."""
         from millstream.host.host import Host
         from millstream.spark.session import spark as session_for
         from millstream.streams.runtime.running import RunningStreams
@@ -240,7 +243,7 @@ class Streams:
         session = spark
         if session is None:
             session = session_for(self.settings.application, self._host_settings())
-        return RunningStreams(self, Host.of(session), report=report)
+        return RunningStreams(self, Host.of(session), report=report, available_now=available_now)
 
     def _host_settings(self) -> dict[str, str]:
         """Those of Kafka Streams that are the host's here: of a session that this application starts."""
@@ -250,11 +253,11 @@ class Streams:
 
 
 class StreamsWriter:
-    """An application that is not started, with the face of Spark's DataStreamWriter. It has no name,
-    checkpoint or trigger but its own."""
+    """An application that is not started, with the face of Spark's DataStreamWriter. It has no name or
+    checkpoint but its own, and of the triggers only `availableNow` means something."""
 
     def __init__(self, streams: Streams, spark: SparkSession) -> None:
-        self._streams, self._spark = streams, spark
+        self._streams, self._spark, self._available_now = streams, spark, False
 
     def queryName(self, _name: str) -> StreamsWriter:
         return self
@@ -263,9 +266,8 @@ class StreamsWriter:
         return self
 
     def trigger(self, *, availableNow: bool | None = None, **_: object) -> StreamsWriter:
-        if availableNow:
-            raise StreamsError("an application runs until it is stopped: availableNow is for DataFrames")
+        self._available_now = bool(availableNow)
         return self
 
     def start(self) -> RunningStreams:
-        return self._streams.start(self._spark, report=False)
+        return self._streams.start(self._spark, report=False, available_now=self._available_now)

@@ -22,6 +22,7 @@ from millstream.host.membership import PlannerMembership
 from millstream.host.metrics import StatusReporter
 from millstream.host.planner import FAILED
 from millstream.streams.errors import StreamsError
+from millstream.streams.runtime.available_now import wait_for_available
 from millstream.streams.runtime.task_inputs import input_topics
 from millstream.streams.runtime.tasks import application_of, stateful_tasks, task_names
 from millstream.wire.errors import KafkaError
@@ -61,9 +62,12 @@ class HostLike(Protocol):
 
 class RunningStreams:
     """`awaitTermination`, `stop`, `state`, `exception`, `lag`, as a Spark query has them. With `report` it is
-    listed in `__millstream_pipelines`; a pipeline's runner does that itself."""
+    listed in `__millstream_pipelines`; a pipeline's runner does that itself. With `available_now` it ends by
+    itself."""
 
-    def __init__(self, streams: Streams, host: HostLike, *, report: bool = False) -> None:
+    def __init__(
+        self, streams: Streams, host: HostLike, *, report: bool = False, available_now: bool = False
+    ) -> None:
         self._streams, self._host = streams, host
         self.name = streams.settings.application
         self.runId = uuid.uuid4()
@@ -92,6 +96,8 @@ class RunningStreams:
             raise
         self._watcher = threading.Thread(target=self._look_after, name=f"streams-{self.name}", daemon=True)
         self._watcher.start()
+        if available_now:
+            threading.Thread(target=self._end_by_itself, name=f"streams-{self.name}-end", daemon=True).start()
 
     @property
     def state(self) -> str:
@@ -257,6 +263,10 @@ class RunningStreams:
             self._error = StreamsError(f"task {unit_id.name} of {self.name} failed: {state.error}")
             log.error("%s\n%s", self._error, state.trace)
         self._stopping.set()
+
+    def _end_by_itself(self) -> None:
+        if wait_for_available(self._streams, self._stopping):
+            self.stop()
 
     # --- beside the tasks -----------------------------------------------------------------------------------
 
