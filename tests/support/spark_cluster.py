@@ -31,6 +31,9 @@ class SparkCluster:
         words = ["--cores", str(cores), "--memory", "2g", "--work-dir", str(self._folder / name), self.master]
         self._start(name, "worker.Worker", words)
 
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
+
     def kill_machine(self, name: str) -> None:
         """The worker, its executors and their Python processes, all at once."""
         process = psutil.Process(self._processes[name].pid)

@@ -5,9 +5,10 @@ for those that have something to commit, all transactions together. A turn is sh
 been given to work on is bounded; so units do not need threads, and a unit that has nothing to do costs
 nothing. Units that wait for other people's servers have their turns in threads beside the loop (`waiting`).
 
-A commit follows when the interval since the last one is over: what comes after a quiet time is committed at
-once, and under load the interval decides. It grows with the number of units that have something to commit, so
-that a host stays below `MAX_TRANSACTIONS` a second.
+A commit follows when the interval since the last one began is over: what comes after a quiet time is
+committed at once, and under load the interval decides. It grows with the number of units that have something
+to commit, so that a host stays below `MAX_TRANSACTIONS` a second, and with the time that commits take, so
+that units have half of the lane's time.
 
 An error belongs to the unit it came from: the unit is closed and reported, and the planner decides. The lane
 ends when the planner says so or is gone, or when the lease is over that Spark's task renews.
@@ -48,7 +49,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.host")
 
-MAX_TRANSACTIONS = 200
+MAX_TRANSACTIONS = 400
 STATUS_EVERY = 1.0
 PING_EVERY = 2.0
 IDLE_SECONDS = 5.0
@@ -112,7 +113,7 @@ class Lane:
         self._watched: set[UnitId] = set()
         self._ended = False
         self._commit_interval, self._lanes = 0.05, 1
-        self._last_commit = self._next_status = 0.0
+        self._last_commit = self._next_status = self._commit_took = 0.0
         self._last_interval = self._commit_interval
         self._turn: tuple[UnitId, float] | None = None
         self._closed = threading.Event()
@@ -233,7 +234,9 @@ class Lane:
 
     def _interval(self) -> float:
         committing = sum(running.unit.uncommitted for running in self._units.values())
-        self._last_interval = max(self._commit_interval, committing * self._lanes / MAX_TRANSACTIONS)
+        self._last_interval = max(
+            self._commit_interval, committing * self._lanes / MAX_TRANSACTIONS, 2 * self._commit_took
+        )
         return self._last_interval
 
     def _commit(self) -> None:
@@ -243,8 +246,9 @@ class Lane:
         full = any(self._units[unit_id].unit.full for unit_id in waiting)
         if not full and time.monotonic() < self._last_commit + self._interval():
             return
-        self._commit_units(waiting)
         self._last_commit = time.monotonic()
+        self._commit_units(waiting)
+        self._commit_took = time.monotonic() - self._last_commit
 
     def _commit_units(self, unit_ids: Iterable[UnitId]) -> None:
         commits: dict[ClientConfig, dict[UnitId, TransactionCommit]] = {}
