@@ -9,12 +9,15 @@ POINTS  ?= 2000
 SEED    ?=
 ONLY    ?=
 BEFORE  ?=
-JOBS    ?= 4
+JOBS    ?= 2
 CODE    := src tests benchmarks examples
 QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 # Rooms that decide and do not act: their tests run in one process, so coverage says something and costs seconds.
 MEASURED := cluster filters schemas settings
 PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(QUICK)"
+
+# Without it every process would compile every module anew, and pytest would rewrite every assertion.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-broker dev check coverage test lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams power-loss examples wheel docs clean help
 .DEFAULT_GOAL := help

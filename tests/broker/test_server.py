@@ -34,7 +34,7 @@ def run_broker(*arguments: str, timeout: float = 30) -> subprocess.CompletedProc
 
 def get(address: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -90,7 +90,7 @@ def test_metrics_under_a_name_that_is_made_to_point_here() -> None:
 
         def status(*headers: str) -> str:
             lines = [f"GET {url_path} HTTP/1.1", *headers, "", ""]
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 connection.sendall("\r\n".join(lines).encode())
                 return connection.makefile("rb").readline().decode().split(" ")[1]
 
@@ -163,7 +163,7 @@ def test_print_config_is_a_working_file(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready ")
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_json_log(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_json_log(tmp_path: Path) -> None:
 def test_max_connections_are_kept(connect: Callable[[Broker], Wire], name: str) -> None:
     with Broker({name: 3}) as broker:
         wires = [connect(broker) for _ in range(3)]
-        with socket.create_connection((broker.host, broker.port), timeout=10) as fourth:
+        with socket.create_connection((broker.host, broker.port), timeout=60) as fourth:
             assert fourth.recv(1) == b""
         wires[0].connection.close()
         # There is room again as soon as the broker has seen the close.

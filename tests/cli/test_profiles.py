@@ -2,16 +2,18 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from millstream.cli import profile_store
 from millstream.cli.command_table import COMMANDS
-from millstream.cli.completion import SCRIPTS
+from millstream.cli.completion import SHELLS, VARIABLE
 from millstream.cli.doctor import examine, spark_python
 from millstream.up.data_folders import DataFolder
 
@@ -159,42 +161,69 @@ def test_a_damaged_file_is_said(run: Run) -> None:
 # --- completion ---------------------------------------------------------------------------------------------
 
 
-def complete(run: Run, *words: str) -> list[str]:
-    done = run("__complete", *words)
-    assert (done.code, done.err) == (0, "")
-    return done.out.splitlines()
+@pytest.fixture
+def complete(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What bash is told for a line whose last word is not finished."""
+
+    def ask(*words: str) -> list[str]:
+        with monkeypatch.context() as shell:
+            shell.setenv(VARIABLE, "complete_bash")
+            shell.setenv("COMP_WORDS", shlex.join(["millstream", *words]))
+            shell.setenv("COMP_CWORD", str(len(words)))
+            done = run()
+        assert (done.code, done.err) == (0, "")
+        return done.out.split()
+
+    return ask
 
 
-def test_completion(run: Run, bootstrap: str) -> None:
-    assert complete(run, "con") == [
-        "configs",
-        "connect",
+def test_completion(run: Run, complete: Callable[..., list[str]], bootstrap: str) -> None:
+    assert complete("con") == [
         "console",
-        "console-consumer",
+        "connect",
         "console-producer",
+        "console-consumer",
         "consumer-groups",
+        "configs",
     ]
-    assert set(COMMANDS) <= set(complete(run, ""))
-    assert complete(run, "topics", "--par") == ["--partition-size-limit-per-response", "--partitions"]
-    assert complete(run, "topics", "--list", "-o", "") == ["json", "lines", "table", "yaml"]
-    assert complete(run, "profile", "re") == ["remove"]
-    assert complete(run, "perf", "produce", "--record-") == ["--record-size"]
-    assert complete(run, "broker", "--pr") == ["--print-config"]
-    assert complete(run, "nonsense", "") == []
+    assert set(COMMANDS) == set(complete(""))
+    assert set(complete("--")) == {"--profile", "--version", "--help"}
+    assert complete("topics", "--par") == ["--partitions", "--partition-size-limit-per-response"]
+    assert complete("topics", "de") == ["delete", "describe"]
+    assert complete("topics", "--list", "-o", "") == ["json", "lines", "table", "yaml"]
+    assert complete("profile", "list", "-o", "") == ["json", "table", "yaml"]
+    assert complete("profile", "re") == ["remove"]
+    assert complete("perf", "produce", "--record-") == ["--record-size"]
+    assert complete("broker", "--pr") == ["--print-config"]
+    assert complete("registry", "co") == ["codegen"]
+    assert complete("up", "--only", "reg") == ["registry"]
+    assert complete("logs", "reg") == ["registry"]
+    assert complete("completion", "ba") == ["bash"]
+    assert complete("nonsense", "") == []
     run("topics", "--create", "--topic", "completed", "--bootstrap-server", bootstrap)
     words = ["console-consumer", "--bootstrap-server", bootstrap, "--topic", "compl"]
-    assert complete(run, *words) == ["completed"]
+    assert complete(*words) == ["completed"]
     run("profile", "add", "here", "--bootstrap-server", bootstrap)
-    assert complete(run, "-p", "") == ["here", "up"]
-    assert complete(run, "-p", "here", "topics", "--describe", "--topic", "complet") == ["completed"]
-    assert complete(run, "topics", "--describe", "--topic", "complet") == []  # nobody to ask
+    assert complete("-p", "") == ["up", "here"]
+    assert complete("-p", "here", "topics", "--describe", "--topic", "complet") == ["completed"]
+    assert complete("-p", "here", "topics", "describe", "--topic", "complet") == ["completed"]
+    assert complete("topics", "--describe", "--topic", "complet") == []  # nobody to ask
 
 
-@pytest.mark.parametrize("shell", SCRIPTS)
+def test_a_name_alone_loads_no_command(complete: Callable[..., list[str]]) -> None:
+    loaded = "millstream.cli.topics"
+    sys.modules.pop(loaded, None)
+    assert "topics" in complete("to")
+    assert loaded not in sys.modules
+    assert complete("topics", "--alt") == ["--alter"]
+    assert loaded in sys.modules
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_completion_scripts(run: Run, shell: str) -> None:
     done = run("completion", shell)
     assert done.code == 0
-    assert "millstream __complete" in done.out
+    assert VARIABLE in done.out
     if shell == "bash":
         assert subprocess.run(["bash", "-n"], input=done.out, text=True, timeout=30).returncode == 0
 

@@ -148,7 +148,7 @@ class StoreContract:
         await let_tasks_run()
         assert not lost.done()
         await store.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await reader == []
             assert len(await members) <= 1
             await lost
@@ -240,7 +240,7 @@ class StoreContract:
             await store.update(b"data")
 
     async def test_whoever_is_alone_leads(self, store: MetadataStore) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await store.campaign()
         assert store.lease() > time.monotonic()
 
@@ -283,5 +283,5 @@ class SharedStoreContract(StoreContract):
         await let_tasks_run()
         assert not second.done()
         await one.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await second

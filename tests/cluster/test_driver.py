@@ -74,7 +74,7 @@ class Start:
     ) -> Controller:
         controller = Controller(store, broker_id, context or Context(), **more)
         self.started.append(controller)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await controller.start(registration())
         return controller
 
@@ -327,7 +327,7 @@ async def test_a_sync_that_fails_ends_the_controller(start: Start, monkeypatch: 
 
     monkeypatch.setattr(local_file.os, "fdatasync", failing)
     assert await code_of(controller.submit(new_topic("a"))) is ErrorCode.not_controller
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert isinstance(await controller.failed(), StoreBroken)
     assert not controller.leading
     assert await code_of(controller.submit(new_topic("b"))) is ErrorCode.not_controller
@@ -347,7 +347,7 @@ async def test_a_snapshot_that_may_vanish_ends_the_controller(
     await asyncio.gather(*submitted, return_exceptions=True)
     for number in range(5):
         await asyncio.gather(controller.submit(new_topic(f"later-{number}")), return_exceptions=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert isinstance(await controller.failed(), StoreBroken)
     assert await code_of(controller.submit(new_topic("late"))) is ErrorCode.not_controller
 
@@ -364,7 +364,7 @@ async def test_a_snapshot_that_may_vanish_ends_the_controller(
 async def test_a_log_that_cannot_be_understood(start: Start, payload: bytes) -> None:
     controller, store = await start.shared(1)
     await store.append(controller.image.version + 1, payload)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert isinstance(await controller.failed(), UnknownMetadata)
         with pytest.raises(UnknownMetadata):
             await controller.waits_for(controller.image.version + 1)

@@ -176,7 +176,7 @@ def test_metrics_of_units(far: Far) -> None:
     wait_until(lambda: far.local.states("app")["a"].status.read == 7)
     page = MetricsPage("127.0.0.1:0", far.local)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
     finally:
         page.close()

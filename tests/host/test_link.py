@@ -39,7 +39,7 @@ def test_messages_go_both_ways(listener: socket.socket) -> None:
     found: list[Any] = []
     thread = _accepting(listener, SECRET, found)
     lane = Link.connect(*listener.getsockname(), SECRET)
-    thread.join(10)
+    thread.join(60)
     (planner,) = found
     assert not lane.waiting()
     planner.send({"plan": [["app", "0_0"]]})
@@ -58,7 +58,7 @@ def test_a_wrong_secret_is_refused_on_both_sides(listener: socket.socket) -> Non
     thread = _accepting(listener, b"another secret", found)
     with pytest.raises(LinkClosed, match="did not prove"):
         Link.connect(*listener.getsockname(), SECRET)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(found[0], LinkClosed)
 
 
@@ -75,7 +75,7 @@ def test_a_lane_does_not_trust_whoever_listens_there(listener: socket.socket) ->
     thread.start()
     with pytest.raises(LinkClosed):
         Link.connect(*listener.getsockname(), SECRET)
-    thread.join(10)
+    thread.join(60)
 
 
 def test_someone_who_says_nothing_is_not_waited_for(

@@ -28,7 +28,7 @@ def registry(bootstrap: str) -> Iterator[str]:
         yield found[1]
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.mark.timeout(900)

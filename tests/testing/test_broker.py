@@ -23,7 +23,7 @@ def fake(**settings: object) -> Broker:
 
 
 def who_answers(broker: Broker) -> int:
-    with socket.create_connection((broker.host, broker.port), timeout=5) as connection:
+    with socket.create_connection((broker.host, broker.port), timeout=60) as connection:
         return int(connection.recv(100))
 
 
@@ -48,7 +48,7 @@ def test_it_serves_inside_the_with_and_is_gone_after_it() -> None:
     assert broker.returncode == 0
     assert not folder.exists()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((broker.host, broker.port), timeout=5)
+        socket.create_connection((broker.host, broker.port), timeout=60)
 
 
 def test_many_at_once_get_ports_of_their_own() -> None:
@@ -98,7 +98,7 @@ def test_nobody_is_given_the_port_while_the_broker_is_down() -> None:
 def test_paused_it_answers_nothing_until_resumed() -> None:
     with fake() as broker:
         broker.pause()
-        with socket.create_connection((broker.host, broker.port), timeout=5) as connection:
+        with socket.create_connection((broker.host, broker.port), timeout=60) as connection:
             connection.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 connection.recv(100)

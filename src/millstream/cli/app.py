@@ -41,6 +41,10 @@ def overview() -> str:
 
 def main(arguments: list[str]) -> int:
     """Run `millstream <arguments>` and return its exit code."""
+    if "_MILLSTREAM_COMPLETE" in os.environ:  # a shell asks: see cli/completion.py
+        from millstream.cli.completion import complete
+
+        return complete(os.environ["_MILLSTREAM_COMPLETE"])
     try:
         arguments = take_profile(arguments)
     except UsageError as error:
@@ -54,10 +58,6 @@ def main(arguments: list[str]) -> int:
         print(f"millstream {__version__}")
         return 0
     name, rest = arguments[0], arguments[1:]
-    if name == "__complete":
-        from millstream.cli.completion import complete
-
-        return complete(rest)
     plain = _plain(name)
     if plain in NOT_YET and name not in COMMANDS:
         return _complain(f"'{plain}' is not there yet: {NOT_YET[plain]}", 2)

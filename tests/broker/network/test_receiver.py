@@ -37,7 +37,7 @@ class Held:
         def receive(connection: Connection, into: memoryview) -> int:
             if threading.current_thread().name == "receiver":
                 self.entered.set()
-                assert self.go_on.wait(10)
+                assert self.go_on.wait(60)
             return original(connection, into)
 
         monkeypatch.setattr(Connection, "receive", receive)

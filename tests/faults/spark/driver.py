@@ -134,7 +134,7 @@ class Driver:
     def _wait(self) -> None:
         if self._process is not None:
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

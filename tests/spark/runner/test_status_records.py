@@ -2,6 +2,7 @@
 
 import io
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,9 @@ def test_lines_and_rows() -> None:
 
 
 def app(folder: Path, text: str) -> App:
-    path = folder / "my-app.py"
+    # A folder for each: the byte code of another text of the same size and second would be taken.
+    path = folder / f"{zlib.crc32(text.encode())}" / "my-app.py"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return App(str(path))
 

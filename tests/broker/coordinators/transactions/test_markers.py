@@ -75,7 +75,7 @@ async def finish(
             done.set()
 
     Completion(SHARD, machine, writer, write).run()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for _ in range(10_000):
             each_turn()
             if done.is_set():

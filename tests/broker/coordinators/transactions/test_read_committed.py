@@ -108,7 +108,7 @@ def test_a_transaction_over_many_partitions(client: Client) -> None:
 
 def waiting_fetch(client: Client, topic: str, offset: int) -> tuple[threading.Thread, list[Fetched]]:
     found: list[Fetched] = []
-    thread = threading.Thread(target=lambda: found.append(client.fetch(topic, offset, wait_ms=15_000)))
+    thread = threading.Thread(target=lambda: found.append(client.fetch(topic, offset, wait_ms=100_000)))
     thread.start()
     return thread, found
 
@@ -120,7 +120,7 @@ def test_a_waiting_reader_is_woken_by_the_commit(client: Client, other: Client) 
     client.produce(txn, topic, batch(identity, 1, (b"w",)), 12)
     assert not found, "more of an open transaction is no news"
     client.end(txn, identity, True, 5)
-    thread.join(10)
+    thread.join(60)
     assert found[0].values == [b"v", b"w"]
 
 
@@ -129,7 +129,7 @@ def test_a_waiting_reader_is_woken_by_the_abort(client: Client, other: Client) -
     txn, identity = begin(client, topic, b"v")
     thread, found = waiting_fetch(other, topic, 0)
     client.end(txn, identity, False, 5)
-    thread.join(10)
+    thread.join(60)
     assert found[0].aborted == [(identity.id, 0)]
 
 
