@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
@@ -244,6 +245,25 @@ def test_a_schema_that_changes_begins_a_file_unless_it_is_compatible(tmp_path: P
     assert written == [
         [{"id": 1, "name": "bell"}],
         [{"id": 2, "name": "saddle", "size": 9}, {"id": 3, "name": "bell", "size": None}],
+    ]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "bzip2", "zstandard", "xz"])
+def test_avro_containers_are_read_by_fastavro(tmp_path: Path, codec: str) -> None:
+    sink = local(tmp_path, format_class="AvroFormat", avro_codec=codec, flush_size="20000")
+    schema = struct_schema(
+        [*((field.name, field.schema) for field in ITEM.fields), ("at", logical.TIMESTAMP_SCHEMA)]
+    )
+    at = datetime(2026, 11, 17, tzinfo=UTC)
+    for number in range(20000):
+        sink.send(Struct(schema, [number, None if number % 2 else "bell", at]), value_schema=schema)
+    sink.run()
+    (name,) = files(tmp_path)
+    assert name.endswith(".avro")
+    with open(tmp_path / name, "rb") as file:
+        found = list(fastavro.reader(file))
+    assert found == [
+        {"id": number, "name": None if number % 2 else "bell", "at": at} for number in range(20000)
     ]
 
 

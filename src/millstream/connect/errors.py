@@ -22,9 +22,13 @@ class SchemaBuilderError(DataError):
 
 
 class RetriableError(ConnectError):
-    """The same again may succeed later."""
+    """The same again may succeed later: after `delay` seconds, if it says so."""
 
     java_class = "org.apache.kafka.connect.errors.RetriableException"
+
+    def __init__(self, *args: object, delay: float | None = None) -> None:
+        super().__init__(*args)
+        self.delay = delay
 
 
 class IllegalArgumentError(ConnectError):

@@ -25,6 +25,8 @@ CONNECTORS: dict[str, str] = {
     "io.confluent.connect.hdfs.HdfsSinkConnector": "storage.sink:HdfsSink",
     "io.confluent.connect.hdfs3.Hdfs3SinkConnector": "storage.sink:HdfsSink",
     "millstream.connect.FileSink": "storage.sink:FileSink",
+    "io.aiven.kafka.connect.http.HttpSinkConnector": "http.sink:AivenHttpSink",
+    "io.confluent.connect.http.HttpSinkConnector": "http.sink:ConfluentHttpSink",
 }
 """Class names, and `module:class` below the package of connectors. Several names may select one class: its
 first is the one that answers show."""

@@ -229,7 +229,7 @@ class SinkUnit:
             self._task.put(records)
         except RetriableError as error:
             log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
-            self._due = time.monotonic() + RETRY_SECONDS
+            self._due = time.monotonic() + (RETRY_SECONDS if error.delay is None else error.delay)
             if held is not None and held.records:
                 begin = held.records[0][0].offset
                 self._letters = [
@@ -292,7 +292,7 @@ class SinkUnit:
             ready = self._task.pre_commit({one: self._done[one] for one in which})
         except RetriableError as error:
             log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
-            self._commit_at = time.monotonic() + RETRY_SECONDS
+            self._commit_at = time.monotonic() + (RETRY_SECONDS if error.delay is None else error.delay)
             return None
         except ConnectError as error:
             raise FinalError(_with_cause(error)) from error

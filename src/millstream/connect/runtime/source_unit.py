@@ -115,7 +115,7 @@ class SourceUnit:
             records = self._task.poll()
         except RetriableError as error:
             log.warning("%s-%d: %s; tried again soon", self._spec.connector, self._spec.number, error)
-            self._due = time.monotonic() + RETRY_SECONDS
+            self._due = time.monotonic() + (RETRY_SECONDS if error.delay is None else error.delay)
             return False
         except ConnectError as error:
             raise FinalError(str(error)) from error

@@ -76,6 +76,11 @@ def make_format(settings: Mapping[str, Any]) -> Format:
         return Format(
             extension, lambda output, schema: _ParquetWriter(output, schema, codec), has_schema=True
         )
+    if name == "avro":
+        from millstream.connect.connectors.storage.avro_file import AvroWriter
+
+        codec = settings["avro.codec"]
+        return Format(".avro", lambda output, schema: AvroWriter(output, schema, codec), has_schema=True)
     raise ConfigError.of(
         "format.class",
         settings["format.class"],

@@ -1,0 +1,1 @@
+"""Sinks that speak HTTP, and what they have in common."""
