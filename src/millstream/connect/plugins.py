@@ -27,6 +27,8 @@ CONNECTORS: dict[str, str] = {
     "millstream.connect.FileSink": "storage.sink:FileSink",
     "io.aiven.kafka.connect.http.HttpSinkConnector": "http.sink:AivenHttpSink",
     "io.confluent.connect.http.HttpSinkConnector": "http.sink:ConfluentHttpSink",
+    "io.aiven.kafka.connect.opensearch.OpensearchSinkConnector": "search.sink:SearchSink",
+    "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector": "search.sink:SearchSink",
 }
 """Class names, and `module:class` below the package of connectors. Several names may select one class: its
 first is the one that answers show."""

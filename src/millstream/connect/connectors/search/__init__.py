@@ -1,0 +1,1 @@
+"""The sink into OpenSearch and Elasticsearch."""
