@@ -42,6 +42,8 @@ NEEDS = (
     Need("java", ("java",), JAVA, frozenset({"kafka_classes"})),
     Need("browser", ("chromium", "chromium-browser", "google-chrome"), "chromium", frozenset({"chromium"})),
     Need("kcat", ("kcat", "kafkacat"), "kcat", frozenset({"kcat"})),
+    Need("postgres", ("pg_createcluster",), "postgresql", frozenset({"postgres"})),
+    Need("mariadb", ("mariadb-install-db",), "mariadb-server", frozenset({"mariadb"})),
 )
 
 ROOT = Path(__file__).resolve().parents[2]
