@@ -57,7 +57,12 @@ class Server:
     def start(self) -> None:
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, user=_account(), cwd=self.folder, env={"LC_ALL": "C.UTF-8"}
+                self.command,
+                stdout=log,
+                stderr=log,
+                user=_account(),
+                cwd=self.folder,
+                env={"LC_ALL": "C.UTF-8"},
             )
         wait_until(self.answers, lambda: (self.folder / "server.log").read_text())
 
@@ -80,13 +85,14 @@ class PostgresServer(Server):
         secret.write_text(PASSWORD)
         os.chmod(secret, 0o644)
         subprocess.run(
-            [programs / "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}", "--no-sync",
-             "-E", "UTF8", "--locale=C.UTF-8"],
+            [programs / "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}",
+             "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"],
             check=True, capture_output=True, user=_account(), cwd=folder,
         )  # fmt: skip
         self.command = [
-            str(programs / "postgres"), "-D", str(data), "-h", "127.0.0.1", "-p", str(port), "-k", str(folder),
-            "-c", "wal_level=logical", "-c", "fsync=off", "-c", "max_wal_senders=10", "-c", "shared_buffers=16MB",
+            str(programs / "postgres"), "-D", str(data), "-h", "127.0.0.1", "-p", str(port),
+            "-k", str(folder), "-c", "wal_level=logical", "-c", "fsync=off", "-c", "max_wal_senders=10",
+            "-c", "shared_buffers=16MB",
         ]  # fmt: skip
 
     @property
@@ -114,8 +120,8 @@ class MariaDbServer(Server):
         super().__init__(folder, port)
         data = folder / "data"
         subprocess.run(
-            ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal",
-             "--skip-test-db"],
+            ["mariadb-install-db", "--no-defaults", f"--datadir={data}",
+             "--auth-root-authentication-method=normal", "--skip-test-db"],
             check=True, capture_output=True, user=_account(), cwd=folder,
         )  # fmt: skip
         start = folder / "start.sql"

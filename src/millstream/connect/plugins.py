@@ -17,6 +17,8 @@ from millstream.connect.config.config_def import ConfigError
 _PACKAGE = "millstream.connect.connectors"
 
 CONNECTORS: dict[str, str] = {
+    "io.confluent.connect.jdbc.JdbcSinkConnector": "jdbc.sink:JdbcSink",
+    "io.aiven.connect.jdbc.JdbcSinkConnector": "jdbc.sink:JdbcSink",
     "io.confluent.connect.jdbc.JdbcSourceConnector": "jdbc.source:JdbcSource",
     "io.aiven.connect.jdbc.JdbcSourceConnector": "jdbc.source:JdbcSource",
     "io.confluent.kafka.connect.datagen.DatagenConnector": "datagen.source:DatagenSource",

@@ -1,0 +1,255 @@
+"""The JDBC sink's task: what is in the tables afterwards, and that each record is there once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from millstream.connect.api import SinkContext
+from millstream.connect.connectors.jdbc.sink import JdbcSink, JdbcSinkTask
+from millstream.connect.data.logical import DATE_SCHEMA, TIMESTAMP_SCHEMA, decimal_schema
+from millstream.connect.data.record import SinkRecord
+from millstream.connect.data.schema import OPTIONAL, REQUIRED, Schema, Type, struct_schema
+from millstream.connect.data.struct import Struct
+from millstream.connect.errors import ConnectError, RetriableError
+from tests.connect.jdbc.conftest import Database
+
+STRING, INT, LONG = REQUIRED[Type.STRING], REQUIRED[Type.INT32], REQUIRED[Type.INT64]
+ITEM = struct_schema([("id", LONG), ("name", OPTIONAL[Type.STRING])], name="item")
+
+
+class Writing:
+    def __init__(self, database: Database, settings: dict[str, str]) -> None:
+        self.database = database
+        self.offset = 0
+        self.reported: list[tuple[int, str]] = []
+        self.task = JdbcSinkTask()
+        self.task.start(
+            settings, SinkContext(lambda record, error: self.reported.append((record.offset, str(error))))
+        )
+
+    def record(
+        self, value: Any, *, key: Any = None, schema: Schema = ITEM, offset: int | None = None
+    ) -> SinkRecord:
+        at = self.offset if offset is None else offset
+        self.offset = at + 1
+        struct = None if value is None else Struct(schema, value)
+        return SinkRecord(
+            topic=self.database.table,
+            partition=0,
+            key_schema=None if key is None else LONG,
+            key=key,
+            value_schema=None if value is None else schema,
+            value=struct,
+            offset=at,
+            timestamp=1,
+            original_topic=self.database.table,
+            original_partition=0,
+            original_offset=at,
+        )
+
+    def put(self, *values: Any) -> None:
+        self.task.put([one if isinstance(one, SinkRecord) else self.record(one) for one in values])
+
+    def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
+        return self.database.rows(f"SELECT {columns} FROM {self.database.table} ORDER BY 1")
+
+
+@contextmanager
+def writing(database: Database, **more: str) -> Iterator[Writing]:
+    settings = {
+        **database.settings,
+        "name": "out",
+        "auto.create": "true",
+        "retry.backoff.ms": "0",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    errors = [error for value in JdbcSink.validate(settings).values() for error in value.errors]
+    assert not errors
+    one = Writing(database, settings)
+    try:
+        yield one
+    finally:
+        one.task.stop()
+
+
+def test_inserts_into_a_table_that_is_made(database: Database) -> None:
+    with writing(database) as out:
+        out.put({"id": 1, "name": "bell"}, {"id": 2, "name": None})
+        out.put({"id": 2, "name": "saddle"})
+        assert sorted(out.rows(), key=str) == [(1, "bell"), (2, "saddle"), (2, None)]
+
+
+def test_upsert_keeps_the_last_of_each_key(database: Database) -> None:
+    with writing(
+        database, insert_mode="upsert", pk_mode="record_value", pk_fields="id", batch_size="2"
+    ) as out:
+        out.put(*({"id": number % 3, "name": f"n{number}"} for number in range(9)))
+        assert out.rows() == [(0, "n6"), (1, "n7"), (2, "n8")]
+        out.put({"id": 1, "name": "new"})
+        assert out.rows() == [(0, "n6"), (1, "new"), (2, "n8")]
+
+
+def test_deletes_and_upserts_in_their_order(database: Database) -> None:
+    settings = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id", "delete_enabled": "true"}
+    with writing(database, **settings) as out:
+        item = lambda number, name: out.record({"id": number, "name": name}, key=number)  # noqa: E731
+        gone = lambda number: out.record(None, key=number)  # noqa: E731
+        out.put(item(1, "a"), item(2, "b"), gone(1), item(3, "c"), gone(3), item(3, "d"))
+        assert out.rows() == [(2, "b"), (3, "d")]
+        out.put(gone(2), gone(99))
+        assert out.rows() == [(3, "d")]
+    settings["insert_mode"] = "insert"
+    with writing(database, **settings) as out:
+        out.put(
+            out.record(None, key=3), out.record({"id": 3, "name": "again"}, key=3), out.record(None, key=4)
+        )
+        assert out.rows() == [(3, "again")]
+
+
+def test_update_changes_what_is_there(database: Database) -> None:
+    database.execute(f"CREATE TABLE {database.table} (id BIGINT PRIMARY KEY, name VARCHAR(20))")
+    database.execute(f"INSERT INTO {database.table} VALUES (1, 'old')")
+    with writing(database, insert_mode="update", pk_mode="record_value", pk_fields="id") as out:
+        out.put({"id": 1, "name": "new"}, {"id": 2, "name": "nobody"})
+        assert out.rows() == [(1, "new")]
+
+
+def test_kafkas_coordinates_as_key(database: Database) -> None:
+    with writing(database, pk_mode="kafka", insert_mode="upsert") as out:
+        out.put({"id": 5, "name": "a"}, {"id": 6, "name": "b"})
+        assert out.rows("__connect_offset, __connect_partition, __connect_topic, id") == [
+            (0, 0, database.table, 5),
+            (1, 0, database.table, 6),
+        ]
+
+
+def test_columns_are_added(database: Database) -> None:
+    wider = struct_schema([
+        ("id", LONG), ("name", OPTIONAL[Type.STRING]), ("size", Schema(Type.INT32, default=7)),
+        ("note", OPTIONAL[Type.STRING])], name="item")  # fmt: skip
+    with writing(database, auto_evolve="true") as out:
+        out.put({"id": 1, "name": "a"})
+        out.put(out.record({"id": 2, "name": "b", "size": 3, "note": "x"}, schema=wider))
+        out.put({"id": 3, "name": "c"})
+        assert out.rows("id, size, note") == [(1, 7, None), (2, 3, "x"), (3, 7, None)]
+    with writing(database) as out, pytest.raises(ConnectError, match="auto-evolution is disabled"):
+        more = struct_schema([*((one.name, one.schema) for one in wider.fields), ("extra", INT)])
+        out.put(out.record({"id": 4, "extra": 1}, schema=more))
+
+
+def test_a_missing_table(database: Database) -> None:
+    with (
+        writing(database, auto_create="false") as out,
+        pytest.raises(ConnectError, match="is missing and auto-creation is disabled"),
+    ):
+        out.put({"id": 1})
+
+
+def test_values_of_all_types_come_back(database: Database) -> None:
+    schema = struct_schema([
+        ("i8", REQUIRED[Type.INT8]), ("i16", REQUIRED[Type.INT16]), ("i32", INT), ("i64", LONG),
+        ("f64", REQUIRED[Type.FLOAT64]), ("flag", REQUIRED[Type.BOOLEAN]), ("text", STRING),
+        ("data", REQUIRED[Type.BYTES]), ("price", decimal_schema(2)), ("day", DATE_SCHEMA),
+        ("at", TIMESTAMP_SCHEMA)])  # fmt: skip
+    value = {
+        "i8": 127, "i16": -32768, "i32": 2**31 - 1, "i64": -(2**63), "f64": 1.5, "flag": True,
+        "text": "naïve '%", "data": b"\x00\xff", "price": Decimal("12.30"),
+        "day": datetime(2026, 2, 3, tzinfo=UTC),
+        "at": datetime(2026, 2, 3, 4, 5, 6, 789000, UTC)}  # fmt: skip
+    with writing(database) as out:
+        out.put(out.record(value, schema=schema))
+    from tests.connect.jdbc.test_source import reading
+
+    with reading(database, mode="bulk") as source:
+        found = source.poll()[0].value
+    for name, expected in value.items():
+        assert found.get(name) == expected, name
+
+
+def test_fields_that_are_wanted(database: Database) -> None:
+    with writing(database, pk_mode="record_value", pk_fields="id", fields_whitelist="name") as out:
+        schema = struct_schema([("id", LONG), ("name", STRING), ("secret", STRING)])
+        out.put(out.record({"id": 1, "name": "a", "secret": "b"}, schema=schema))
+        assert out.rows("*") == [(1, "a")]
+
+
+def test_a_record_that_the_database_refuses_is_reported(database: Database) -> None:
+    database.execute(f"CREATE TABLE {database.table} (id BIGINT PRIMARY KEY, name VARCHAR(20) NOT NULL)")
+    with writing(database) as out:
+        out.put(
+            {"id": 1, "name": "a"}, {"id": 2, "name": None}, {"id": 1, "name": "b"}, {"id": 3, "name": "c"}
+        )
+        assert out.rows() == [(1, "a"), (3, "c")]
+        assert [offset for offset, _ in out.reported] == [1, 2]
+        out.put(out.record(None))
+        assert "requires records with a non-null Struct value" in out.reported[2][1]
+
+
+def crash(records: Sequence[SinkRecord], out: Writing) -> None:
+    """What comes again after a crash between the database's commit and Kafka's."""
+    out.task.put(records)
+
+
+def test_plain_inserts_exactly_once(database: Database) -> None:
+    settings = {"millstream_offsets_table": f"{database.table}_offsets"}
+    with writing(database, **settings) as out:
+        first = [out.record({"id": number, "name": "a"}) for number in range(5)]
+        crash(first, out)
+    with writing(database, **settings) as out:
+        crash(first[:3], out)
+        crash([*first, out.record({"id": 5, "name": "a"}, offset=5)], out)
+        assert [row[0] for row in out.rows()] == [0, 1, 2, 3, 4, 5]
+        assert database.rows(f"SELECT connector, part, position FROM {database.table}_offsets") == [
+            ("out", 0, 6)
+        ]
+
+
+def test_a_task_that_was_given_to_somebody_else_writes_nothing(database: Database) -> None:
+    settings = {"millstream_offsets_table": f"{database.table}_offsets"}
+    with writing(database, **settings) as old, writing(database, **settings) as new:
+        old.put({"id": 0, "name": "old"})
+        new.put(
+            old.record({"id": 0, "name": "old"}, offset=0), old.record({"id": 1, "name": "new"}, offset=1)
+        )
+        with pytest.raises(RetriableError, match="another task has written"):
+            old.put(old.record({"id": 1, "name": "zombie"}, offset=1))
+        old.put(old.record({"id": 1, "name": "zombie"}, offset=1))
+        assert new.rows() == [(0, "old"), (1, "new")]
+
+
+def test_a_locked_database_is_tried_again(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.connect.connectors.jdbc.sqlite._BUSY_SECONDS", 0.05)
+    with writing(sqlite, max_retries="1") as out:
+        out.put({"id": 1, "name": "a"})
+        other = sqlite3.connect(sqlite.url.removeprefix("jdbc:sqlite:"), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RetriableError, match="locked"):
+            out.put(out.record({"id": 2, "name": "b"}, offset=1))
+        with pytest.raises(ConnectError, match=r"Exceeded max\.retries") as caught:
+            out.put(out.record({"id": 2, "name": "b"}, offset=1))
+        assert not isinstance(caught.value, RetriableError)
+        other.execute("COMMIT")
+        out.put(out.record({"id": 2, "name": "b"}, offset=1))
+        assert out.rows() == [(1, "a"), (2, "b")]
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "error"),
+    [
+        ({"delete.enabled": "true"}, "delete.enabled", "Deletes are only supported for pk.mode record_key"),
+        ({"insert.mode": "upsert"}, "pk.mode", "Primary key mode must be set"),
+        ({"pk.mode": "kafka", "pk.fields": "a,b"}, "pk.fields", "Must be 3 names"),
+        ({"insert.mode": "merge"}, "insert.mode", "String must be one of: insert, upsert, update"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, str], name: str, error: str) -> None:
+    found = JdbcSink.validate({"connection.url": "jdbc:sqlite:x", **settings})
+    assert any(error in one for one in found[name].errors), found[name].errors
