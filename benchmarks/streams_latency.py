@@ -168,6 +168,8 @@ def latencies(
         load.end.set()
         arrivals.end.set()
         stop(process)
+        load.join()
+        arrivals.join()
     until = began + given.seconds
     return sorted(1000 * way for sent, way in arrivals.found if began <= sent < until), cores
 

@@ -13,10 +13,12 @@ from millstream.client import (
     TransactionalProducer,
     visible_batches,
 )
+from millstream.client.coordinators import Coordinators
 from millstream.client.fetch import next_offset
 from millstream.client.groups import Groups
 from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.client.transactional import end_all, is_fenced, send_all
+from millstream.client.transport import PlainTransport
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.records import Record, encode_batch, iter_records
 from millstream.wire.topic_partition import TopicPartition
@@ -188,3 +190,33 @@ def test_a_topic_that_does_not_exist_fails_only_its_own(cluster, topic, name):
     assert failed.keys() == {f"{name}-0"}
     assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition
     assert committed(cluster, topic) == [b"1"]
+
+
+def test_many_commits_take_two_sends_and_no_search(cluster, topic, name, monkeypatch):
+    """Requests of all transactions leave in one piece, their ends in another, and nobody is looked for."""
+    producers = [TransactionalProducer(cluster, f"{name}-{number}") for number in range(5)]
+
+    def commits(value):
+        return [
+            TransactionCommit(
+                producer,
+                [{TopicPartition(topic, 0): batch(b"%d-%d" % (value, number))}],
+                name,
+                {TopicPartition(topic, 1): value},
+            )
+            for number, producer in enumerate(producers)
+        ]
+
+    for producer in producers:
+        producer.begin()
+    assert commit_all(cluster, commits(1)) == {}
+    sends = []
+    send = PlainTransport.send
+    monkeypatch.setattr(PlainTransport, "send", lambda *given: (sends.append(1), send(*given))[1])
+    monkeypatch.setattr(Coordinators, "_find", lambda _self, keys: pytest.fail(f"looks for {keys}"))
+    assert commit_all(cluster, commits(2)) == {}
+    assert len(sends) == 2
+    monkeypatch.undo()
+    assert committed(cluster, topic) == [
+        b"%d-%d" % (value, number) for value in (1, 2) for number in range(5)
+    ]

@@ -5,7 +5,8 @@ version that both sides know. A broker older than the question answers it in ver
 too.
 
 Requests may be sent ahead: a broker answers a connection's requests in order, so `receive` is called in the
-order of `send`. After any failure of the transport the connection is closed for good; whoever holds it opens
+order of `send`. Between `hold` and `flush` they are kept, and then go out in one piece: neither side is woken
+for each of them. After any failure of the transport the connection is closed for good; whoever holds it opens
 another.
 """
 
@@ -37,6 +38,7 @@ class Connection:
         self._client_id = config.client_id.encode()
         self._next_id = 0
         self._waiting: list[int] = []
+        self._held: list[Buffer] | None = None
         self.closed = False
         self._transport = open_transport(config, host, port)
         self.address = self._transport.address
@@ -94,11 +96,27 @@ class Connection:
         size = len(header) + sum(len(part) for part in body)
         # Before it goes out: a Ctrl-C behind the last byte would leave an answer that nobody expects.
         self._waiting.append(correlation_id)
+        parts: list[Buffer] = [_SIZE.pack(size) + header, *body]
+        if self._held is not None:
+            self._held += parts
+        else:
+            self._send(parts, timeout)
+
+    def _send(self, parts: list[Buffer], timeout: float | None = None) -> None:
         try:
-            self._transport.send([_SIZE.pack(size) + header, *body], self._deadline(timeout))
+            self._transport.send(parts, self._deadline(timeout))
         except BaseException:  # also a Ctrl-C: nobody knows how much went out
             self.close()
             raise
+
+    def hold(self) -> None:
+        """Keep what is sent from now on until `flush`."""
+        self._held = []
+
+    def flush(self) -> None:
+        held, self._held = self._held, None
+        if held and not self.closed:
+            self._send(held)
 
     def receive(self, timeout: float | None = None) -> memoryview:
         """The answer to the oldest request sent and not yet answered, from after the correlation id on."""

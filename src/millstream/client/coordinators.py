@@ -1,7 +1,7 @@
 """Who coordinates a group or a transactional id: FindCoordinator, remembered until an answer shows that it
 has moved."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from millstream.client.cluster import Cluster, Node, Retry
@@ -26,13 +26,20 @@ Result = TypeVar("Result")
 
 
 class Coordinators:
-    """The coordinators of one type of key. `timeout` limits each call, in seconds; 0 means one try."""
+    """The coordinators of one type of key. `timeout` limits each call, in seconds; 0 means one try. `known`
+    is what the caller has found out already."""
 
-    def __init__(self, cluster: Cluster, key_type: int, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        key_type: int,
+        timeout: float | None = None,
+        known: Mapping[str, int] | None = None,
+    ) -> None:
         self.cluster = cluster
         self._key_type = key_type
         self._timeout = timeout
-        self._nodes: dict[str, int] = {}
+        self._nodes: dict[str, int] = dict(known or {})
 
     def retry(self) -> Retry:
         return self.cluster.retry(self._timeout)

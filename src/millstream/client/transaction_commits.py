@@ -11,6 +11,7 @@ What fails with an error that passes is done again, one request at a time; what 
 transactional id, and does not touch the others.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,7 +83,11 @@ def commit_all(cluster: Cluster, commits: Sequence[TransactionCommit]) -> dict[s
         except KafkaError as error:
             failed[commit.producer.transactional_id] = error
     ready = [commit.producer for commit in written if commit.producer.transactional_id not in failed]
-    failed |= end_all(cluster, [producer.handle() for producer in ready], True)
+    known: dict[str, int] = {}
+    for producer in ready:
+        with contextlib.suppress(KafkaError):  # looked up again where it is needed
+            known[producer.transactional_id] = producer.coordinator()
+    failed |= end_all(cluster, [producer.handle() for producer in ready], True, known)
     for producer in ready:
         if producer.transactional_id not in failed:
             producer.begin_next()
@@ -217,10 +222,14 @@ def _exchange(cluster: Cluster, steps: Sequence[_Step], errors: dict[int, KafkaE
                 if step.node not in cluster.nodes:
                     cluster.refresh([])  # the producers know it from a cluster of their own
                 connections[step.node] = cluster.connection(step.node)
+                connections[step.node].hold()
             connection = connections[step.node]
             waiting.append((step, connection, step.send(connection)))
         except KafkaError as error:
             errors.setdefault(id(step.commit), error)
+    for connection in connections.values():
+        with contextlib.suppress(KafkaError):  # whoever waits for an answer hears of it
+            connection.flush()
     for step, connection, version in waiting:
         try:
             body = connection.receive()

@@ -317,11 +317,14 @@ def _send_round(
     return outcomes
 
 
-def end_all(cluster: Cluster, handles: Sequence[Handle], committed: bool) -> dict[str, KafkaError]:
+def end_all(
+    cluster: Cluster, handles: Sequence[Handle], committed: bool, known: Mapping[str, int] | None = None
+) -> dict[str, KafkaError]:
     """Commit or abort transactions, all requests ahead of their answers. Returns what went wrong, by
     transactional id. Errors that pass are tried again; ending a transaction twice in the same way is not an
-    error."""
-    coordinators = Coordinators(cluster, TRANSACTION)
+    error. `known` are the brokers that keep the transactions, as far as the caller knows them: looking one up
+    is a round trip."""
+    coordinators = Coordinators(cluster, TRANSACTION, known=known)
     left = {handle.transactional_id: handle for handle in handles}
     failed: dict[str, KafkaError] = {}
     retry = cluster.retry()
@@ -360,6 +363,7 @@ def _end_round(
         try:
             connection = cluster.connection(node)
             form = exchange("end_txn", connection.version("end_txn", up_to=_END))
+            connection.hold()
             for handle in group:
                 body = form.encode(
                     {
@@ -370,6 +374,7 @@ def _end_round(
                     }
                 )
                 connection.send(form.key, form.version, form.flexible, [body])
+            connection.flush()
             for handle in group:
                 code = form.decode(connection.receive()).error_code
                 subject = f"transactional id {handle.transactional_id}"
