@@ -44,6 +44,7 @@ NEEDS = (
     Need("kcat", ("kcat", "kafkacat"), "kcat", frozenset({"kcat"})),
     Need("postgres", ("pg_createcluster",), "postgresql", frozenset({"postgres"})),
     Need("mariadb", ("mariadb-install-db",), "mariadb-server", frozenset({"mariadb"})),
+    Need("mosquitto", ("mosquitto",), "mosquitto", frozenset({"mosquitto"})),
 )
 
 ROOT = Path(__file__).resolve().parents[2]

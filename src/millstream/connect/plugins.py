@@ -33,6 +33,8 @@ CONNECTORS: dict[str, str] = {
     "io.confluent.connect.http.HttpSinkConnector": "http.sink:ConfluentHttpSink",
     "io.aiven.kafka.connect.opensearch.OpensearchSinkConnector": "search.sink:SearchSink",
     "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector": "search.sink:SearchSink",
+    "io.confluent.connect.mqtt.MqttSourceConnector": "mqtt:MqttSource",
+    "io.confluent.connect.syslog.SyslogSourceConnector": "syslog:SyslogSource",
 }
 """Class names, and `module:class` below the package of connectors. Several names may select one class: its
 first is the one that answers show."""
