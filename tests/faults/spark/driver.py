@@ -73,6 +73,10 @@ class Driver:
         return self._newest("commits") + 1
 
     @property
+    def progress(self) -> str:
+        return f"{self.batches} batches"
+
+    @property
     def planned(self) -> int:
         """How many inputs are in the batches so far, the one that runs included."""
         newest = self._newest("offsets")

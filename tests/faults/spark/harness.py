@@ -96,7 +96,7 @@ def run(
                 while chaos.total < kills and time.monotonic() < deadline:
                     chaos.once()
                     left = deadline - time.monotonic()
-                    tell(f"{chaos.total} kills, {driver.batches} batches, {left:.0f} s left")
+                    tell(f"{chaos.total} kills, {driver.progress}, {left:.0f} s left")
             tell("catching up")
             if not reaches_zero(lambda: subject.lag(servers), STANDSTILL):
                 tell(f"no progress for {STANDSTILL:.0f} s; the driver's last lines:\n{driver.tail()}")

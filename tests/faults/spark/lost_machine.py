@@ -124,7 +124,7 @@ def measure(given: argparse.Namespace, how: str, standbys: int, bootstrap: str, 
         )
         running = streams.start(session)
         counts.start()
-        wait_until(lambda: running.lag() == 0 and len(_machines(running)) == 2)
+        wait_until(lambda: running.lag() == 0 and _machines(running) == set(MACHINES))
         wait_until(lambda: _copies_current(session, standbys * PARTITIONS))
         records.start()
         wait_until(lambda: len(counts.came) == PARTITIONS)

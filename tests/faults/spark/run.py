@@ -63,7 +63,7 @@ def main() -> int:
         kills = ", ".join(f"{count} of the {target}" for target, count in sorted(chaos.kills.items()))
         print(
             f"{label}: {chaos.total} kills ({kills}), {chaos.lost_commits} lost commit files, "
-            f"{chaos.moves} times without the local stores, {found.driver.batches} batches, {found.verdict}, "
+            f"{chaos.moves} times without the local stores, {found.driver.progress}, {found.verdict}, "
             f"{time.monotonic() - began:.0f} s"
         )
         if problems and given.keep is not None:

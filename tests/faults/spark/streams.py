@@ -5,18 +5,60 @@ comes twice shows up. The last value of each key in the store's changelog must b
 be at the end of its inputs.
 """
 
+import contextlib
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from millstream.client import ClientConfig, Cluster
+from millstream.client.groups import Groups
 from millstream.streams import Streams
+from millstream.wire.errors import KafkaError
 from tests.faults.spark.driver import Driver
 from tests.faults.spark.harness import SOURCE, TARGET, Verdict, messages_of
 from tests.faults.spark.streams_app import APPLICATION, STORE, build
 
 CHANGELOG = f"{APPLICATION}-{STORE}-changelog"
 KeyValue = tuple[bytes, bytes | None]
+
+
+class StreamsDriver(Driver):
+    """How far it is, its group says: what Spark counts of the host's query means nothing. Its tasks are slow,
+    so every moment is in the middle of one."""
+
+    LOOK_EVERY = 0.05
+
+    def __init__(self, command: Sequence[str], servers: str, folder: Path) -> None:
+        super().__init__(command, SOURCE, folder / "no checkpoint", folder / "driver.log")
+        self._client = ClientConfig.of(servers, {"default.api.timeout.ms": "1000"})
+        self._committed, self._looked_at = 0, 0.0
+
+    @property
+    def in_batch(self) -> bool:
+        return True
+
+    @property
+    def batches(self) -> int:
+        return self.planned
+
+    @property
+    def planned(self) -> int:
+        if time.monotonic() > self._looked_at + self.LOOK_EVERY:
+            with contextlib.suppress(KafkaError), Cluster(self._client) as cluster:
+                found = Groups(cluster).committed(APPLICATION).items()
+                self._committed = sum(
+                    committed.offset
+                    for which, committed in found
+                    if which.topic == SOURCE and not isinstance(committed, KafkaError)
+                )
+            self._looked_at = time.monotonic()
+        return self._committed
+
+    @property
+    def progress(self) -> str:
+        return f"{self.planned} inputs committed"
 
 
 class StreamsApplication:
@@ -26,7 +68,7 @@ class StreamsApplication:
         state = folder / "state"
         command = ["tests.faults.spark.streams_app", "--servers", servers, "--source", SOURCE]
         command += ["--target", TARGET, "--state", str(state)]
-        return Driver(command, SOURCE, state / APPLICATION / "checkpoint", folder / "driver.log")
+        return StreamsDriver(command, servers, folder)
 
     def lose_stores(self, folder: Path) -> Callable[[bool], None]:
         state = folder / "state" / APPLICATION
