@@ -7,4 +7,11 @@
 
 Names, texts and results are those of Apache Kafka 4.3: its classes recorded what they do
 (tests/connect/vectors), and ours do the same.
+
+A connector of one's own is a class of `Source` or `Sink` ([connect.md](docs/connect.md)).
 """
+
+from millstream.connect.errors import ConnectError, RetriableError
+from millstream.connect.simple import Record, Sink, Source, setting
+
+__all__ = ["ConnectError", "Record", "RetriableError", "Sink", "Source", "setting"]

@@ -3,12 +3,11 @@
     from millstream.testing.connect import SinkRun, SourceRun
 
     source = SourceRun(Prices, {"url": "http://localhost:8000", "topic": "prices"})
-    assert [record.value for record in source.poll()] == [...]
+    assert [record.value for record in source.all()] == [...]
     source = source.restarted()                     # goes on from what was committed
 
     sink = SinkRun(ToList, {"limit": "10"})
-    sink.send({"id": 1}, key="a")
-    sink.run()                                      # put, flush and commit, as a worker does
+    sink.write({"id": 1}, key="a")                  # put, flush and commit, as a worker does
     assert sink.lag == 0
 
 A run makes the same calls in the same order as a worker's task: settings are checked, tasks are dealt, a sink
@@ -93,6 +92,13 @@ class SourceRun:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"{len(found)} of {count} records came in {seconds} s: {found}")
                 time.sleep(min(self.task.idle_ms, 50) / 1000)
+        return found
+
+    def all(self) -> list[SourceRecord]:
+        """Everything until a poll brings nothing."""
+        found: list[SourceRecord] = []
+        while records := self.poll():
+            found += records
         return found
 
     def restarted(self) -> SourceRun:
@@ -196,6 +202,13 @@ class SinkRun:
         self._must_commit = False
         self._changed.clear()
         self.task.committed(ready)
+
+    def write(self, *values: Any, **more: Any) -> SinkRun:
+        """Send values (see `send`) and run; returns itself."""
+        for value in values:
+            self.send(value, **more)
+        self.run()
+        return self
 
     def run(self) -> None:
         """Until there is nothing left to do at once."""
