@@ -204,6 +204,9 @@ def settings_of(session: SparkSession) -> HostSettings:
         lanes=lanes,
         commit_interval=number("commit.interval.ms", 50) / 1000,
         batch_seconds=number("batch.seconds", 60),
+        # Executors of a cluster may still be coming: the next batch has lanes for them. A batch costs
+        # processor time, so there are no short ones where nobody comes.
+        first_batch_seconds=60 if _is_local(session) else 2,
         lease=number("lease.ms", 3000) / 1000,
         unit_timeout=number("unit.timeout.ms", 30_000) / 1000,
         unit_retries=int(number("unit.retries", 5)),

@@ -9,6 +9,7 @@ nothing of units, so its own metrics say nothing about them.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
@@ -122,6 +123,9 @@ class MetricsPage:
         self._server.server_close()
 
 
+REPORT_EVERY = 1.0
+
+
 class StatusReporter:
     """Reports an application in `__millstream_pipelines` as pipelines are, each unit as one of its queries,
     and hears the stop command there. Everything in a thread of its own: a cluster that is away delays
@@ -150,12 +154,17 @@ class StatusReporter:
         while self._ended is None:
             try:
                 with StatusTopic(self._client, create_status_topic(self._client)) as topic:
+                    due = 0.0
                     while True:
                         ended = self._ended
-                        topic.publish(self._status(ended))
+                        # Not whenever something comes: its own report does.
+                        if ended is not None or time.monotonic() >= due:
+                            due = time.monotonic() + REPORT_EVERY
+                            topic.publish(self._status(ended))
                         if ended is not None:
                             return
-                        for found in topic.poll(1000):
+                        left = max(0.0, due - time.monotonic())
+                        for found in topic.poll(min(1000, math.ceil(1000 * left))):
                             if isinstance(found, Command) and found.run == self._run:
                                 log.warning("%s is told to stop", self._name)
                                 threading.Thread(target=self._stop, daemon=True).start()

@@ -50,6 +50,7 @@ class HostSettings:
     lanes                how many lanes there are (the cores, if not given)
     commit_interval      commit.interval.ms
     batch_seconds        how long a task of Spark lasts before it is renewed
+    first_batch_seconds  how long the first one lasts; each one after it twice as long
     lease                how long a lane goes on after its task has ended
     unit_timeout         a unit's turn that takes longer is stuck: its process is ended
     unit_retries         tries of a failing unit before its application hears of it
@@ -59,6 +60,7 @@ class HostSettings:
     lanes: int
     commit_interval: float = 0.05
     batch_seconds: float = 60.0
+    first_batch_seconds: float = 60.0
     lease: float = 3.0
     unit_timeout: float = 30.0
     unit_retries: int = 5

@@ -52,6 +52,7 @@ def options_for(server: PlannerServer) -> dict[str, str]:
         "secret": server.secret.hex(),
         "lanes": str(settings.lanes),
         "batch_seconds": str(settings.batch_seconds),
+        "first_batch_seconds": str(settings.first_batch_seconds),
         "lease_seconds": str(settings.lease),
     }
 
@@ -104,11 +105,11 @@ class HostReader(DataSourceStreamReader):
         return lanes
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
-        """One task: a lane for as long as the batch lasts. The first ones are short: executors of a cluster
-        are still coming, and the next batch has lanes for them."""
+        """One task: a lane for as long as the batch lasts."""
         assert isinstance(partition, LanePartition)
         lane = _LaneThread.of_this_process(self._options)
-        lane.keep(min(float(self._options["batch_seconds"]), 2.0 ** min(partition.batch, 10)))
+        short = float(self._options["first_batch_seconds"]) * 2.0 ** min(partition.batch - 1, 10)
+        lane.keep(min(float(self._options["batch_seconds"]), short))
         yield lane.name, machine_name()
 
     def commit(self, end: dict[str, int]) -> None: ...

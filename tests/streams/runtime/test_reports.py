@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from millstream.client import Cluster
 from millstream.host.local import LocalHost
 from millstream.spark.runner.status_records import Command, Status
@@ -41,6 +43,34 @@ def test_reports_and_the_stop_command(
             topic.send(Command(name, "stop", found.run, round(time.time() * 1000)))
             assert running.awaitTermination(60)
             wait_until(lambda: status().state == "stopped")
+    finally:
+        running.stop()
+        host.close()
+
+
+def test_its_own_report_is_no_reason_for_another(
+    broker: str,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads the topic that it writes."""
+    published, polled = [], []
+    publish, poll = StatusTopic.publish, StatusTopic.poll
+    monkeypatch.setattr("millstream.host.metrics.REPORT_EVERY", 3600.0)
+    monkeypatch.setattr(StatusTopic, "publish", lambda *of: (published.append(1), publish(*of))[1])
+    monkeypatch.setattr(StatusTopic, "poll", lambda *of: (polled.append(1), poll(*of))[1])
+    words = new_topic()
+    application = Streams(
+        word_count(words, new_topic()), f"{words}-app", bootstrap_servers=broker, state=tmp_path
+    )
+    application.make_topics()
+    host = LocalHost()
+    running = RunningStreams(application, host, report=True)
+    try:
+        wait_until(lambda: len(polled) >= 3)
+        assert len(published) == 1
     finally:
         running.stop()
         host.close()
