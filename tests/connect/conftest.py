@@ -37,10 +37,12 @@ def connect_registry(connect_broker: str) -> Iterator[str]:
 class Worker:
     """A worker without Spark; `again` is the same one after it was stopped."""
 
-    def __init__(self, settings: dict[str, str], topics: dict[str, str]) -> None:
+    def __init__(
+        self, settings: dict[str, str], topics: dict[str, str], host: LocalHost | None = None
+    ) -> None:
         self.topics = topics
         self.config = DistributedConfig(settings)
-        self.host = LocalHost()
+        self.host = host or LocalHost()
         self.herder = Herder(
             self.config,
             "127.0.0.1:8083",
@@ -76,7 +78,7 @@ def make_worker(connect_broker: str) -> Iterator[Callable[..., Worker]]:
     topics = {what: f"connect-{what}-{number}" for what in ("config", "offset", "status")}
     made: list[Worker] = []
 
-    def make(**settings: str) -> Worker:
+    def make(host: Any = None, **settings: str) -> Worker:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         worker = Worker(
             {
@@ -87,6 +89,7 @@ def make_worker(connect_broker: str) -> Iterator[Callable[..., Worker]]:
                 **named,
             },
             topics,
+            host,
         )
         made.append(worker)
         return worker

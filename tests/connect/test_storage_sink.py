@@ -55,8 +55,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """All records of JSON files, in order of offsets within each partition."""
-    return sorted(json.loads(line)["n"] for data in files(folder).values() for line in data.splitlines())
+    """What stands in JSON and Parquet files, sorted."""
+    found: list[int] = []
+    for name, data in files(folder).items():
+        if name.endswith(".parquet"):
+            found += pq.read_table(folder / name, partitioning=None)["n"].to_pylist()
+        else:
+            found += [json.loads(line)["n"] for line in data.splitlines()]
+    return sorted(found)
 
 
 # --- names and cuts -----------------------------------------------------------------------------------------
@@ -343,9 +349,10 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytes
 # --- exactly once -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("form", ["JsonFormat", "ParquetFormat"])
+@pytest.mark.parametrize("seed", range(25))
 def test_a_task_that_dies_anywhere_leaves_every_record_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, form: str
 ) -> None:
     """Settings that cut change with every restart, and the clock goes on: names still agree."""
     rng = random.Random(seed)
@@ -361,7 +368,9 @@ def test_a_task_that_dies_anywhere_leaves_every_record_once(
         "rotate.interval.ms": rng.choice(["-1", "5000"]),
         "flush.size": "3",
         "behavior.on.null.values": "ignore",
+        "format.class": form,
     }
+    schema = struct_schema([("n", REQUIRED[Type.INT32]), ("odd", REQUIRED[Type.INT32])])
     sink = SinkRun("FileSink", settings)
     sent = 0
     for _ in range(300):
@@ -371,10 +380,11 @@ def test_a_task_that_dies_anywhere_leaves_every_record_once(
             for _ in range(rng.randrange(1, 9)):
                 if rng.random() < 0.2:
                     sink.send(None, partition=sent % 2)
-                sink.send({"n": sent, "odd": sent % 2}, partition=sent % 2, timestamp=now[0])
+                value = Struct(schema, [sent, sent % 2])
+                sink.send(value, partition=sent % 2, timestamp=now[0], value_schema=schema)
                 sent += 1
         elif what < 0.45:
-            sink = sink.restarted(**{"flush.size": str(rng.choice([2, 3, 5]))})
+            sink = sink.restarted(**{"flush.size": str(rng.choice([2, 3, 5, 40]))})
         elif what < 0.5:
             sink.log and sink.step() and sink.task.put([])
         else:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
 from millstream.connect.converters.base import Converter
+from millstream.connect.converters.json_fast import PayloadReader, prefix_of
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
 from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP
@@ -104,6 +105,7 @@ class JsonConverter(Converter):
         self._numeric = self.settings["decimal.format"].upper() == "NUMERIC"
         self._texts: dict[Schema, str] = {}
         self._schemas: dict[str, Schema] = {}
+        self._payloads: PayloadReader | None = None
         content = self.settings["schema.content"]
         self._schema = None if not content else self.schema_from_json(_load(content.encode()))
 
@@ -237,6 +239,11 @@ class JsonConverter(Converter):
     def to_connect(self, topic: str, data: bytes | None) -> SchemaAndValue:
         if data is None:
             return SchemaAndValue(None, None)
+        known = self._payloads
+        if known is not None and data.startswith(known.prefix):
+            value = known.read(data)
+            if value is not None:
+                return SchemaAndValue(known.schema, value)
         document = _load(data)
         if not self._schemas_enabled:
             return SchemaAndValue(None, self._value(None, document))
@@ -249,7 +256,17 @@ class JsonConverter(Converter):
                 "schemas.enable=false in your converter configuration."
             )
         schema = self.schema_from_json(document["schema"])
-        return SchemaAndValue(schema, self._value(schema, document["payload"]))
+        value = self._value(schema, document["payload"])
+        if schema is not None and (known is None or not data.startswith(known.prefix)):
+            self._remember(data, schema)
+        return SchemaAndValue(schema, value)
+
+    def _remember(self, data: bytes, schema: Schema) -> None:
+        """For messages that begin as this one does."""
+        prefix = prefix_of(data)
+        if prefix is not None:
+            reader = PayloadReader(prefix, schema, with_default=self._with_default)
+            self._payloads = reader if reader.useful else None
 
     def schema_from_json(self, node: Any) -> Schema | None:
         if node is None:

@@ -26,7 +26,13 @@ from millstream.connect.config.java_regex import compile_regex
 from millstream.connect.data.record import SinkRecord
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.connect.plugins import find_connector
-from millstream.connect.runtime.dead_letters import context_headers, create_topic, dead_letter
+from millstream.connect.runtime.dead_letters import (
+    MAX_LETTER_BYTES,
+    context_headers,
+    create_topic,
+    dead_letter,
+    size_of,
+)
 from millstream.connect.runtime.pipeline import Pipeline
 from millstream.connect.runtime.task_spec import TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
@@ -316,11 +322,19 @@ class SinkUnit:
         if not letters:
             return []
         count = len(self._cluster.topic(self._dead_letters).partitions)
-        by_partition: dict[TopicPartition, list[Record]] = {}
+        rounds: list[dict[TopicPartition, list[Record]]] = []
+        sizes: dict[TopicPartition, int] = {}
         for letter in letters:
             number = partition_for(letter.key, count) if letter.key is not None else letter.offset % count
-            by_partition.setdefault(TopicPartition(self._dead_letters, number), []).append(letter)
-        return [{which: encode_batch(held, transactional=True) for which, held in by_partition.items()}]
+            which = TopicPartition(self._dead_letters, number)
+            sizes[which] = sizes.get(which, 0) + size_of(letter)
+            if not rounds or sizes[which] > MAX_LETTER_BYTES:
+                rounds.append({})
+                sizes = {which: size_of(letter)}
+            rounds[-1].setdefault(which, []).append(letter)
+        return [
+            {which: encode_batch(held, transactional=True) for which, held in one.items()} for one in rounds
+        ]
 
     def committed(self, commit: TransactionCommit | None) -> None:
         if self._commit_at:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millstream.connect.config.config_def import ConfigError
@@ -34,6 +34,14 @@ class Writer(ABC):
     @abstractmethod
     def add(self, record: SinkRecord, value: Any) -> None:
         """`value` is the record's, under the file's schema."""
+
+    def add_many(self, records: Sequence[SinkRecord]) -> None:
+        """Records of the file's own schema. One that does not fit is rejected."""
+        for record in records:
+            try:
+                self.add(record, record.value)
+            except DataError as error:
+                self.reject(record, error)
 
     @abstractmethod
     def finish(self) -> None:
@@ -186,6 +194,18 @@ class _ParquetWriter(Writer):
             self._to_columns()
             if sum(batch.num_rows for batch in self._batches) >= ROWS_PER_GROUP:
                 self._end_group()
+
+    def add_many(self, records: Sequence[SinkRecord]) -> None:
+        """The bounds of batches are the same, however the records come: so are the bytes of the file."""
+        begin = 0
+        while begin < len(records):
+            some = records[begin : begin + ROWS_PER_BATCH - len(self._rows) - 1]
+            self._rows += [record.value.values for record in some]
+            self._records += some
+            begin += len(some)
+            if begin < len(records):
+                self.add(records[begin], records[begin].value)
+                begin += 1
 
     def _to_columns(self) -> None:
         if not self._rows:

@@ -57,6 +57,11 @@ class Cutter:
         self._first_time: int | None = None
         self._path = ""
 
+    @property
+    def room(self) -> int:
+        """How many records more until the count ends the range."""
+        return self.rules.flush_size - self.count
+
     def before(self, timestamp: int | None, path: str) -> bool:
         """Whether the range ends in front of this record."""
         if not self.count or self.rules.rotate_ms <= 0:
