@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def value(expression: str) -> Any:
         ("CASE I WHEN 6 THEN 'six' WHEN 7 THEN 'seven' END", "seven"),
         ("CASE WHEN FALSE THEN 1 END", None),
         ("CASE WHEN I = 7 THEN I ELSE I / 0 END", 7),
-        ("CASE WHEN B THEN 1 ELSE 2.5 END", 1.0),
+        ("CASE WHEN B THEN 1.5 ELSE 2.5 END", Decimal("1.5")),
         ("CAST(I AS STRING)", "7"),
         ("CAST('12' AS INT)", 12),
         ("CAST('x' AS INT)", None),
@@ -114,7 +115,7 @@ def value(expression: str) -> Any:
         ("TRANSFORM(A, z => z * I)", [7, 14, 21]),
         ("FILTER(A, z => z > 1)", [2, 3]),
         ("REDUCE(A, 0, (sum, z) => sum + z)", 6),
-        ("TRANSFORM(P, (n, z) => UCASE(n), (n, z) => z + 1)", {"A": 2}),
+        ("TRANSFORM(P, (x, z) => UCASE(x), (x, z) => z + 1)", {"A": 2}),
         ("CAST(I > 3 AS STRING)", "true"),
     ],
 )
@@ -139,7 +140,8 @@ def test_values(expression: str, expected: Any) -> None:
         ("MAP('a' := NULL)", "Cannot construct a map with all NULL values"),
         ("MAP(NULL := 1)", "Cannot construct a map with all NULL keys"),
         ("CASE WHEN B THEN NULL END", "All case branches have NULL type"),
-        ("CASE WHEN B THEN I ELSE A END", "Type for all 'THEN' clauses should be the same"),
+        ("CASE WHEN B THEN I WHEN B THEN A END", "Type for all 'THEN' clauses should be the same"),
+        ("CASE WHEN B THEN I ELSE A END", "Type for the default clause should be the same"),
         ("CASE WHEN I THEN 1 END", "WHEN operand type should be boolean"),
         ("I IN (A)", "operator does not exist: INTEGER = ARRAY<INTEGER>"),
         ("T->NOPE", "Could not find field 'NOPE'"),

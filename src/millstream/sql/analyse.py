@@ -6,6 +6,8 @@ names, joins, grouping, then the key of the result.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from millstream.sql import ast
 from millstream.sql.analyse_joins import analyse_joins
 from millstream.sql.analysis import Analysis, JoinStep, SelectColumn
@@ -25,7 +27,7 @@ from millstream.sql.names import (
 )
 from millstream.sql.statements import SourceKind
 from millstream.sql.type_names import resolver as type_resolver
-from millstream.sql.types import SqlType, StructType
+from millstream.sql.types import SqlType, StructType, quoted
 
 
 def analyse(
@@ -50,8 +52,9 @@ class Analyser:
         sink: str | None,
         target: SourceKind | None,
     ) -> None:
-        self.query, self.catalog, self.environment = query, catalog, environment
+        self.catalog, self.environment = catalog, environment
         self.functions: FunctionTable = environment.functions
+        self.query = query if sink is not None else _as_one_group(query, self.functions)
         self.sink, self.target = sink, target
         self.sources = tuple(self._bound(source) for source in query.sources)
 
@@ -96,6 +99,7 @@ class Analyser:
         table_functions = self._table_functions(select, kind if not query.group_by else "TABLE", group_by)
         if kind == "TABLE" and partition_by:
             raise sql_error("PARTITION BY of a table")
+        self._check_partition_by(partition_by)
         self._check_clauses(group_by, kind)
         window = self._window(kind, joins)
         analysis = Analysis(
@@ -244,7 +248,9 @@ class Analyser:
         base = resolver.qualify(item.expression, "SELECT")
         type_ = self._type_of(base)
         if not isinstance(type_, StructType):
-            raise sql_error("no struct for star", item.location, expression=text(item.expression), type=type_)
+            part = "Field" if isinstance(base, ast.Field) else "Column"
+            name = base.name if isinstance(base, ast.Column | ast.Field) else text(item.expression)
+            raise sql_error("no struct for star", item.location, part=part, name=quoted(name))
         return [
             SelectColumn(aliases.of_field(name), field, field, location=item.location)
             for name, _ in type_.fields
@@ -296,8 +302,6 @@ class Analyser:
                 if any(self._ungrouped(column.expression, ()) for column in select):
                     self._check_grouped(select, having, ())
                 shown_calls = ", ".join(_call_text(self._shown(call)) for call in found)
-                if self.sink is None:
-                    raise sql_error("aggregate without GROUP BY in a query", calls=shown_calls)
                 kind = self.target or "TABLE"
                 raise sql_error("aggregate without GROUP BY", kind=kind, calls=shown_calls)
             if having is not None:
@@ -386,6 +390,13 @@ class Analyser:
 
     # The rest -----------------------------------------------------------------------------------------------
 
+    def _check_partition_by(self, nodes: tuple[ast.Expression, ...]) -> None:
+        for place, node in enumerate(nodes):
+            if node in nodes[:place]:
+                raise sql_error("duplicate PARTITION BY", expression=text(self._shown(node)))
+        if len(nodes) > 1 and any(isinstance(node, ast.Literal) and node.value is None for node in nodes):
+            raise sql_error("PARTITION BY null and more")
+
     def _check_clauses(self, group_by: tuple[ast.Expression, ...], kind: str) -> None:
         query = self.query
         if query.window is not None:
@@ -434,6 +445,17 @@ class Analyser:
     def _check_target(self, kind: SourceKind) -> None:
         if self.target is not None and self.target != kind:
             raise sql_error("result type", kind=kind)
+
+
+def _as_one_group(query: ast.Query, functions: FunctionTable) -> ast.Query:
+    """A push query that aggregates without GROUP BY has one group: all rows."""
+    if query.emit is None or query.group_by:
+        return query
+    for item in query.select:
+        for part in () if item.expression is None else ast.walk(item.expression):
+            if isinstance(part, ast.Call) and functions.is_aggregate(part.name):
+                return replace(query, group_by=(ast.Literal(1),))
+    return query
 
 
 def _call_text(node: ast.Expression) -> str:

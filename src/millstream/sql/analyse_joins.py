@@ -25,7 +25,6 @@ _SHOWN = {
 def analyse_joins(
     query: ast.Query, sources: tuple[BoundSource, ...], type_of: TypeOf
 ) -> tuple[JoinStep, ...]:
-    resolver = Resolver(sources)
     seen: set[str] = set()
     for bound in sources:
         if bound.source.name in seen:
@@ -33,31 +32,47 @@ def analyse_joins(
             raise sql_error(entry, name=bound.source.name)
         seen.add(bound.source.name)
     for place, (join, bound) in enumerate(zip(query.joins, sources[1:], strict=True)):
-        _sides(join, bound, sources[: place + 1], resolver)
+        # A condition sees the sources up to its own, not those that are joined behind it.
+        later = frozenset(one.alias for one in sources[place + 2 :])
+        seen_here = Resolver(sources[: place + 2], later=later)
+        _sides(join, bound, sources[: place + 1], seen_here, windows=True)
+    resolver = Resolver(sources)
     steps: list[JoinStep] = []
     for join, bound in zip(query.joins, sources[1:], strict=True):
         before = sources[: len(steps) + 1]
         steps.append(_step(join, bound, before, steps, resolver, type_of))
+    for join, step in zip(reversed(query.joins), reversed(steps), strict=True):
+        _check_within(join, "STREAM" if sources[0].source.kind == "STREAM" else "TABLE", step)
+    for join, step in zip(query.joins, steps, strict=True):
+        _check_repartition(join, step, sources)
     return tuple(steps)
 
 
 def _sides(
-    join: ast.JoinedSource, right: BoundSource, before: tuple[BoundSource, ...], resolver: Resolver
+    join: ast.JoinedSource,
+    right: BoundSource,
+    before: tuple[BoundSource, ...],
+    resolver: Resolver,
+    *,
+    windows: bool = False,
 ) -> tuple[ast.Expression, ast.Expression, str]:
     """Left and right side of the condition, whatever their order, and the alias of the left one."""
     condition = join.on
-    if isinstance(condition, ast.Logical):
-        shown = text(resolver.qualify(condition, "JOIN ON"))
-        raise sql_error("several join conditions", join.location, expression=shown)
     if not isinstance(condition, ast.Compare):
+        if isinstance(condition, ast.Logical) and all(map(_is_equality, (condition.left, condition.right))):
+            shown = text(resolver.qualify(condition, "JOIN ON"))
+            raise sql_error("several join conditions", join.location, expression=shown)
         raise sql_error("join condition", join.location, expression=text(condition))
-    if condition.operator != "=":
+    if not _is_equality(condition):
         raise sql_error("join by order", join.location)
     compare = resolver.qualify(condition, "JOIN ON")
     assert isinstance(compare, ast.Compare)
     one, other = _side(compare.left, compare), _side(compare.right, compare)
     if one == other:
         raise sql_error("join of one source", join.location, left=quoted(one), right=quoted(other))
+    known = {bound.alias: bound for bound in (*before, right)}
+    if windows and one in known and other in known:
+        _check_windows(join, known[one], known[other])
     if other == right.alias:
         found = (compare.left, compare.right, one)
     else:
@@ -73,6 +88,10 @@ def _sides(
     return found
 
 
+def _is_equality(node: ast.Expression) -> bool:
+    return isinstance(node, ast.Compare) and node.operator == "="
+
+
 def _step(
     join: ast.JoinedSource,
     right: BoundSource,
@@ -83,18 +102,28 @@ def _step(
 ) -> JoinStep:
     left_on, right_on, left_alias = _sides(join, right, before, resolver)
     left = next(bound for bound in before if bound.alias == left_alias)
-    left_kind = "STREAM" if before[0].source.kind == "STREAM" else "TABLE"
+    left_kind, right_kind = before[0].source.kind, right.source.kind
     flipped = _side(_left_side(join, resolver), join.on) == right.alias
     one, other = (right_on, left_on) if flipped else (left_on, right_on)
     shown = f"{text(one)} = {text(other)}"
-    _check_kinds(join, left_kind, before, right)
+    names = f"{left.source.name} {_SHOWN[join.type]} {right.source.name}"
+    if left_kind == "TABLE" and right_kind == "STREAM":
+        raise sql_error("table-stream join", join.location, join=names)
+    if left_kind == "STREAM" and right_kind == "TABLE" and join.type == "OUTER":
+        raise sql_error("stream-table outer join", join.location, join=names)
+    if right_kind == "TABLE" and not _is_key(right_on, right):
+        entry = "join on no primary key" if left_kind == "TABLE" else "join on no table key"
+        raise sql_error(entry, join.location, condition=shown)
+    foreign_key = left_kind == "TABLE" and not _is_key(left_on, left)
+    if foreign_key:
+        if join.type == "OUTER":
+            raise sql_error("foreign key full join", join.location, join=names)
+        if len(before) > 1:
+            raise sql_error("foreign key in n-way", join.location, condition=shown)
     left_type, right_type = type_of(left_on), type_of(right_on)
-    foreign_key = False
-    if right.source.kind == "TABLE" and not _is_key(right_on, right):
-        if left_kind == "TABLE":
-            raise sql_error("join on no primary key", join.location, condition=shown)
-        raise sql_error("join on no table key", join.location, condition=shown)
     if left_type != right_type:
+        if left_kind == "STREAM":
+            raise sql_error("join key types", join.location, left=left_type, right=right_type)
         raise sql_error(
             "join types",
             join.location,
@@ -103,19 +132,12 @@ def _step(
             right=text(other),
             right_type=left_type if flipped else right_type,
         )
-    if left_kind == "TABLE" and right.source.kind == "TABLE":
-        foreign_key = not _joins_on_key(left_on, before, steps)
-        if foreign_key:
-            if join.type == "OUTER":
-                names = f"{left.source.name} {_SHOWN[join.type]} {right.source.name}"
-                raise sql_error("foreign key full join", join.location, join=names)
-            if join.type == "RIGHT":
-                raise sql_error("foreign key join type", join.location, type="RIGHT OUTER")
-            if left.source.window is not None or right.source.window is not None:
-                raise sql_error("foreign key of windows", join.location)
-            if len(before) > 1:
-                raise sql_error("foreign key in n-way", join.location, condition=shown)
-    _check_windows(join, left, right, left_on, right_on, foreign_key)
+    if foreign_key and right.source.window is not None:
+        raise sql_error("foreign key of windows", join.location)
+    if left_kind == "TABLE" and steps and left_on not in steps[-1].key:
+        now = steps[-1].key[0]
+        name = now.name if isinstance(now, ast.Column) else text(now)
+        raise sql_error("repartition of a table", join.location, key=name, expression=text(left_on))
     key, synthetic, equal = _key(join, left_on, right_on, steps, foreign_key, before)
     return JoinStep(join.type, right, left_on, right_on, join.within, foreign_key, key, synthetic, equal)
 
@@ -133,50 +155,46 @@ def _side(node: ast.Expression, compare: ast.Expression) -> str:
     return str(next(iter(aliases)))
 
 
-def _check_kinds(
-    join: ast.JoinedSource, left_kind: str, before: tuple[BoundSource, ...], right: BoundSource
-) -> None:
-    left = before[-1] if len(before) == 1 else before[0]
-    names = f"{left.source.name} {_SHOWN[join.type]} {right.source.name}"
-    right_kind = right.source.kind
-    if left_kind == "TABLE" and right_kind == "STREAM":
-        raise sql_error("table-stream join", join.location, join=names)
-    if left_kind == "STREAM" and right_kind == "STREAM" and join.within is None:
-        raise sql_error("no WITHIN", join.location)
-    if left_kind == "STREAM" and right_kind == "TABLE":
-        if join.type == "OUTER":
-            raise sql_error("stream-table outer join", join.location, join=names, type="full-outer")
-        if join.type == "RIGHT":
-            raise sql_error("stream-table outer join", join.location, join=names, type="right-outer")
-    if join.within is not None and not (left_kind == "STREAM" and right_kind == "STREAM"):
-        raise sql_error(
-            "WITHIN of a table", join.location, left=left_kind.capitalize(), right=right_kind.capitalize()
-        )
+def _check_within(join: ast.JoinedSource, left_kind: str, step: JoinStep) -> None:
+    """Streams are joined in a window, tables never."""
+    right_kind = step.right.source.kind
+    if left_kind == "STREAM" and right_kind == "STREAM":
+        if join.within is None:
+            raise sql_error("no WITHIN", join.location)
+        return
+    if join.within is not None:
+        entry = "WITHIN of a table" if left_kind == "STREAM" else "WITHIN of tables"
+        raise sql_error(entry, join.location)
+    if left_kind == "STREAM" and join.type == "RIGHT":
+        raise sql_error("stream-table right join", join.location, type=_SHOWN[join.type])
+    if step.foreign_key and join.type == "RIGHT":
+        raise sql_error("foreign key join type", join.location, type="RIGHT OUTER")
 
 
-def _check_windows(
-    join: ast.JoinedSource,
-    left: BoundSource,
-    right: BoundSource,
-    left_on: ast.Expression,
-    right_on: ast.Expression,
-    foreign_key: bool,
-) -> None:
+def _check_windows(join: ast.JoinedSource, left: BoundSource, right: BoundSource) -> None:
+    """Which windowed sources can be joined at all."""
     one, other = left.source.window, right.source.window
     if (one is None) != (other is None):
         shown = [
-            f"{quoted(bound.source.name)} is {'not ' if bound.source.window is None else ''}windowed"
+            f"{quoted(bound.alias)} is {bound.source.window.type if bound.source.window else 'not'} windowed"
             for bound in (left, right)
         ]
         raise sql_error("windowed with not", join.location, left=shown[0], right=shown[1])
+    if one is not None and other is not None and (one.type == "SESSION") != (other.type == "SESSION"):
+        raise sql_error("joins of windows", join.location, left=one.type, right=other.type)
+
+
+def _check_repartition(join: ast.JoinedSource, step: JoinStep, sources: tuple[BoundSource, ...]) -> None:
+    """Windowed sources stay where they are."""
+    aliases = {part.source for part in ast.walk(step.left_on) if isinstance(part, ast.Column)}
+    left = next(bound for bound in sources if bound.alias in aliases)
+    one, other = left.source.window, step.right.source.window
     if one is None or other is None:
         return
-    for node, bound in ((left_on, left), (right_on, right)):
+    for node, bound in ((step.left_on, left), (step.right_on, step.right)):
         if not _is_key(node, bound):
             raise sql_error("windowed repartition", join.location)
-    if (one.type == "SESSION") != (other.type == "SESSION"):
-        raise sql_error("joins of windows", join.location, left=one.type, right=other.type)
-    by_registry = left.source.key_format.traits.infers and right.source.key_format.traits.infers
+    by_registry = left.source.key_format.traits.infers and step.right.source.key_format.traits.infers
     if one.size != other.size and not by_registry:
         raise sql_error("windowed repartition", join.location)
 
@@ -184,13 +202,6 @@ def _check_windows(
 def _is_key(node: ast.Expression, bound: BoundSource) -> bool:
     key = bound.schema.key
     return isinstance(node, ast.Column) and len(key) == 1 and node == ast.Column(key[0].name, bound.alias)
-
-
-def _joins_on_key(left_on: ast.Expression, before: tuple[BoundSource, ...], steps: list[JoinStep]) -> bool:
-    """Whether the left side of a table-table join is the key of what has been joined so far."""
-    if not steps:
-        return _is_key(left_on, before[0])
-    return left_on in steps[-1].key
 
 
 def _key(

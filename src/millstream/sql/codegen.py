@@ -251,7 +251,7 @@ class Compiler:
     def _in(self, node: ast.In) -> Code:
         value = self.compile(node.value)
         items = [self.compile(item) for item in node.items]
-        type_ = self._common("IN", [node.value, *node.items])
+        type_ = self._common([node.value, *node.items])
         if type_ is None:
             return Code(
                 f"_any_equal({value.text}, ({', '.join(item.text for item in items)},))", BOOLEAN, True, True
@@ -296,19 +296,25 @@ class Compiler:
             whens = tuple(
                 (ast.Compare("=", operand, when, location=when.location), then) for when, then in whens
             )
-        conditions = []
-        for condition, _ in whens:
+        conditions, results = [], []
+        type_: SqlType | None = None
+        for condition, then in whens:
             code = self.compile(condition)
             if code.type is None or code.type.base is not Base.BOOLEAN:
                 raise sql_error(
                     "CASE condition", condition.location, expression=self.shown(condition), type=code.type
                 )
             conditions.append(code if code.never_null else Code(f"_true_or_false({code.text})", BOOLEAN))
-        results = [self.compile(result) for _, result in whens]
+            results.append(self.compile(then))
+            own = results[-1].type
+            if own is not None and type_ is not None and own != type_:
+                shown = f"WHEN {self.shown(condition)} THEN {self.shown(then)}"
+                raise sql_error("CASE types", then.location, left=type_, right=own, expression=shown)
+            type_ = type_ or own
         default = self.compile(node.default) if node.default is not None else Code("None", None, True)
-        type_ = self._common(
-            "CASE", [*(then for _, then in whens), *([node.default] if node.default else [])]
-        )
+        if type_ is not None and default.type is not None and default.type != type_:
+            raise sql_error("CASE default type", node.location, left=type_, right=default.type)
+        type_ = type_ or default.type
         if type_ is None:
             raise sql_error("CASE of nothing", node.location)
         found = self._into(default, type_).text
@@ -350,7 +356,7 @@ class Compiler:
             return Code(self.names.add(value, "c"), target, True, True)
         return self._as(code, target)
 
-    def _common(self, what: str, nodes: Sequence[ast.Expression]) -> SqlType | None:
+    def _common(self, nodes: Sequence[ast.Expression]) -> SqlType | None:
         """The type in which all of these meet; None if all are NULL."""
         type_: SqlType | None = None
         for node in nodes:
@@ -365,9 +371,8 @@ class Compiler:
                 own = number_type(str(code.literal.value), type_, code.literal)
             found = common_type(type_, own, literal=code.literal is not None)
             if found is None:
-                entry = "CASE types" if what == "CASE" else "no operator"
                 raise sql_error(
-                    entry, node.location, left=type_, right=code.type, expression=self.shown(node)
+                    "no operator", node.location, left=type_, right=code.type, expression=self.shown(node)
                 )
             type_ = found
         return type_
@@ -377,7 +382,7 @@ class Compiler:
     def _makearray(self, node: ast.MakeArray) -> Code:
         if not node.items:
             raise sql_error("empty array", node.location)
-        type_ = self._common("array", node.items)
+        type_ = self._common(node.items)
         if type_ is None:
             raise sql_error("array of nothing", node.location)
         items = [self._into(self.compile(item), type_) for item in node.items]
@@ -388,7 +393,7 @@ class Compiler:
         if not node.entries:
             raise sql_error("empty map", node.location)
         keys, values = [key for key, _ in node.entries], [value for _, value in node.entries]
-        key_type, value_type = self._common("map", keys), self._common("map", values)
+        key_type, value_type = self._common(keys), self._common(values)
         if key_type is None:
             raise sql_error("map of null keys", node.location)
         if value_type is None:
@@ -421,7 +426,7 @@ class Compiler:
             )
         type_ = base.type.field(node.name)
         if type_ is None:
-            raise sql_error("no such field", node.location, name=node.name, type=base.type)
+            raise sql_error("no such field", node.location, name=node.name, expression=self.shown(node.base))
         first, later, _ = self._once(base)
         return Code(f"(None if {first} is None else {later}[{node.name!r}])", type_, base.safe)
 
@@ -434,7 +439,11 @@ class Compiler:
         if isinstance(base.type, MapType):
             key = self._into(index, base.type.key)
             return Code(f"_entry({base.text}, {key.text})", base.type.value, base.safe and key.safe)
-        raise sql_error("no subscript", node.location, type=base.type, expression=self.shown(node.base))
+        hint = ""
+        if isinstance(base.type, StructType):
+            shown = f"{self.shown(node.base)}->{self.shown(node.index)}"
+            hint = f" Use the dereference operator for STRUCTS: {shown}"
+        raise sql_error("no subscript", node.location, type=base.type, expression=self.shown(node), hint=hint)
 
     # Functions ----------------------------------------------------------------------------------------------
 

@@ -32,8 +32,6 @@ def create_source(statement: CreateSource, catalog: Catalog, environment: Enviro
     """The source that a statement describes, checked against the catalog."""
     given = With.of_source(statement.properties)
     topic = given.get("KAFKA_TOPIC")
-    if topic is None:
-        raise sql_error("no KAFKA_TOPIC")
     window = given.window
     columns = _elements(statement, catalog)
     key_format = given.format("KEY", None, environment)
@@ -48,6 +46,8 @@ def create_source(statement: CreateSource, catalog: Catalog, environment: Enviro
         raise sql_error("no columns", kind=statement.kind)
     if window is not None and not schema.key:
         raise sql_error("windowed without key")
+    if is_table:
+        check_retention(given)
     key_format = named_key(key_format, statement.name)
     if not schema.key and given.get("KEY_FORMAT") is None and given.get("FORMAT") is None:
         key_format = Format("NONE")
@@ -75,6 +75,12 @@ def create_source(statement: CreateSource, catalog: Catalog, environment: Enviro
         if existing is not None:
             check_replacement(existing, source)
     return source
+
+
+def check_retention(given: With) -> None:
+    """The topic of a table is compacted."""
+    if given.get("RETENTION_MS") is not None:
+        raise sql_error("RETENTION_MS of a table")
 
 
 def named_key(format_: Format, source: str) -> Format:
@@ -228,9 +234,11 @@ def check_timestamp(timestamp: Timestamp, schema: Schema) -> None:
     if column is None:
         raise sql_error("timestamp column", name=timestamp.column)
     base = column.type.base
-    if timestamp.format is not None:
-        if base is not Base.STRING:
-            raise sql_error("timestamp format without text", name=timestamp.column, type=column.type)
+    if base is Base.STRING:
+        if timestamp.format is None:
+            raise sql_error("timestamp text without format")
+    elif timestamp.format is not None:
+        raise sql_error("timestamp format without text")
     elif base not in (Base.BIGINT, Base.TIMESTAMP):
         raise sql_error("timestamp type", name=timestamp.column, type=column.type)
 

@@ -17,6 +17,7 @@ from millstream.sql.catalog import Catalog, Column, QueryInfo, Schema, Source
 from millstream.sql.ddl import (
     alter,
     check_replacement,
+    check_retention,
     check_schema_id,
     check_source,
     create_source,
@@ -140,6 +141,12 @@ def _drop(statement: statements.DropSource, catalog: Catalog) -> Outcome:
         raise sql_error(
             "source in use", name=source.name, readers=", ".join(readers), writers=", ".join(writers)
         )
+    if statement.delete_topic:
+        others = sorted(
+            one.name for one in catalog.sources.values() if one.topic == source.topic and one is not source
+        )
+        if others:
+            raise sql_error("topic in use", names=", ".join(others), topic=source.topic)
     after = catalog.without_source(source.name)
     for query in list(catalog.writers(source.name)):
         after = after.without_query(query.id)
@@ -197,6 +204,8 @@ def _create_as(
     there = _exists(statement, catalog)
     if there is not None:
         return there
+    if statement.kind == "TABLE" and statement.query.window is None:
+        check_retention(given)
     found = analyse(statement.query, catalog, environment, sink=statement.name, target=statement.kind)
     _, types = Planner(found, catalog, environment, log).rows()
     analysis = with_keys(found, statement.name)
@@ -325,7 +334,9 @@ def _insert(
     analysis = with_keys(found, target.name)
     schema = _schema(analysis, types)
     _check_insert(schema, target)
-    query_id = given.get("QUERY_ID") or f"INSERTQUERY_{number}"
+    query_id = given.query_id() or f"INSERTQUERY_{number}"
+    if any(one == query_id for one in catalog.queries):
+        raise sql_error("query exists", name=query_id)
     # The topic is written as the target describes it; the columns are the query's, in the target's order.
     sink = replace(target, timestamp=None)
     query = _persistent(query_id, analysis, catalog, environment, log, sink, statement.text)

@@ -15,6 +15,10 @@ _ONCE = (
     "\nEach key column must only be in the projection once. If you intended to copy the key into the value, "
     "then consider using the AS_VALUE function to indicate which key reference should be copied."
 )
+_REPARTITION = (
+    "Implicit repartitioning of windowed sources is not supported. "
+    "See https://github.com/confluentinc/ksql/issues/4385."
+)
 _ISSUE = "(see https://github.com/confluentinc/ksql/issues/4239)"
 
 _STATEMENTS: dict[str, Entry] = {
@@ -40,6 +44,7 @@ _STATEMENTS: dict[str, Entry] = {
         "Incompatible data source type is {found}, but statement was DROP {wanted}"
     ),
     "delete a source's topic": Entry("Cannot delete topic for read-only source: {name}"),
+    "topic in use": Entry("Refusing to delete topic. Found other data sources ({names}) using topic {topic}"),
     "source in use": Entry(
         "Cannot drop {name}.\nThe following queries read from this source: [{readers}].\n"
         "The following queries write into this source: [{writers}].\n"
@@ -91,10 +96,34 @@ _PROPERTIES: dict[str, Entry] = {
         "place of KEY='user_id'.",
         prefix=_PREPARE,
     ),
-    "property type": Entry("Configuration {name} is invalid: '{value}' is no {type}", prefix=_PREPARE),
+    "property value": Entry("Invalid value {value} for configuration {name}: {why}", prefix=_PREPARE),
+    "schema name twice": Entry(
+        "Cannot supply both 'VALUE_AVRO_SCHEMA_FULL_NAME' and 'VALUE_SCHEMA_FULL_NAME' properties. Please "
+        "only set 'VALUE_SCHEMA_FULL_NAME'.",
+        prefix=_PREPARE,
+    ),
+    "timestamp format": Entry(
+        "Invalid datetime format for config:TIMESTAMP_FORMAT, reason:{why}", prefix=_PREPARE
+    ),
+    "protobuf only": Entry("Property {name} can only be enabled with protobuf format"),
+    "CLEANUP_POLICY": Entry(
+        "Invalid config variable in the WITH clause: CLEANUP_POLICY.\nThe CLEANUP_POLICY config is "
+        "automatically inferred based on the type of source (STREAM or TABLE).\nUsers can't set the "
+        "CLEANUP_POLICY config manually."
+    ),
+    "RETENTION_MS of a table": Entry(
+        "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do not support "
+        "retention."
+    ),
+    "reserved query id": Entry(
+        "Query IDs must not start with a reserved query ID prefix ({prefixes}). Got '{name}'."
+    ),
+    "query id": Entry("Query IDs may contain only alphanumeric characters and '_'. Got: '{name}'"),
+    "query exists": Entry("Query ID '{name}' already exists."),
     "FORMAT twice": Entry(
         "Cannot supply both '{part}_FORMAT' and 'FORMAT' properties, as 'FORMAT' sets both key and value "
-        "formats. Either use just 'FORMAT', or use 'KEY_FORMAT' and 'VALUE_FORMAT'."
+        "formats. Either use just 'FORMAT', or use 'KEY_FORMAT' and 'VALUE_FORMAT'.",
+        prefix=_PREPARE,
     ),
     "no format": Entry(
         "Statement is missing the '{part}_FORMAT' property from the WITH clause. Either provide one or set a "
@@ -102,19 +131,14 @@ _PROPERTIES: dict[str, Entry] = {
     ),
     "delimiter": Entry("Configuration {part}_DELIMITER is invalid: {why}", prefix=_PREPARE),
     "WINDOW_SIZE": Entry(
-        "Configuration WINDOW_SIZE is invalid: Invalid duration: '{size}'. Use a number and a unit: "
+        "Configuration WINDOW_SIZE is invalid: Invalid duration: '{size}'. {why}\nExample valid value: "
         "'10 SECONDS'",
         prefix=_PREPARE,
     ),
-    "WINDOW_SIZE of sessions": Entry("'WINDOW_SIZE' should not be set for SESSION windows."),
+    "WINDOW_SIZE of sessions": Entry("'WINDOW_SIZE' should not be set for SESSION windows.", prefix=_PREPARE),
     "no WINDOW_SIZE": Entry(
         "{type} windows require 'WINDOW_SIZE' to be provided in the WITH clause. For example: "
-        "'WINDOW_SIZE'='10 SECONDS'"
-    ),
-    "WINDOW_SIZE without WINDOW_TYPE": Entry("'WINDOW_SIZE' needs a 'WINDOW_TYPE'."),
-    "WINDOW_TYPE": Entry(
-        "Configuration WINDOW_TYPE is invalid: Unknown window type: {type}. Valid values are: SESSION, "
-        "HOPPING, TUMBLING",
+        "'WINDOW_SIZE'='10 SECONDS'",
         prefix=_PREPARE,
     ),
     "elements and schema id": Entry(
@@ -155,8 +179,12 @@ _SCHEMAS: dict[str, Entry] = {
         "Timestamp column, `{name}`, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format "
         "specified."
     ),
+    "timestamp text without format": Entry(
+        "A String timestamp field has been specified without also specifying the timestamp_format"
+    ),
     "timestamp format without text": Entry(
-        "Timestamp column, `{name}`, should be a STRING when TIMESTAMP_FORMAT is given, not {type}."
+        "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column is of type "
+        "STRING."
     ),
     "unknown type": Entry("Cannot resolve unknown type: {name}", located=True),
     "DECIMAL parameters": Entry("DECIMAL needs precision and scale: DECIMAL(10, 2)", located=True),
@@ -182,6 +210,10 @@ _EXPRESSIONS: dict[str, Entry] = {
         "Invalid Case expression. Type for all 'THEN' clauses should be the same.\n"
         "THEN expression '{expression}' has type: {right}.\nPrevious THEN expression(s) type: {left}."
     ),
+    "CASE default type": Entry(
+        "Invalid Case expression. Type for the default clause should be the same as for 'THEN' clauses.\n"
+        "THEN type: {left}.\nDEFAULT type: {right}."
+    ),
     "empty array": Entry(
         "Array constructor cannot be empty. Please supply at least one element " + _ISSUE + "."
     ),
@@ -203,16 +235,16 @@ _EXPRESSIONS: dict[str, Entry] = {
     "struct of null": Entry("The field {name} of a struct is NULL: cast it to a type.", located=True),
     "literal of another type": Entry('invalid input syntax for type {type}: "{value}".'),
     "no struct": Entry("Expected STRUCT type, got: {type} ({expression}->{name})", located=True),
-    "no struct for star": Entry(
-        "Cannot perform star reference on non-struct: {expression} ({type})", located=True
-    ),
-    "no such field": Entry("Could not find field '{name}' in '{type}'.", located=True),
+    "no struct for star": Entry("{part} {name} is not a STRUCT type.", located=True),
+    "no such field": Entry("Could not find field '{name}' in '{expression}'.", located=True),
     "array index": Entry("An array's index has to be an INTEGER or BIGINT, not {type}", located=True),
-    "no subscript": Entry("Subscript expression ({expression}) do not apply to {type}.", located=True),
+    "no subscript": Entry("Subscript expression ({expression}) do not apply to {type}.{hint}", located=True),
     "lambda outside": Entry("A lambda can only be an argument of a function.", located=True),
     "lambda parameter twice": Entry(
         "Reusing lambda arguments in nested lambda is not allowed: {name}", located=True
     ),
+    "lambda parameter of a column": Entry("Lambda function argument can't be a column name: {name}"),
+    "lambda parameter repeated": Entry("Lambda arguments have duplicates: {names}", prefix=_PREPARE),
     "lambda of null": Entry("A lambda has to give a value of some type, not NULL.", located=True),
     "function of another kind": Entry(
         "{expression} is a function of kind {kind}, which has no place here", located=True
@@ -274,9 +306,6 @@ _CLAUSES: dict[str, Entry] = {
         "CREATE {kind} AS SELECT statement does not support aggregate function [{calls}] without a GROUP BY "
         "clause."
     ),
-    "aggregate without GROUP BY in a query": Entry(
-        "Use of aggregate function(s) requires a GROUP BY clause. Aggregate function(s): {calls}"
-    ),
     "not grouped": Entry(
         "Non-aggregate SELECT expression(s) not part of GROUP BY: {expressions}\n"
         "Either add the column(s) to the GROUP BY or remove them from the SELECT."
@@ -302,9 +331,7 @@ _CLAUSES: dict[str, Entry] = {
         "not be passed to aggregate functions.\nSee https://github.com/confluentinc/ksql/issues/4397"
     ),
     "WINDOW without GROUP BY": Entry("WINDOW clause requires a GROUP BY clause.", located=True),
-    "windows of a table": Entry(
-        "WINDOW clause is not supported on tables: only streams are aggregated in windows."
-    ),
+    "windows of a table": Entry("Windowing not supported for table aggregations."),
     "EMIT FINAL": Entry("EMIT FINAL is only supported for windowed aggregations."),
     "KAFKA format": Entry(
         "Source(s) {names} are using the 'KAFKA' value format. This format does not yet support {what}.\n"
@@ -315,7 +342,9 @@ _CLAUSES: dict[str, Entry] = {
         "statement instead."
     ),
     "PARTITION BY of a table": Entry("PARTITION BY is not supported on tables."),
-    "PARTITION BY of windows": Entry("Implicit repartitioning of windowed sources is not supported."),
+    "PARTITION BY of windows": Entry(_REPARTITION),
+    "duplicate PARTITION BY": Entry("Duplicate PARTITION BY expression: {expression}"),
+    "PARTITION BY null and more": Entry("Cannot PARTITION BY multiple columns including NULL"),
     "nested table functions": Entry("Table functions cannot be nested: {outer}({inner}())"),
     "table functions in CASE": Entry("Table functions cannot be used in CASE: {expression}"),
     "table functions and aggregates": Entry("Table functions cannot be used with aggregations."),
@@ -354,12 +383,26 @@ _JOINS: dict[str, Entry] = {
         "Invalid join order: table-stream joins are not supported; only stream-table joins. Got {join}."
     ),
     "stream-table outer join": Entry(
-        "Invalid join type: {type} join not supported for stream-table join. Got {join}."
+        "Invalid join type: full-outer join not supported for stream-table join. Got {join}."
     ),
-    "no WITHIN": Entry("Stream-Stream joins must have a WITHIN clause specified. None was provided."),
+    "stream-table right join": Entry("Invalid join type encountered: {type}"),
+    "no WITHIN": Entry(
+        "Stream-Stream joins must have a WITHIN clause specified. None was provided. To learn about how to "
+        "specify a WITHIN clause with a stream-stream join, please visit: "
+        "https://docs.confluent.io/current/ksql/docs/syntax-reference.html#create-stream-as-select"
+    ),
     "WITHIN of a table": Entry(
-        "A window definition was provided for a {left}-{right} join. These joins are not windowed. Please "
+        "A window definition was provided for a Stream-Table join. These joins are not windowed. Please "
         "drop the window definition (ie. the WITHIN clause) and try to execute your join again."
+    ),
+    "WITHIN of tables": Entry(
+        "A window definition was provided for a Table-Table join. These joins are not windowed. Please drop "
+        "the window definition (i.e. the WITHIN clause) and try to execute your Table-Table join again."
+    ),
+    "join key types": Entry("Invalid join. Key types differ: {left} vs {right}"),
+    "repartition of a table": Entry(
+        "Cannot repartition a TABLE source. If this is a join, make sure that the criteria uses the TABLE's "
+        "key column {key} instead of {expression}"
     ),
     "join on no primary key": Entry(
         "Invalid join condition: table-table joins require to join on the primary key of the right input "
@@ -382,7 +425,7 @@ _JOINS: dict[str, Entry] = {
         "Got {condition}."
     ),
     "windowed with not": Entry("Can not join windowed source to non-windowed source.\n{left}\n{right}"),
-    "windowed repartition": Entry("Implicit repartitioning of windowed sources is not supported."),
+    "windowed repartition": Entry(_REPARTITION),
     "partitions": Entry(
         "Can't join {left} with {right} since the number of partitions don't match. {left} partitions = "
         "{left_count}; {right} partitions = {right_count}. Please repartition either one so that the number "

@@ -28,4 +28,6 @@ def number_type(value: str, beside: SqlType, literal: ast.Literal) -> SqlType:
             return DOUBLE
         scale = max(0, -int(exponent))
         return decimal_type(max(len(digits) + max(int(exponent), 0), scale, 1), scale)
-    return INTEGER if -(2**31) <= int(number) < 2**31 else BIGINT
+    if abs(int(number)) < 2**31 - 1:
+        return INTEGER
+    return BIGINT if abs(int(number)) < 2**63 - 1 else decimal_type(len(digits), 0)

@@ -49,9 +49,11 @@ class Resolver:
 
     sources: tuple[BoundSource, ...]
     extra: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    """Aliases of sources that are known, but come only behind the place of the expression."""
 
     def qualify(self, node: ast.Expression, clause: str) -> ast.Expression:
-        aliases = {bound.alias for bound in self.sources}
+        aliases = {bound.alias for bound in self.sources} | self.later
         for part in ast.walk(node):
             if isinstance(part, ast.Column) and part.source is not None and part.source not in aliases:
                 raise sql_error("unknown alias", part.location, name=part.source)
@@ -60,6 +62,7 @@ class Resolver:
     def _qualify(self, node: ast.Expression, clause: str, variables: frozenset[str]) -> ast.Expression:
         def change(part: ast.Expression) -> ast.Expression | None:
             if isinstance(part, ast.Lambda):
+                self._check_parameters(part)
                 inner = variables | frozenset(part.parameters)
                 return replace(part, body=self._qualify(part.body, clause, inner))
             if isinstance(part, ast.Column):
@@ -67,6 +70,14 @@ class Resolver:
             return None
 
         return ast.rewrite(node, change)
+
+    def _check_parameters(self, node: ast.Lambda) -> None:
+        for name in node.parameters:
+            if any(bound.schema.find(name) is not None for bound in self.sources):
+                raise sql_error("lambda parameter of a column", node.location, name=name)
+        if len(set(node.parameters)) < len(node.parameters):
+            shown = f"[{', '.join(node.parameters)}]"
+            raise sql_error("lambda parameter repeated", node.location, names=shown)
 
     def column(self, node: ast.Column, clause: str) -> ast.Column:
         if node.source is not None:

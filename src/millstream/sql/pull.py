@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from millstream.sql import ast
 from millstream.sql.analyse import analyse
-from millstream.sql.analysis import Analysis
 from millstream.sql.catalog import WINDOW_BOUNDS, Catalog, Source
 from millstream.sql.codegen import Code, Compiler, Names
 from millstream.sql.environment import Environment
@@ -23,6 +21,14 @@ from millstream.sql.expression_text import text
 from millstream.sql.insert_values import coerced
 from millstream.sql.names import unqualified
 from millstream.sql.plan import serdes_of
+from millstream.sql.pull_where import (
+    MORE,
+    PUSH,
+    check_where,
+    disjuncts,
+    invalid_where,
+    without_opaque_parts,
+)
 from millstream.sql.results import ResultColumn, Row
 from millstream.sql.row_functions import condition, no_log, projection
 from millstream.sql.type_names import resolver
@@ -31,9 +37,6 @@ from millstream.sql.views import TableSnapshot, TableView
 from millstream.streams.serdes import Serde
 from millstream.streams.views.snapshot import ViewRow
 from millstream.streams.windows import Windowed
-
-_MORE = " See https://cnfl.io/queries for more info."
-_PUSH = "\nAdd EMIT CHANGES if you intended to issue a push query."
 
 
 def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> Source:
@@ -46,15 +49,15 @@ def check_pull(query: ast.Query, catalog: Catalog, environment: Environment) -> 
         (query.having is not None, "HAVING"),
     ):
         if found:
-            raise SqlError(f"Pull queries don't support {name} clauses.{_MORE}{_PUSH}")
+            raise SqlError(f"Pull queries don't support {name} clauses.{MORE}{PUSH}")
     if query.limit is not None:
         if not environment.flag("ksql.query.pull.limit.clause.enabled", True):
             raise SqlError(
                 "LIMIT clause in pull queries is currently disabled. You can enable them by setting "
-                f"ksql.query.pull.limit.clause.enabled=true.{_MORE}{_PUSH}"
+                f"ksql.query.pull.limit.clause.enabled=true.{MORE}{PUSH}"
             )
         if query.limit < 0:
-            raise SqlError(f"Pull queries don't support negative integers in the LIMIT clause.{_MORE}{_PUSH}")
+            raise SqlError(f"Pull queries don't support negative integers in the LIMIT clause.{MORE}{PUSH}")
     source = catalog.source(query.source.name)
     if source is None:
         raise SqlError(f"{query.source.name} does not exist.")
@@ -74,7 +77,7 @@ def check_queryable(source: Source, environment: Environment) -> None:
         hint = f"'CREATE TABLE QUERYABLE_{source.name} AS SELECT * FROM {source.name}'"  # noqa: S608
         raise SqlError(
             f"The {quoted(source.name)} table isn't queryable. To derive a queryable table, you can do "
-            f"{hint}.{_MORE}{_PUSH}"
+            f"{hint}.{MORE}{PUSH}"
         )
 
 
@@ -189,17 +192,24 @@ def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: E
         coded.append((item.name, code, text(item.expression)))
     passes = None
     looked_up = None
+    scans = environment.flag("ksql.query.pull.table.scan.enabled", True)
     if analysis.where is not None:
         filter_names = Names()
         where = unqualified(analysis.where)
+        filters = Compiler(scope, environment.functions, resolver(catalog), filter_names)
         try:
-            code = Compiler(scope, environment.functions, resolver(catalog), filter_names).compile(where)
+            filters.compile(without_opaque_parts(where))
         except SqlError as error:
             raise SqlError(f"Error in WHERE expression: {error}") from None
-        passes = condition(code, text(analysis.where), filter_names, no_log)
+        check_where(source, where, scans)
         looked_up = Keys(source, analysis.where, catalog, environment).find()
-    if looked_up is None and not environment.flag("ksql.query.pull.table.scan.enabled", True):
-        raise _no_scan(source, analysis)
+        try:
+            code = filters.compile(where)
+        except SqlError as error:
+            raise SqlError(f"Invalid expression: {error} expression: {text(where)}") from None
+        passes = condition(code, text(analysis.where), filter_names, no_log)
+    elif not scans:
+        raise invalid_where("Missing WHERE clause", source.window is not None)
     key, value = serdes_of(source, environment)
     plain = serdes_of_key(source, environment)
     encoded = None
@@ -231,17 +241,6 @@ def _column_name(node: ast.Expression) -> str | None:
     return node.name if isinstance(node, ast.Column) else None
 
 
-def _disjuncts(node: ast.Expression) -> list[list[ast.Expression]]:
-    """A condition as alternatives of conditions that all have to hold."""
-    if isinstance(node, ast.Logical) and node.operator == "OR":
-        return _disjuncts(node.left) + _disjuncts(node.right)
-    if isinstance(node, ast.Logical):
-        return [left + right for left, right in product(_disjuncts(node.left), _disjuncts(node.right))]
-    if isinstance(node, ast.In):
-        return [[ast.Compare("=", node.value, item, location=node.location)] for item in node.items]
-    return [[node]]
-
-
 class Keys:
     """The keys that a condition leaves, if it fixes them."""
 
@@ -253,11 +252,11 @@ class Keys:
 
     def find(self) -> list[tuple[Any, ...]] | None:
         try:
-            disjuncts = _disjuncts(self._where)
+            alternatives = disjuncts(self._where)
         except RecursionError:
             return None
         found: dict[tuple[Any, ...], None] = {}
-        for parts in disjuncts:
+        for parts in alternatives:
             fixed: dict[str, Any] = {}
             for part in parts:
                 if isinstance(part, ast.Compare) and part.operator == "=":
@@ -305,45 +304,3 @@ def _hashable(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, _Unhashable) else value
-
-
-def _no_scan(source: Source, analysis: Analysis) -> SqlError:
-    hint = (
-        "\nSee https://cnfl.io/queries for more info.\nAdd EMIT CHANGES if you intended to issue a push "
-        "query."
-        "\nPull queries require a WHERE clause that:"
-        "\n - includes a key equality expression, e.g. `SELECT * FROM X WHERE <key-column>=Y;`."
-        "\n - in the case of a multi-column key, is a conjunction of equality expressions that cover all "
-        "key columns."
-        "\nIf more flexible queries are needed, table scans can be enabled by setting "
-        "ksql.query.pull.table.scan.enabled=true."
-    )
-    keys = {one.name for one in source.schema.key}
-    if analysis.where is None:
-        return SqlError("Missing WHERE clause." + hint)
-    for parts in _disjuncts(analysis.where):
-        compared: set[str] = set()
-        for part in parts:
-            names = {one.name for one in ast.walk(part) if isinstance(one, ast.Column)}
-            if isinstance(part, ast.Compare) and names & keys:
-                sides = (part.left, part.right)
-                if not any(isinstance(side, ast.Column) for side in sides):
-                    return SqlError("A comparison must directly reference a key column." + hint)
-                others = [side for side in sides if not (isinstance(side, ast.Column) and side.name in keys)]
-                if len(others) != 1 or any(isinstance(one, ast.Column) for one in ast.walk(others[0])):
-                    return SqlError(
-                        "A comparison must be between a key column and a resolvable expression." + hint
-                    )
-                compared |= names & keys
-        if compared and compared != keys:
-            return SqlError(
-                "Multi-column sources must specify every key in the WHERE clause. Specified: "
-                f"{sorted(compared)} Expected: {sorted(keys)}." + hint
-            )
-        if not compared:
-            shown = " AND ".join(text(unqualified(part)) for part in parts)
-            return SqlError(f"WHERE clause missing key column for disjunct: {shown}" + hint)
-    return SqlError(
-        "A comparison condition on the key column cannot be combined with other comparisons such as an IN "
-        "predicate" + hint
-    )

@@ -30,6 +30,10 @@ class End(NamedTuple):
 Row = tuple[Any, ...]
 
 
+class Tombstone(tuple[Any, ...]):
+    """A row of a table that is gone: the columns of its key, and null for all others."""
+
+
 class ResultStream:
     """`limit` rows at most, then the end with "Limit Reached"."""
 

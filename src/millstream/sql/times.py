@@ -129,7 +129,9 @@ def parse_timestamp(text: str) -> int:
     if found_day and found_time:
         hours, minutes, seconds, milli = map(int, found_time.groups())
         year, month, dom = map(int, found_day.groups())
-        if hours < 24 and minutes < 60 and seconds < 60 and 1 <= month <= 12 and 1 <= dom <= 31 and year:
+        # 24:00 is the end of the day: the first moment of the next.
+        of_day = hours < 24 or (hours == 24 and not (minutes or seconds or milli))
+        if of_day and minutes < 60 and seconds < 60 and 1 <= month <= 12 and 1 <= dom <= 31 and year:
             days = days_of(year, month, min(dom, _last_day(year, month)))
             millis = ((hours * 60 + minutes) * 60 + seconds) * 1000 + milli
             return days * MILLIS_OF_DAY + millis - offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from millstream.sql import ast
 from millstream.sql.catalog import Timestamp, WindowInfo
@@ -13,7 +13,7 @@ from millstream.sql.environment import (
     DEFAULT_VALUE_FORMAT,
     Environment,
 )
-from millstream.sql.errors import SqlError, sql_error
+from millstream.sql.errors import EvaluationError, SqlError, sql_error
 from millstream.sql.formats import FORMATS, Format, format_of
 from millstream.sql.formats.table import (
     DELIMITER,
@@ -22,6 +22,7 @@ from millstream.sql.formats.table import (
     SCHEMA_ID,
     UNWRAP_PRIMITIVES,
 )
+from millstream.sql.java_patterns import compiled
 from millstream.sql.statements import Properties
 
 _COMMON = {
@@ -49,7 +50,15 @@ _COMMON = {
 }
 _SOURCE = {**_COMMON, "WINDOW_TYPE": str, "WINDOW_SIZE": str, "SOURCED_BY_CONNECTOR": str}
 _INSERT = {"QUERY_ID": str}
-_SIZE = re.compile(r"\s*(\d+)\s+([A-Za-z]+)\s*\Z")
+_WINDOW_TYPES = ("SESSION", "HOPPING", "TUMBLING")
+_CHOICES = {
+    "WINDOW_TYPE": _WINDOW_TYPES,
+    "KEY_PROTOBUF_NULLABLE_REPRESENTATION": ("OPTIONAL", "WRAPPER"),
+    "VALUE_PROTOBUF_NULLABLE_REPRESENTATION": ("OPTIONAL", "WRAPPER"),
+}
+_UNITS = "NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS"
+_QUERY_IDS = ("INSERTQUERY_", "CTAS_", "CSAS_", "CST_")
+_QUERY_ID = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +72,55 @@ class With:
 
     @staticmethod
     def of_source(properties: Properties) -> With:
-        return With(_checked(properties, _SOURCE))
+        given = With(_checked(properties, _SOURCE))
+        if given.get("KAFKA_TOPIC") is None:
+            raise sql_error("no KAFKA_TOPIC")
+        given._check()
+        return given
 
     @staticmethod
     def of_sink(properties: Properties) -> With:
-        return With(_checked(properties, _COMMON))
+        given = With(_checked(properties, _COMMON))
+        given._check()
+        return given
 
     @staticmethod
     def of_insert(properties: Properties) -> With:
         return With(_checked(properties, _INSERT))
 
+    def _check(self) -> None:
+        """What several properties say together."""
+        for part in ("KEY", "VALUE"):
+            if self.get("FORMAT") is not None and self.get(part + "_FORMAT") is not None:
+                raise sql_error("FORMAT twice", part=part)
+        if None not in (self.get("VALUE_AVRO_SCHEMA_FULL_NAME"), self.get("VALUE_SCHEMA_FULL_NAME")):
+            raise sql_error("schema name twice")
+        pattern = self.get("TIMESTAMP_FORMAT")
+        if pattern is not None:
+            try:
+                compiled(pattern)
+            except EvaluationError as error:
+                raise sql_error("timestamp format", why=str(error)) from None
+        _ = self.window
+        if self.get("CLEANUP_POLICY") is not None:
+            raise sql_error("CLEANUP_POLICY")
+
+    def query_id(self) -> str | None:
+        """The name that INSERT INTO gives its query."""
+        found = self.get("QUERY_ID")
+        if found is None:
+            return None
+        name = str(found).upper()
+        if name.startswith(_QUERY_IDS):
+            raise sql_error("reserved query id", prefixes=", ".join(_QUERY_IDS), name=name)
+        if not _QUERY_ID.match(name):
+            raise sql_error("query id", name=name)
+        return name
+
     # Formats ------------------------------------------------------------------------------------------------
 
     def _name(self, part: str) -> str | None:
-        both, own = self.get("FORMAT"), self.get(part + "_FORMAT")
-        if both is not None and own is not None:
-            raise sql_error("FORMAT twice", part=part)
-        found = own or both
+        found = self.get(part + "_FORMAT") or self.get("FORMAT")
         return None if found is None else str(found).upper()
 
     def format(self, part: str, default: Format | None, environment: Environment) -> Format:
@@ -117,6 +158,8 @@ class With:
             given[UNWRAP_PRIMITIVES] = True if unwrap is None else unwrap
             nullable = given[NULLABLE]
             given[NULLABLE] = None if nullable is None else str(nullable).lower()
+        elif given[NULLABLE] is not None:
+            raise sql_error("protobuf only", name=part + "_PROTOBUF_NULLABLE_REPRESENTATION")
         found.update({own: _text(value) for own, value in given.items() if value is not None})
         if DELIMITER in found and given[DELIMITER] is not None:
             try:
@@ -138,24 +181,30 @@ class With:
     @property
     def window(self) -> WindowInfo | None:
         kind, size = self.get("WINDOW_TYPE"), self.get("WINDOW_SIZE")
-        if kind is None:
-            if size is not None:
-                raise sql_error("WINDOW_SIZE without WINDOW_TYPE")
-            return None
-        kind = kind.upper()
-        if kind not in ("TUMBLING", "HOPPING", "SESSION"):
-            raise sql_error("WINDOW_TYPE", type=kind)
-        if kind == "SESSION":
+        millis = None if size is None else _duration(size)
+        kind = None if kind is None else kind.upper()
+        if kind in (None, "SESSION"):
             if size is not None:
                 raise sql_error("WINDOW_SIZE of sessions")
-            return WindowInfo("SESSION")
-        if size is None:
+            return None if kind is None else WindowInfo("SESSION")
+        if millis is None:
             raise sql_error("no WINDOW_SIZE", type=kind)
-        match = _SIZE.match(size)
-        unit = "" if match is None else match[2].upper().removesuffix("S")
-        if match is None or unit not in ast.UNITS:
-            raise sql_error("WINDOW_SIZE", size=size)
-        return WindowInfo(kind, int(match[1]) * ast.UNITS[unit])
+        return WindowInfo(cast(Any, kind), millis)
+
+
+def _duration(text: str) -> int:
+    parts = re.split(r"\s", text)
+    unit = parts[-1].upper().removesuffix("S")
+    why = ""
+    if len(parts) != 2:
+        why = f"Expected 2 tokens, got: {len(parts)}"
+    elif re.fullmatch(r"[+-]?\d+", parts[0]) is None:
+        why = f"Not numeric: '{parts[0]}'"
+    elif unit not in ast.UNITS:
+        why = f"Unknown time unit: '{parts[1].upper()}'\nSupported time units are: {_UNITS}"
+    if why:
+        raise sql_error("WINDOW_SIZE", size=text, why=why)
+    return int(parts[0]) * ast.UNITS[unit]
 
 
 def _checked(properties: Properties, known: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +213,7 @@ def _checked(properties: Properties, known: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         if "KEY" in unknown:
             raise sql_error("KEY property")
-        raise sql_error("unknown property", names=", ".join(name.upper() for name in unknown))
+        raise sql_error("unknown property", names=",".join(name.upper() for name in unknown))
     for name, expression in properties.items():
         upper = name.upper()
         value = expression.value if isinstance(expression, ast.Literal) else None
@@ -173,25 +222,30 @@ def _checked(properties: Properties, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _converted(name: str, value: Any, wanted: type, expression: ast.Expression) -> Any:
+    """In the type of the property, or refused as Kafka's settings are."""
     if value is None:
         return None
     if wanted is bool:
-        if isinstance(value, bool):
-            return value
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
+        why = "Expected value to be either true or false"
     elif wanted is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         try:
             return int(str(value))
         except ValueError:
-            pass
-    elif isinstance(value, str):
+            why = "Not a number of type INT"
+    elif not isinstance(value, str):
+        java = {bool: "Boolean", int: "Integer", float: "Double"}.get(type(value), "BigDecimal")
+        why = f"Expected value to be a string, but it was a java.lang.{java}"
+    elif name == "KAFKA_TOPIC" and not value:
+        why = "String must be non-empty"
+    elif name in _CHOICES and value.upper() not in _CHOICES[name]:
+        why = f"String must be one of: {', '.join(_CHOICES[name])}, null"
+    else:
         return value
-    raise sql_error(
-        "property type", expression.location, name=name, value=_text(value), type=wanted.__name__.upper()
-    )
+    raise sql_error("property value", expression.location, name=name, value=_text(value), why=why)
 
 
 def _text(value: Any) -> str:

@@ -267,6 +267,11 @@ ARRAYS: list[Case] = [
     ("ENTRIES", [{"b": 1, "a": 2}, True], [{"K": "a", "V": 2}, {"K": "b", "V": 1}]),
     ("ENTRIES", [{"b": 1.5}, False], [{"K": "b", "V": 1.5}]),
     ("MAP_KEYS", [{"a": 1, "b": None}], ["a", "b"]),
+    # As java.util.HashMap has them, by hashCode: 3436774, 101380 and 93029210 in a table of four.
+    ("MAP_KEYS", [{"pear": 1, "fig": 2, "apple": 3}], ["fig", "apple", "pear"]),
+    ("MAP_VALUES", [{"pear": 1, "fig": 2, "apple": 3}], [2, 3, 1]),
+    ("INSTR", ["abc", "a", 0], 0),
+    ("INSTR", ["abc", "", 2, 2], 2),
     ("MAP_UNION", [{"a": 1, "b": 2}, {"b": 3}], {"a": 1, "b": 3}),
     ("MAP_UNION", [(map_type(STRING, INTEGER), None), {"b": 3}], {"b": 3}),
     ("MAP_VALUES", [{"a": 1, "b": None}], [1, None]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from millstream.sql.arithmetic import wrap32, wrap64
@@ -90,8 +91,28 @@ def _sort(values: list[Any], direction: str = "ASC") -> list[Any] | None:
     return there + [None] * (len(values) - len(there))
 
 
+@lru_cache(maxsize=4096)
+def _spread(key: str) -> int:
+    """The hash by which java.util.HashMap places a string."""
+    found = 0
+    units = key.encode("utf-16-le", "surrogatepass")
+    for at in range(0, len(units), 2):
+        found = 31 * found + (units[at] | units[at + 1] << 8) & 0xFFFFFFFF
+    return found ^ found >> 16
+
+
+def in_hash_order(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """The entries in the order in which ksqlDB goes through a map: that of Java's table for so many."""
+    if len(values) < 2 or not all(isinstance(key, str) for key in values):
+        return list(values.items())
+    size = 4
+    while len(values) > size * 3 // 4:
+        size *= 2
+    return sorted(values.items(), key=lambda item: _spread(item[0]) & size - 1)
+
+
 def _entries(values: dict[str, Any], in_order: bool) -> list[dict[str, Any]]:
-    items = sorted(values.items(), key=lambda item: item[0]) if in_order else values.items()
+    items = sorted(values.items(), key=lambda item: item[0]) if in_order else in_hash_order(values)
     return [{"K": key, "V": value} for key, value in items]
 
 
@@ -127,7 +148,10 @@ def _map_union(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dic
 
 
 def _filter_map(values: dict[Any, Any], keep: Callable[[Any, Any], bool]) -> dict[Any, Any]:
-    return {key: value for key, value in values.items() if keep(key, value)}
+    found = {key: value for key, value in values.items() if keep(key, value)}
+    if None in found.values():
+        raise EvaluationError("a map made by FILTER has no null values")
+    return found
 
 
 def _transform_map(
@@ -156,7 +180,7 @@ def _reduce_array(values: list[Any] | None, state: Any, step: Callable[[Any, Any
 def _reduce_map(values: dict[Any, Any] | None, state: Any, step: Callable[[Any, Any, Any], Any]) -> Any:
     if state is None:
         return None
-    for key, value in (values or {}).items():
+    for key, value in in_hash_order(values or {}):
         state = step(state, key, value)
     return state
 
@@ -279,7 +303,10 @@ ROWS: list[Function] = [
         "map_keys",
         _MAP,
         "The keys of a map.",
-        overload("(MAP<VARCHAR, T> input) -> ARRAY<VARCHAR>", list),
+        overload(
+            "(MAP<VARCHAR, T> input) -> ARRAY<VARCHAR>",
+            lambda values: [key for key, _ in in_hash_order(values)],
+        ),
     ),
     scalar(
         "map_union",
@@ -293,7 +320,10 @@ ROWS: list[Function] = [
         "map_values",
         _MAP,
         "The values of a map.",
-        overload("(MAP<VARCHAR, T> input) -> ARRAY<T>", lambda values: list(values.values())),
+        overload(
+            "(MAP<VARCHAR, T> input) -> ARRAY<T>",
+            lambda values: [value for _, value in in_hash_order(values)],
+        ),
     ),
     scalar(
         "filter",

@@ -29,7 +29,8 @@ What differs from ksqlDB:
   B, F, W, g and p. Years are 1 to 9999.
 - COUNT_DISTINCT hashes by BLAKE2, so its estimates differ from ksqlDB's within the same error.
 - Strings are counted in characters. Java counts one beyond the first 65,536 code points as two.
-- Maps keep the order in which they were read or made, where ksqlDB has that of a Java HashMap.
+- Maps are shown in the order in which they were read or made; the functions that go through one (MAP_KEYS,
+  MAP_VALUES, ENTRIES, REDUCE) do so in the order of a Java HashMap, as ksqlDB.
 """
 
 _TITLES = {

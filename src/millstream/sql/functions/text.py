@@ -74,13 +74,14 @@ def _initcap(text: str) -> str:
 def _instr(text: str | None, part: str | None, position: int = 1, occurrence: int = 1) -> int | None:
     if position is None or occurrence is None:
         return None
-    if text is None or part is None or abs(position) > len(text) or occurrence < 1:
+    if text is None or part is None or not 1 <= abs(position) <= len(text) or occurrence < 1:
         return 0
     backwards = position < 0
     if backwards:
         text, part = text[::-1], part[::-1]
-    start = at = abs(position) - 1 if position else 0
-    for _ in range(occurrence):
+    start = at = abs(position) - 1
+    # Nothing is found everywhere: its first occurrence counts for all.
+    for _ in range(occurrence if part else 1):
         at = text.find(part, start)
         if at < 0:
             return 0

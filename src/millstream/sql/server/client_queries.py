@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 from millstream.client import ClientConfig
 from millstream.sql import ast, statements
-from millstream.sql.catalog import Source
+from millstream.sql.analysis import Analysis, SelectColumn
+from millstream.sql.catalog import WINDOW_BOUNDS, Source
 from millstream.sql.codegen import Names
 from millstream.sql.engine import plan_query
 from millstream.sql.environment import Environment
@@ -26,12 +27,13 @@ from millstream.sql.errors import SqlError
 from millstream.sql.processing_log import processing_log
 from millstream.sql.pull import check_pull, plan_pull
 from millstream.sql.push import Raw, TopologyRunner, TransientQuery
-from millstream.sql.results import ResultColumn, ResultStream, Row
+from millstream.sql.results import ResultColumn, ResultStream, Row, Tombstone
 from millstream.sql.row_functions import projection
 from millstream.sql.table_queries import is_table_query, plan_table_query
 from millstream.sql.types import STRING
 from millstream.sql.views import TableView, ViewUnavailable
 from millstream.streams.topology import Topology
+from millstream.streams.windows import Windowed
 
 if TYPE_CHECKING:
     from millstream.sql.server.service import SqlService
@@ -173,9 +175,13 @@ class ClientQueries:
             return result
         stream = flow.stream if flow.stream is not None else flow.table.to_stream()  # type: ignore[union-attr]
 
-        def emit(_key: Any, value: Any) -> None:
+        gone = _tombstones(planner.analysis, [column for column, _ in types])
+
+        def emit(key: Any, value: Any) -> None:
             if value is not None:
                 result.put(make(value))
+            elif flow.stream is None:
+                result.put(gone(key))
 
         stream.for_each(emit)
         topology = planner.builder.build()
@@ -240,6 +246,28 @@ class ClientQueries:
         )
         query.start()
         return result
+
+
+def _tombstones(analysis: Analysis, columns: list[SelectColumn]) -> Callable[[Any], Tombstone]:
+    """From the key of a row that is gone, what a push query shows of it."""
+    slots: list[int | str | None] = []
+    for column in columns:
+        node = column.expression
+        own = [slot for slot, viable in enumerate(analysis.key_expressions) if node in viable]
+        bound = node.name if isinstance(node, ast.Column) and node.name in WINDOW_BOUNDS else None
+        slots.append(own[0] if own else bound)
+
+    def gone(key: Any) -> Tombstone:
+        bounds: dict[str, int] = {}
+        if isinstance(key, Windowed):
+            bounds = {"WINDOWSTART": key.window.start, "WINDOWEND": key.window.end}
+            key = key.key
+        return Tombstone(
+            bounds.get(slot) if isinstance(slot, str) else None if slot is None or not key else key[slot]
+            for slot in slots
+        )
+
+    return gone
 
 
 def _nothing(_record: Raw) -> None:

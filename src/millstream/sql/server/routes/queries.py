@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from millstream.sql.errors import SqlError
-from millstream.sql.results import End, ResultStream, Row, schema_text
+from millstream.sql.results import End, ResultStream, Row, Tombstone, schema_text
 from millstream.sql.server.entities import generic_error
 from millstream.sql.server.routes.requests import (
     DELIMITED,
@@ -34,6 +34,7 @@ from millstream.sql.server.routes.requests import (
 from millstream.sql.server.row_json import RowWriter
 
 router = APIRouter()
+_GONE = b',"tombstone":true}}'
 
 
 async def parts(result: ResultStream) -> AsyncIterator[tuple[list[Row], End | None]]:
@@ -98,7 +99,10 @@ async def _chunks(result: ResultStream) -> AsyncIterator[bytes]:
     header = {"header": {"queryId": result.query_id, "schema": schema_text(result.columns)}}
     yield b"[" + orjson.dumps(header)
     async for rows, end in parts(result):
-        out = b"".join(b',\n{"row":{"columns":' + writer.array(row) + b"}}" for row in rows)
+        out = b"".join(
+            b',\n{"row":{"columns":' + writer.array(row) + (_GONE if isinstance(row, Tombstone) else b"}}")
+            for row in rows
+        )
         if end is not None and end.error is not None:
             out += b",\n" + orjson.dumps({"errorMessage": generic_error(end.error, 50000)})
         elif end is not None and end.message is not None:
