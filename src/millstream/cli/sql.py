@@ -12,28 +12,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli import shared_options
 from millstream.cli.errors import CommandFailed
 
+if TYPE_CHECKING:
+    from millstream.sql.client import Answer, Rows
+
 HISTORY = Path.home() / ".millstream_sql_history"
+STYLES = ("tabular", "live", "json")
 HELP = """Statements end with ';'. The shell itself knows:
-  help                 this text
-  run script 'FILE'    execute the statements of a file
-  output json|tabular  how answers are printed
-  exit                 leave (also Ctrl-D)"""
+  help                      this text
+  run script 'FILE'         execute the statements of a file
+  output tabular|live|json  how answers are printed; live: a table in place, one row for each value of the
+                            first column
+  exit                      leave (also Ctrl-D)"""
 KEYWORDS = (
-    "CREATE STREAM TABLE TYPE AS SELECT FROM WHERE GROUP BY HAVING PARTITION EMIT CHANGES FINAL LIMIT "
+    "CREATE STREAM TABLE TYPE AS SELECT FROM WHERE GROUP BY HAVING PARTITION EMIT CHANGES FINAL LIMIT ORDER "
     "WINDOW TUMBLING HOPPING SESSION SIZE ADVANCE GRACE PERIOD WITH VALUES INSERT INTO JOIN LEFT RIGHT "
     "FULL OUTER INNER ON WITHIN SHOW LIST STREAMS TABLES TOPICS QUERIES FUNCTIONS TYPES PROPERTIES "
     "VARIABLES DESCRIBE EXTENDED EXPLAIN PRINT BEGINNING TERMINATE PAUSE RESUME DROP DELETE TOPIC ALTER "
-    "SET UNSET DEFINE UNDEFINE "
+    "SET UNSET DEFINE UNDEFINE BATCH DISTINCT CONNECTOR CONNECTORS SOURCE SINK FUNCTION"
 )
 
 
@@ -46,7 +53,7 @@ def command(
     ] = "",
     file: Annotated[str, typer.Option("--file", "-f", help="A file of statements.", metavar="FILE")] = "",
     output: Annotated[
-        str, typer.Option("-o", "--output", help="tabular or json.", metavar="STYLE")
+        str, typer.Option("-o", "--output", help="tabular, live or json.", metavar="STYLE")
     ] = "tabular",
     user: Annotated[str, typer.Option(help="USER:PASSWORD of the server.", metavar="USER")] = "",
     version: shared_options.Version = False,
@@ -58,10 +65,7 @@ def command(
     if execute:
         shell.run(execute)
     elif file:
-        try:
-            shell.run(Path(file).read_text())
-        except OSError as error:
-            raise CommandFailed(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
+        shell.run(_read(file), file)
     elif sys.stdin.isatty():
         shell.interact()
     else:
@@ -69,32 +73,47 @@ def command(
     return 0
 
 
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from None
+
+
 class Shell:
     def __init__(self, server: str, output: str, user: str = "") -> None:
-        import httpx
+        from millstream.sql.client import SqlClient
 
-        if output not in ("tabular", "json"):
-            raise CommandFailed(f"--output is tabular or json, not {output}")
-        name, _, password = user.partition(":")
-        self._http = httpx.Client(
-            base_url=server.rstrip("/"),
-            timeout=httpx.Timeout(30, read=None),
-            auth=(name, password) if user else None,
-        )
-        self._server, self._output = server, output
-        self._properties: dict[str, str] = {}
-        self._variables: dict[str, str] = {}
+        self.client = SqlClient(server, user)
+        self._output = _style(output)
+
+    def run(self, text: str, name: str = "") -> None:
+        """Statements up to the first that fails."""
+        from millstream.sql.client import SqlFailed
+
+        try:
+            for answer in self.client.run(text, name):
+                self._show(answer)
+        except SqlFailed as error:
+            raise CommandFailed(str(error)) from None
+        except BrokenPipeError:
+            raise SystemExit(0) from None  # whoever reads has had enough
 
     # Lines
 
     def interact(self) -> None:
-        info = self._request("GET", "/info")["KsqlServerInfo"]
-        print(f"Millstream SQL at {self._server} (service {info['ksqlServiceId']}). Type help for help.")
-        with _line_editing():
+        from millstream.sql.client import SqlFailed
+
+        try:
+            service = self.client.service_id()
+        except SqlFailed as error:
+            raise CommandFailed(str(error)) from None
+        print(f"Millstream SQL at {self.client.server} (service {service}). Type help for help.")
+        with _line_editing(Completion(self)):
             pending = ""
             while True:
                 try:
-                    line = input("      > " if pending else "sql> ")
+                    line = input("   > " if pending else "sql> ")
                 except EOFError:
                     print()
                     return
@@ -115,9 +134,10 @@ class Shell:
         whole, rest = split(text)
         for statement in whole:
             try:
-                self.execute(statement)
+                self.run(statement)
             except CommandFailed as error:
                 print(error)
+                return ""
             except KeyboardInterrupt:
                 print("\nQuery ended")
         return rest if rest.strip() else ""
@@ -127,217 +147,149 @@ class Shell:
         if not words:
             return True
         first = words[0].lower()
-        if first == "help":
-            print(HELP)
-        elif first == "output" and len(words) == 2:
-            self._output = words[1].lower()
-        elif first == "run" and len(words) == 3 and words[1].lower() == "script":
-            try:
-                self.run(Path(words[2].strip("'\"")).read_text())
-            except (OSError, CommandFailed) as error:
-                print(error)
-        else:
-            return False
+        try:
+            if first == "help":
+                print(HELP)
+            elif first == "output" and len(words) == 2:
+                self._output = _style(words[1].lower())
+            elif first == "run" and len(words) == 3 and words[1].lower() == "script":
+                name = words[2].strip("'\"")
+                self.run(_read(name), name)
+            else:
+                return False
+        except CommandFailed as error:
+            print(error)
         return True
 
-    def run(self, text: str) -> None:
-        from millstream.sql.parser import split
+    # Answers
 
-        whole, rest = split(text)
-        if rest.strip():
-            whole.append(rest if rest.rstrip().endswith(";") else rest + ";")
-        for statement in whole:
-            self.execute(statement)
+    def _show(self, answer: Answer) -> None:
+        from millstream.sql.client import Entity, Lines
+        from millstream.sql.entity_text import render
 
-    # Statements
-
-    def execute(self, text: str) -> None:
-        from millstream.sql import statements
-        from millstream.sql.errors import SqlError
-        from millstream.sql.parser import parse
-
-        try:
-            parsed = parse(text, self._variables)
-        except SqlError as error:
-            raise CommandFailed(str(error)) from None
-        for statement in parsed:
-            if isinstance(statement, statements.SetProperty):
-                self._properties[statement.name] = statement.value
-            elif isinstance(statement, statements.UnsetProperty):
-                if statement.name is None:
-                    self._properties.clear()
-                else:
-                    self._properties.pop(statement.name, None)
-            elif isinstance(statement, statements.Define):
-                self._variables[statement.name] = statement.value
-            elif isinstance(statement, statements.Undefine):
-                self._variables.pop(statement.name, None)
-            elif isinstance(statement, statements.Select):
-                self._query(text)
-            elif isinstance(statement, statements.Print):
-                self._print(text)
-            else:
-                self._statement(text)
-
-    def _statement(self, text: str) -> None:
-        body = {"ksql": text, "streamsProperties": self._properties, "sessionVariables": self._variables}
-        for entity in self._request("POST", "/ksql", body):
-            if self._output == "json":
-                print(json.dumps(entity, indent=2))
-            else:
-                for line in render(entity):
-                    print(line)
-
-    def _query(self, text: str) -> None:
-        body = {"sql": text, "properties": self._properties, "sessionVariables": self._variables}
-        lines = self._stream("/query-stream", body)
-        head = json.loads(next(lines))
-        names = head["columnNames"]
-        if self._output == "json":
-            print(json.dumps(head))
+        if isinstance(answer, Entity):
+            as_json = self._output == "json"
+            lines = [json.dumps(answer.content, indent=2)] if as_json else render(answer.content)
+            for line in lines:
+                print(line)
+        elif isinstance(answer, Lines):
+            for line in answer:
+                print(line, flush=True)
+        elif self._output == "json":
+            print(json.dumps(answer.head))
+            for row in answer:
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+        elif self._output == "live" and sys.stdout.isatty():
+            _live(answer)
         else:
-            print(_row(names))
-            print("+".join("-" * _WIDTH for _ in names))
-        for line in lines:
-            row = json.loads(line)
-            if isinstance(row, dict):
-                raise CommandFailed(row.get("message", line))
-            print(line if self._output == "json" else _row(row), flush=True)
+            _tabular(answer)
 
-    def _print(self, text: str) -> None:
-        for line in self._stream("/query", {"ksql": text, "streamsProperties": self._properties}):
-            print(line, flush=True)
 
-    # Requests
+def _style(output: str) -> str:
+    if output not in STYLES:
+        raise CommandFailed(f"--output is {', '.join(STYLES[:-1])} or {STYLES[-1]}, not {output}")
+    return output
 
-    def _request(self, method: str, path: str, body: Any = None) -> Any:
-        import httpx
+
+def _tabular(answer: Rows) -> None:
+    from millstream.sql.entity_text import cell
+
+    terminal = sys.stdout.isatty()
+    count = max(1, len(answer.columns))
+    width = max(8, min(40, shutil.get_terminal_size().columns // count - 1)) if terminal else 20
+
+    def line(values: list[Any]) -> str:
+        cells = [cell(value) for value in values]
+        if terminal:  # elsewhere nobody can make the window wider
+            cells = [one if len(one) <= width else one[: width - 1] + "…" for one in cells]
+        return "|".join(f"{one:<{width}}" for one in cells)
+
+    print(line(answer.columns))
+    print("+".join("-" * width for _ in answer.columns))
+    for row in answer:
+        print(line(row), flush=True)
+
+
+def _live(answer: Rows) -> None:
+    """One table that changes in place, as long as the query runs."""
+    from rich.live import Live
+    from rich.table import Table
+
+    from millstream.sql.entity_text import cell
+
+    newest: dict[str, list[Any]] = {}
+
+    def table() -> Table:
+        made = Table(*answer.columns)
+        for row in newest.values():
+            made.add_row(*map(cell, row))
+        return made
+
+    with Live(get_renderable=table, refresh_per_second=4):
+        for row in answer:
+            newest[cell(row[0]) if row else ""] = row
+
+
+class Completion:
+    """Words for Tab: keywords, and what the server knows at this moment."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._columns: dict[str, list[str]] = {}
+        self._found: list[str] = []
+
+    def __call__(self, text: str, state: int) -> str | None:
+        if state == 0:
+            self._found = self.words(text, _line_so_far())
+        return self._found[state] if state < len(self._found) else None
+
+    def words(self, text: str, line: str) -> list[str]:
+        """What can stand where `text` begins, in a line."""
+        names = self._names()
+        mentioned = [one for one in names["sources"] if re.search(rf"\b{re.escape(one)}\b", line, re.I)]
+        known = [*KEYWORDS.split(), *names["sources"], *names["functions"], *names["queries"]]
+        for source in mentioned:
+            known += self._columns_of(source)
+        fitting = dict.fromkeys(one for one in known if one.upper().startswith(text.upper()))
+        lower = text.islower()
+        return [(one.lower() if lower else one) + " " for one in fitting]
+
+    def _names(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {"sources": [], "functions": [], "queries": []}
+        for entity in self._asked("SHOW STREAMS; SHOW TABLES; SHOW FUNCTIONS; SHOW QUERIES;"):
+            for kind, key, part in (
+                ("sources", "streams", "name"),
+                ("sources", "tables", "name"),
+                ("functions", "functions", "name"),
+                ("queries", "queries", "id"),
+            ):
+                found[kind] += [one[part] for one in entity.get(key, ())]
+        return found
+
+    def _columns_of(self, source: str) -> list[str]:
+        if source not in self._columns:
+            for entity in self._asked(f"DESCRIBE {source};"):
+                fields = entity.get("sourceDescription", {}).get("fields", ())
+                self._columns[source] = [one["name"] for one in fields]
+        return self._columns.get(source, [])
+
+    def _asked(self, text: str) -> list[dict[str, Any]]:
+        from millstream.sql.client import Entity, SqlFailed
 
         try:
-            answer = self._http.request(method, path, json=body)
-        except httpx.HTTPError as error:
-            raise CommandFailed(f"the server at {self._server} does not answer: {error}") from None
-        return _checked(answer.status_code, answer.content)
-
-    def _stream(self, path: str, body: Any) -> Iterator[str]:
-        import httpx
-
-        try:
-            with self._http.stream("POST", path, json=body) as answer:
-                if answer.status_code >= 400:
-                    _checked(answer.status_code, answer.read())
-                yield from (line for line in answer.iter_lines() if line)
-        except httpx.HTTPError as error:
-            raise CommandFailed(f"the server at {self._server} does not answer: {error}") from None
+            return [one.content for one in self._shell.client.run(text) if isinstance(one, Entity)]
+        except SqlFailed:  # nothing to offer is better than a message in the middle of a line
+            return []
 
 
-def _checked(status: int, content: bytes) -> Any:
-    try:
-        found = json.loads(content)
-    except ValueError:
-        found = {"message": content[:300].decode(errors="replace")}
-    if status >= 400:
-        message = found.get("message", f"HTTP {status}") if isinstance(found, dict) else f"HTTP {status}"
-        raise CommandFailed(str(message))
-    return found
+def _line_so_far() -> str:
+    import readline
 
-
-_WIDTH = 20
-
-
-def _row(values: list[Any]) -> str:
-    return "|".join(f"{_cell(value):<{_WIDTH}}" for value in values)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "<null>"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
-    cells = [heads, *(tuple(_cell(value) for value in row) for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
-
-    def line(row: tuple[str, ...]) -> str:
-        return " | ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-    return [line(heads), "-" * (sum(widths) + 3 * (len(widths) - 1)), *map(line, cells[1:])]
-
-
-def render(entity: dict[str, Any]) -> list[str]:
-    """An entity of the server's answer, for people."""
-    kind = entity.get("@type")
-    rows: list[tuple[Any, ...]]
-    if kind == "currentStatus":
-        return [entity.get("commandStatus", {}).get("message", "")]
-    if kind in ("streams", "tables"):
-        rows = [
-            (one["name"], one["topic"], one["keyFormat"], one["valueFormat"], str(one["isWindowed"]).lower())
-            for one in entity[kind]
-        ]
-        return _table(("Name", "Kafka topic", "Key format", "Value format", "Windowed"), rows)
-    if kind in ("kafka_topics", "kafka_topics_extended"):
-        rows = [
-            (one["name"], str(len(one["replicaInfo"])), str(max(one["replicaInfo"], default=0)))
-            for one in entity["topics"]
-        ]
-        return _table(("Topic", "Partitions", "Replicas"), rows)
-    if kind == "queries":
-        rows = [
-            (one["id"], one["state"], ", ".join(one["sinks"]), one["queryString"])
-            for one in entity["queries"]
-        ]
-        return _table(("Query", "State", "Sink", "Statement"), rows)
-    if kind == "function_names":
-        return _table(
-            ("Function", "Category"), [(one["name"], one["category"]) for one in entity["functions"]]
-        )
-    if kind == "properties":
-        return _table(("Property", "Value"), [(one["name"], one["value"]) for one in entity["properties"]])
-    if kind == "variables":
-        return _table(("Variable", "Value"), [(one["name"], one["value"]) for one in entity["variables"]])
-    if kind == "type_list":
-        return _table(("Type", "Schema"), [(name, _type(one)) for name, one in entity["types"].items()])
-    if kind == "sourceDescription":
-        return _source(entity["sourceDescription"])
-    if kind == "queryDescription":
-        found = entity["queryDescription"]
-        return [f"{found['id']} {found['state'] or ''}", found["statementText"], "", found["topology"]]
-    if kind == "warning_entity":
-        return [entity["message"]]
-    return json.dumps(entity, indent=2).splitlines()
-
-
-def _type(schema: dict[str, Any]) -> str:
-    if schema["type"] == "ARRAY":
-        return f"ARRAY<{_type(schema['memberSchema'])}>"
-    if schema["type"] == "MAP":
-        return f"MAP<STRING, {_type(schema['memberSchema'])}>"
-    if schema["type"] == "STRUCT":
-        inner = ", ".join(f"{one['name']} {_type(one['schema'])}" for one in schema["fields"])
-        return f"STRUCT<{inner}>"
-    if "parameters" in schema:
-        return f"DECIMAL({schema['parameters']['precision']}, {schema['parameters']['scale']})"
-    return str(schema["type"])
-
-
-def _source(found: dict[str, Any]) -> list[str]:
-    rows = [
-        (one["name"], _type(one["schema"]) + (f" ({one['type'].lower()})" if "type" in one else ""))
-        for one in found["fields"]
-    ]
-    lines = [f"{found['type'].capitalize()} {found['name']} (topic {found['topic']})"]
-    lines += _table(("Field", "Type"), rows)
-    for word in ("readQueries", "writeQueries"):
-        if found[word]:
-            lines.append(f"{'Read' if word == 'readQueries' else 'Written'} by:")
-            lines += [f"  {one['id']} ({one['state']}): {one['queryString']}" for one in found[word]]
-    return lines
+    return readline.get_line_buffer()
 
 
 @contextlib.contextmanager
-def _line_editing() -> Iterator[None]:
+def _line_editing(completion: Completion) -> Iterator[None]:
     """History and completion, where this Python has readline."""
     try:
         import readline
@@ -348,12 +300,8 @@ def _line_editing() -> Iterator[None]:
         readline.read_history_file(HISTORY)
     readline.set_history_length(2000)
     readline.parse_and_bind("tab: complete")
-
-    def complete(text: str, state: int) -> str | None:
-        found = [word for word in KEYWORDS.split() if word.startswith(text.upper())]
-        return found[state] + " " if state < len(found) else None
-
-    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n(),;=<>+*/'\"")
+    readline.set_completer(completion)
     try:
         yield
     finally:

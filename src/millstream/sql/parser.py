@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from millstream.sql import ast, statements
+from millstream.sql.ast import NOWHERE
 from millstream.sql.errors import SqlSyntaxError, sql_error
-from millstream.sql.lexer import Directive, Token, tokens
+from millstream.sql.lexer import Directive, Location, Token, tokens
 from millstream.sql.parse_admin import AdminParser
 from millstream.sql.statements import CreateSource, Element, Statement
 
+_BATCH = re.compile(r"\s*BATCH\b", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_@]*)\}")
 
 
@@ -30,7 +32,14 @@ def parse(text: str, variables: Mapping[str, str] | None = None) -> list[Stateme
 def parse_each(text: str, variables: dict[str, str]) -> Iterator[Statement]:
     """As `parse`, but one by one; DEFINE and UNDEFINE change `variables`. The next statement is not looked at
     before it is asked for, so that those in front of a wrong one can be carried out."""
-    found, _ = tokens(text)
+    try:
+        found, _ = tokens(text)
+    except SqlSyntaxError:
+        if not _BATCH.match(text):
+            raise
+        # Spark's language has symbols that ksqlDB's has not. Then the text is one statement.
+        yield _batch(substitute(text.strip().rstrip(";"), variables))
+        return
     for piece in _pieces(found):
         yield _parse_piece(piece, text, variables)
 
@@ -89,12 +98,19 @@ def _parse_piece(piece: list[Token], text: str, variables: dict[str, str]) -> St
     elif piece[-1].kind != "end":
         last = piece[-1]
         piece = [*piece[:-1], Token("end", "", "<EOF>", last.start, last.location)]
+    if _BATCH.match(raw):
+        return _batch(raw, piece[0].location)
     found = Parser(piece, raw).statement()
     if isinstance(found, statements.Define):
         variables[found.name] = found.value
     elif isinstance(found, statements.Undefine):
         variables.pop(found.name, None)
     return replace(found, text=raw.strip())
+
+
+def _batch(raw: str, location: Location = NOWHERE) -> Statement:
+    sql = _BATCH.sub(lambda word: " " * len(word[0]), raw, count=1)
+    return statements.Batch(sql, location=location, text=raw.strip())
 
 
 def _moved(found: list[Token], first: Token) -> list[Token]:

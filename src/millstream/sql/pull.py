@@ -130,6 +130,8 @@ class PullQuery:
     project: Callable[[Row], Row]
     key_serde: Serde
     value_serde: Serde
+    write_key: Callable[[str, Any], bytes | None] | None = None
+    """(topic, key columns) -> the bytes of a key without its window."""
     as_listed: bool = True
     """Whether keys are looked up in the order in which IN has them; with OR, in that of a scan."""
 
@@ -224,6 +226,7 @@ def plan_pull(query: ast.Query, source: Source, catalog: Catalog, environment: E
         projection(coded, names, no_log),
         key,
         value,
+        plain.write,
         analysis.where is None or not any(_is_or(part) for part in ast.walk(analysis.where)),
     )
 

@@ -72,6 +72,19 @@ class Select(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Batch(Statement):
+    """BATCH and what Spark is to do with it: `sql` has blanks in place of the word, so that places in it are
+    places in the statement."""
+
+    sql: str
+
+    @property
+    def is_query(self) -> bool:
+        words = self.sql.split(None, 1)
+        return bool(words) and words[0].upper().lstrip("(") in ("", "SELECT", "WITH", "VALUES", "EXPLAIN")
+
+
+@dataclass(frozen=True, slots=True)
 class DropSource(Statement):
     kind: SourceKind
     name: str

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.streams.serdes import BYTES
@@ -22,6 +24,8 @@ from millstream.wire.murmur2 import partition_for
 from millstream.wire.topic_partition import TopicPartition
 
 _LONGEST_WINDOW = b"\xff" * 16
+_LOOK_EVERY = 1.0
+"""How often a topic is looked at for new partitions."""
 _PATIENCE = 10.0
 _PATIENCE_WITH_A_PROBLEM = 2.0
 """Long enough for the copy to try once more."""
@@ -31,6 +35,40 @@ class ViewUnavailable(Exception):
     """The view cannot answer now; the message says why."""
 
 
+Result = TypeVar("Result")
+
+
+class Shared(Generic[Result]):
+    """A question that many ask at once: one of them does, and all who came before have the answer."""
+
+    def __init__(self, ask: Callable[[], Result]) -> None:
+        self._ask = ask
+        self._changed = threading.Condition()
+        self._begun = self._done = 0
+        self._asking = False
+        self._answer: Result | None = None
+
+    def __call__(self) -> Result:
+        with self._changed:
+            wanted = self._begun + 1
+            while self._done < wanted and self._asking:
+                self._changed.wait()
+            if self._done >= wanted:
+                return self._answer  # type: ignore[return-value]
+            self._asking = True
+            self._begun += 1
+            mine = self._begun
+        try:
+            answer = self._ask()
+            with self._changed:
+                self._answer, self._done = answer, mine
+            return answer
+        finally:
+            with self._changed:
+                self._asking = False
+                self._changed.notify_all()
+
+
 class TableView:
     """One table's topic. `window_bytes` is what a window takes at the end of a key: 0, 8 or 16."""
 
@@ -38,7 +76,8 @@ class TableView:
         self.topic, self._folder, self._window_bytes = topic, folder, window_bytes
         self._copy = TopicView.of_table(topic, folder, client, key=BYTES, value=BYTES)
         self._cluster = Cluster(client)
-        self._asking = threading.Lock()
+        self._looked_at = 0.0
+        self._ends = Shared(self._ask)
         self._copy.follow(wait=False)
 
     def close(self) -> None:
@@ -52,19 +91,30 @@ class TableView:
     def catch_up(self) -> None:
         """Waits until the view has all that is committed now."""
         try:
-            with self._asking:  # a cluster's connections belong to one thread at a time
-                problem = self._cluster.refresh([self.topic]).get(self.topic)
-                if problem is not None:
-                    raise problem
-                numbers = self._cluster.topic(self.topic).partitions
-                wanted = {TopicPartition(self.topic, number): LATEST for number in numbers}
-                ends = list_offsets(self._cluster, wanted, read_committed=True)
+            ends = self._ends()
         except KafkaError as error:
             raise ViewUnavailable(f"topic {self.topic} cannot be read: {error}") from None
         timeout = _PATIENCE if self._copy.problem is None else _PATIENCE_WITH_A_PROBLEM
-        if not self._copy.wait_for({which.partition: end.offset for which, end in ends.items()}, timeout):
+        if not self._copy.wait_for(ends, timeout):
             why = self._copy.problem or "try again"
             raise ViewUnavailable(f"the view of {self.topic} is behind: {why}")
+
+    def _ask(self) -> dict[int, int]:
+        """Where the partitions end."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_EVERY:
+            problem = self._cluster.refresh([self.topic]).get(self.topic)
+            if problem is not None:
+                raise problem
+            self._looked_at = now
+        try:
+            numbers = self._cluster.topic(self.topic).partitions
+            wanted = {TopicPartition(self.topic, number): LATEST for number in numbers}
+            found = list_offsets(self._cluster, wanted, read_committed=True)
+        except KafkaError:
+            self._looked_at = 0.0
+            raise
+        return {which.partition: end.offset for which, end in found.items()}
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[TableSnapshot]:

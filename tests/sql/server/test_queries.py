@@ -114,3 +114,26 @@ def test_tables_that_cannot_be_pulled(sql: RunningSql, name: str) -> None:
     _stream(sql, f"{name}_S")
     refused = sql.refused(f"SELECT V FROM {name}_S GROUP BY V;", "/query-stream")
     assert refused["message"].startswith("Pull queries don't support GROUP BY clauses.")
+
+
+def test_lookups_that_come_again_are_answered_by_their_own_key(sql: RunningSql, name: str) -> None:
+    sql.ksql(
+        f"CREATE TABLE {name} (K STRING PRIMARY KEY, V INT) WITH (kafka_topic='{name}', value_format='JSON', "
+        f"partitions=2); CREATE TABLE {name}_T AS SELECT K, V FROM {name};"
+    )
+    for key, value in (("a", 1), ("b''c", 2), ("WHERE K = ", 3)):
+        sql.ksql(f"INSERT INTO {name} VALUES ('{key}', {value});")
+    sql.wait_for_rows(f"SELECT V FROM {name}_T;", [[1], [2], [3]])
+    lookup = f"SELECT V FROM {name}_T WHERE K = "
+    for _ in range(2):
+        assert sql.rows(f"{lookup}'a';") == [[1]]
+        assert sql.rows(f"{lookup}'b''c'") == [[2]]
+        assert sql.rows(f"{lookup}'WHERE K = ';") == [[3]]
+        assert sql.rows(f"{lookup}'nobody';") == []
+        assert sql.rows(f"SELECT V FROM {name}_T WHERE V = 3;") == [[3]]
+        assert sql.rows(f"SELECT V FROM {name}_T WHERE V = 2;") == [[2]]
+    assert "can not be converted" in sql.refused(f"{lookup}5;", "/query-stream")["message"]
+    sql.ksql(f"INSERT INTO {name} VALUES ('a', 7);")
+    sql.wait_for_rows(f"{lookup}'a';", [[7]])
+    sql.ksql(f"DROP TABLE {name}_T;")
+    assert "does not exist" in sql.refused(f"{lookup}'a';", "/query-stream")["message"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.sql.server.sql_client import RunningSql
 from tests.support.waiting import wait_until
 
@@ -151,3 +153,28 @@ def test_what_a_server_says_about_itself(sql: RunningSql) -> None:
     assert len(sql.http.get("/clusterStatus").json()["clusterStatus"]) == 1
     assert sql.http.get("/is_valid_property/ksql.streams.num.stream.threads").json() is True
     assert sql.http.get("/is_valid_property/nonsense").status_code == 400
+
+
+def test_explain_says_what_a_running_query_reads_keeps_and_writes(sql: RunningSql, name: str) -> None:
+    sql.ksql(
+        f"CREATE STREAM {name} (K STRING KEY, V INT) WITH (kafka_topic='{name}', value_format='JSON', "
+        f"partitions=2); CREATE TABLE {name}_T AS SELECT V, COUNT(*) AS N FROM {name} GROUP BY V;"
+    )
+    for value in (1, 2, 1):
+        sql.ksql(f"INSERT INTO {name} VALUES ('k', {value});")
+    sql.wait_for_rows(f"SELECT * FROM {name}_T;", [[1, 2], [2, 1]])
+    (listed,) = sql.ksql("SHOW QUERIES;")
+    query = next(one["id"] for one in listed["queries"] if one["sinks"] == [f"{name}_T"])
+
+    def statistics() -> dict[str, Any]:
+        found: dict[str, Any] = sql.ksql(f"EXPLAIN {query};")[0]["queryDescription"]["statistics"]
+        return found
+
+    wait_until(lambda: statistics()["rates"]["read"] == 6)  # from the topic, and behind the repartition
+    found = statistics()
+    roles = {one["role"]: one for one in found["topics"]}
+    assert (roles["source"]["name"], roles["source"]["endOffsets"]) == (name, 3)
+    assert (roles["sink"]["name"], roles["sink"]["partitions"]) == (f"{name}_T", 2)
+    assert roles["repartition"]["endOffsets"] >= 3 and roles["changelog"]["name"].endswith("-changelog")
+    assert [one["type"] for one in found["stores"]] == ["key-value"]
+    assert found["rates"]["lag"] == 0 and found["rates"]["readPerSecond"] >= 0

@@ -19,6 +19,7 @@ from millstream.sql.functions import (
     text,
     urls,
 )
+from millstream.sql.functions.models import model
 from millstream.sql.functions.table import Aggregate, Function, FunctionTable, Kind, Overload
 from millstream.sql.functions.user import udaf, udf, udtf
 
@@ -46,6 +47,7 @@ __all__ = [
     "FunctionTable",
     "Kind",
     "Overload",
+    "model",
     "udaf",
     "udf",
     "udtf",

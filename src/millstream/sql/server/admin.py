@@ -13,7 +13,9 @@ from millstream.sql.engine import apply, plan_query
 from millstream.sql.errors import SqlError
 from millstream.sql.functions.table import Function
 from millstream.sql.server import entities
+from millstream.sql.server.connectors import Connectors
 from millstream.sql.server.entities import Json, entity
+from millstream.sql.server.query_statistics import QueryStatistics
 from millstream.streams.describe import describe
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ _INTERNAL = ("_confluent-", "__", "_schemas")
 class AdminStatements:
     def __init__(self, service: SqlService) -> None:
         self._service = service
+        self._statistics = QueryStatistics(service.client)
+        self._connectors = Connectors(service.config, lambda source: self._source(source, False))
 
     @property
     def _catalog(self) -> Catalog:
@@ -34,6 +38,9 @@ class AdminStatements:
         self, statement: statements.Statement, session: Json, variables: dict[str, str]
     ) -> Json | None:
         """The entity of a statement, or None if it is not one of these."""
+        found = self._connectors.execute(statement, self._catalog)
+        if found is not None:
+            return found
         match statement:
             case statements.Show():
                 return self._show(statement, session, variables)
@@ -45,8 +52,6 @@ class AdminStatements:
                 return self._assert_topic(statement)
             case statements.AssertSchema():
                 return self._assert_schema(statement)
-            case statements.CreateConnector() | statements.DropConnector():
-                raise SqlError("Connectors are not served here yet: use a Connect worker's REST API")
         return None
 
     # SHOW
@@ -67,7 +72,7 @@ class AdminStatements:
             case "QUERIES":
                 if statement.extended:
                     found_queries = [self._query_description(one) for one in self._catalog.queries.values()]
-                    return entity("queryDescriptions", text, queryDescriptions=found_queries)
+                    return entity("query_descriptions", text, queryDescriptions=found_queries)
                 return entity("queries", text, queries=[self._entry(one) for one in self._queries()])
             case "PROPERTIES":
                 return self._properties(text, session)
@@ -212,6 +217,9 @@ class AdminStatements:
                     "of queries."
                 )
             description = self._query_description(self._catalog.queries[name])
+            running = self._service.persistent.running(name)
+            if running is not None:
+                description["statistics"] = self._statistics.of(name, running)
             return entity("queryDescription", text, queryDescription=description)
         inner = statement.statement
         environment = self._service.environment(session)
@@ -249,7 +257,7 @@ class AdminStatements:
         sink = self._catalog.source(query.sink)
         topology, tasks = "", []
         if running is not None:
-            topology = str(describe(running._streams.topology))
+            topology = str(describe(running.topology))
             for name, task in running.tasks().items():
                 tasks.append(
                     {"taskId": name, "state": task.state, "topicOffsets": [], "lag": task.status.lag}

@@ -24,8 +24,9 @@ from millstream.sql.codegen import Names
 from millstream.sql.engine import plan_query
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
+from millstream.sql.prepared_pulls import PreparedPulls
 from millstream.sql.processing_log import processing_log
-from millstream.sql.pull import check_pull, plan_pull
+from millstream.sql.pull import PullQuery, check_pull, plan_pull
 from millstream.sql.push import Raw, TopologyRunner, TransientQuery
 from millstream.sql.results import ResultColumn, ResultStream, Row, Tombstone
 from millstream.sql.row_functions import projection
@@ -50,6 +51,7 @@ class ClientQueries:
         self._views: dict[str, TableView] = {}
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
+        self._prepared = PreparedPulls()
 
     @property
     def _client(self) -> ClientConfig:
@@ -76,12 +78,12 @@ class ClientQueries:
     def open(self, statement: statements.Select, properties: Json) -> ResultStream:
         environment = self._service.environment(properties)
         if statement.query.emit is None:
-            return self._pull(statement, environment)
+            return self._pull(statement, environment, properties)
         return self._push(statement, environment, "push")
 
     # Pull
 
-    def _pull(self, statement: statements.Select, environment: Environment) -> ResultStream:
+    def _pull(self, statement: statements.Select, environment: Environment, properties: Json) -> ResultStream:
         if not environment.flag("ksql.pull.queries.enable", True):
             raise SqlError("Pull queries are disabled. Set ksql.pull.queries.enable=true to enable them.")
         catalog = self._service.catalog
@@ -91,7 +93,16 @@ class ClientQueries:
         if source.kind == "STREAM":
             return self._push(statement, environment, "pull")
         planned = plan_pull(statement.query, source, catalog, environment)
-        view = self.view(source)
+        self._prepared.put(statement.text, properties, catalog, statement.query, planned)
+        return self._looked_up(planned)
+
+    def prepared(self, sql: str, properties: Json) -> ResultStream | None:
+        """The rows of a lookup whose like has been asked for before."""
+        planned = self._prepared.get(sql, properties, self._service.catalog)
+        return None if planned is None else self._looked_up(planned)
+
+    def _looked_up(self, planned: PullQuery) -> ResultStream:
+        view = self.view(planned.source)
         return self._read([view], planned.columns, lambda: planned.rows(view), few=planned.keys is not None)
 
     def _table_query(self, query: ast.Query, environment: Environment) -> ResultStream:

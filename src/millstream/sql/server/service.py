@@ -21,6 +21,7 @@ from millstream.client import Admin, Cluster, NewTopic
 from millstream.http.metrics import gauge
 from millstream.serdes.client import SchemaRegistry
 from millstream.sql import catalog_json, statements
+from millstream.sql.batch.client import BatchQueries, spark_options
 from millstream.sql.catalog import Catalog, QueryInfo, Source
 from millstream.sql.commands import Command, CommandTopic, Fenced
 from millstream.sql.engine import Outcome, apply
@@ -55,7 +56,11 @@ class SqlService:
         self.cluster_id: str | None = None
         self.client = config.client()
         self.registry = _registry(config)
-        self.udf_modules = tuple(config.value("ksql.udf.module"))
+        # Lanes do not run in this folder.
+        self.udf_modules = tuple(
+            str(Path(name).absolute()) if name.endswith(".py") else name
+            for name in config.value("ksql.udf.module")
+        )
         self.functions = load_functions(self.udf_modules)
         self._cluster = Cluster(self.client)
         # Of the cluster's connections, which belong to one thread at a time.
@@ -74,6 +79,14 @@ class SqlService:
             security=config.security(),
         )
         self.queries = ClientQueries(self)
+        self.batch = BatchQueries(
+            self.state_dir / "batch",
+            spark_options(config.bootstrap, config.security(), _registry_settings(config)),
+            config.spark_settings(),
+            external=config.value("ksql.batch.external"),
+            idle_seconds=config.value("ksql.batch.idle.ms") / 1000,
+            max_rows=config.value("ksql.batch.max.rows"),
+        )
         self._admin = AdminStatements(self)
         self._election: Election | None = None
         self.commands: CommandTopic | None = None
@@ -103,6 +116,7 @@ class SqlService:
     def stop(self) -> None:
         self.status = "TERMINATING"
         self.queries.close()
+        self.batch.close()
         if self._election is not None:
             self._election.close()
         self.persistent.close()
@@ -182,10 +196,13 @@ class SqlService:
             case statements.InsertValues():
                 self.producer.send(insert(statement, self.catalog, self.environment(session)))
                 return []
-            case statements.Select() | statements.Print():
+            case statements.Batch() if not statement.is_query:
+                done = self.batch.define(statement)
+                return [entities.entity("warning_entity", statement.text, message=done)]
+            case statements.Select() | statements.Print() | statements.Batch():
                 raise SqlError(
                     "The following statement types should be issued to the websocket endpoint '/query':\n\t"
-                    f"{'SELECT' if isinstance(statement, statements.Select) else 'PRINT'}"
+                    f"{'PRINT' if isinstance(statement, statements.Print) else 'SELECT'}"
                 )
         shown = self._admin.execute(statement, session, variables)
         if shown is not None:
@@ -370,8 +387,13 @@ class SqlService:
     # Queries of clients
 
     def query(self, sql: str, properties: Json, variables: Json) -> ResultStream:
+        found = self.queries.prepared(sql, properties)
+        if found is not None:
+            return found
         names = {str(name): str(value) for name, value in variables.items()}
         statement = parse_one(sql, names)
+        if isinstance(statement, statements.Batch) and statement.is_query:
+            return self.batch.open(statement, self.catalog)
         if not isinstance(statement, statements.Select):
             raise SqlError(f"Statement type `{type(statement).__name__}' not supported for this resource")
         return self.queries.open(statement, properties)
@@ -392,13 +414,18 @@ class SqlService:
         return RowInserter(source, self.environment(), self.producer.send)
 
 
-def _registry(config: SqlConfig) -> SchemaRegistry | None:
+def _registry_settings(config: SqlConfig) -> Json | None:
     urls = config.value("ksql.schema.registry.url")
     if not urls:
         return None
     secret = config.secret("ksql.schema.registry.basic.auth.user.info")
     user, _, password = (secret or "").partition(":")
-    return SchemaRegistry(urls, user=user or None, password=password)
+    return {"url": urls, "user": user or None, "password": password}
+
+
+def _registry(config: SqlConfig) -> SchemaRegistry | None:
+    settings = _registry_settings(config)
+    return None if settings is None else SchemaRegistry(**settings)
 
 
 def _plain(properties: Json) -> Json:

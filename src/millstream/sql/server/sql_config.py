@@ -32,6 +32,13 @@ KEYS: dict[str, ConfigKey] = {
     "ksql.schema.registry.basic.auth.user.info": ConfigKey(
         PASSWORD, None, "User and password for it: `user:password`."
     ),
+    "ksql.connect.url": ConfigKey(
+        STRING, "http://localhost:8083", "The Connect worker of CREATE CONNECTOR and its kin."
+    ),
+    "ksql.connect.basic.auth.credentials.source": ConfigKey(
+        STRING, "NONE", "FILE, if that worker wants a user and a password."
+    ),
+    "ksql.connect.basic.auth.credentials.file": ConfigKey(STRING, "", "A file with username= and password=."),
     "ksql.queries.file": ConfigKey(
         STRING, "", "Headless: run the statements of this file, and take none over REST."
     ),
@@ -68,13 +75,22 @@ KEYS: dict[str, ConfigKey] = {
     "ksql.query.push.max.bytes": ConfigKey(
         INT, "67108864", "Ours: what the stores and unread rows of one push query may take."
     ),
+    "ksql.batch.external": ConfigKey(
+        BOOLEAN, "false", "Ours: whether BATCH statements may use files, databases, programs and Java."
+    ),
+    "ksql.batch.max.rows": ConfigKey(INT, "1000000", "Ours: how many rows a BATCH query may return."),
+    "ksql.batch.idle.ms": ConfigKey(
+        INT, "300000", "Ours: how long Spark waits for another BATCH statement before it ends."
+    ),
     "ksql.logging.processing.topic.auto.create": ConfigKey(
         BOOLEAN, "true", "Whether the topic of the processing log is made."
     ),
     "ksql.logging.processing.topic.name": ConfigKey(
         STRING, "", "The topic of the processing log; <service.id>ksql_processing_log unless given."
     ),
-    "ksql.udf.module": ConfigKey(LIST, "", "Ours: Python modules with functions, imported at the start."),
+    "ksql.udf.module": ConfigKey(
+        LIST, "", "Ours: Python modules with functions and models, by name or by path, imported at the start."
+    ),
     "millstream.driver.dir": ConfigKey(
         STRING,
         "",
@@ -119,6 +135,10 @@ class SqlConfig(ServiceConfig):
             if name.startswith(("security.", "sasl.")) or (name.startswith("ssl.") and name not in KEYS)
         }
         return own | self.with_prefix("client.")
+
+    def spark_settings(self) -> dict[str, str]:
+        """Of the Spark of BATCH statements: `ksql.batch.spark.*`, without `ksql.batch.`."""
+        return {f"spark.{name}": text for name, text in self.with_prefix("ksql.batch.spark.").items()}
 
     @property
     def processing_log(self) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.host.unit import Application, UnitId, UnitListener, UnitState
     from millstream.streams.runtime.application import Streams
+    from millstream.streams.topology import Topology
 
 log = logging.getLogger("millstream.streams")
 
@@ -111,6 +112,10 @@ class RunningStreams:
             return RUNNING  # as in Kafka Streams
         states = self.tasks().values()
         return RUNNING if states and all(task.state == "running" for task in states) else REBALANCING
+
+    @property
+    def topology(self) -> Topology:
+        return self._streams.topology
 
     @property
     def isActive(self) -> bool:
