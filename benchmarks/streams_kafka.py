@@ -171,14 +171,14 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def compile_java() -> str:
-    """The class path of StreamsApp, compiled."""
+def compile_java(program: str = "StreamsApp") -> str:
+    """The class path of a program beside this file, compiled."""
     jars = class_path(HERE / "streams_pom.xml", "kafka-streams")
     folder = cache_folder() / "streams-app"
     folder.mkdir(exist_ok=True)
     javac = str(Path(java_program()).with_name("javac"))
     javac = javac if Path(javac).is_file() else "javac"
-    source = str(HERE / "StreamsApp.java")
+    source = str(HERE / f"{program}.java")
     subprocess.run([javac, "-encoding", "UTF-8", "-d", str(folder), "-cp", jars, source], check=True)
     return f"{folder}:{jars}"
 

@@ -140,7 +140,7 @@ class Shell:
                 return ""
             except KeyboardInterrupt:
                 print("\nQuery ended")
-        return rest if rest.strip() else ""
+        return rest + "\n" if rest.strip() else ""
 
     def _own(self, line: str) -> bool:
         words = line.rstrip(";").split()

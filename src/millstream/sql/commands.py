@@ -189,6 +189,19 @@ class CommandTopic:
             )
         self._topic_id = self._reader.topic_id(self.name)
 
+    def _check_topic(self, cluster: Cluster) -> None:
+        """Whether it still is the topic that was read: without it, nothing would be left of the statements
+        after the next start."""
+        problem = cluster.refresh([self.name]).get(self.name)
+        gone = problem is not None and problem.code is ErrorCode.unknown_topic_or_partition
+        if not gone and (problem is not None or cluster.topic_id(self.name) == self._topic_id):
+            return
+        raise CommandTopicUnusable(
+            f"{self.name} was deleted{'' if gone else ' and made again'}. The statements that it held run on "
+            "until this server ends. Restore the topic, or start the server again, with this ksql.service.id "
+            "or another one, and enter the statements again"
+        )
+
     def read_to_end(self) -> int:
         """Applies all that is committed now. Returns the offset of the next record."""
         with self._lock:
@@ -242,7 +255,20 @@ class CommandTopic:
                 if not failing and not self._stopping.is_set():
                     log.warning("%s cannot be read: %s", self.name, error)
                     failing = True
+                if self._is_gone():
+                    return
                 self._stopping.wait(_PAUSE)
+
+    def _is_gone(self) -> bool:
+        try:
+            self._check_topic(self._follower)
+        except CommandTopicUnusable as error:
+            self.failure = error
+            log.error("%s", error)
+            return True
+        except (KafkaError, OSError):
+            pass
+        return False
 
     # Writing
 
@@ -253,6 +279,7 @@ class CommandTopic:
         with self._lock:
             if self.failure is not None:
                 raise self.failure
+            self._check_topic(self._reader)
             self._guard(self._producer.begin)
             self.next_offset = self.read_to_end()
             yield self._append

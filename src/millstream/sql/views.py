@@ -19,6 +19,7 @@ from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.streams.serdes import BYTES
 from millstream.streams.views import Snapshot, TopicView
 from millstream.streams.views.snapshot import ViewRow
+from millstream.streams.views.topic_view import DEFAULT_SIZE
 from millstream.wire.errors import KafkaError
 from millstream.wire.murmur2 import partition_for
 from millstream.wire.topic_partition import TopicPartition
@@ -72,9 +73,17 @@ class Shared(Generic[Result]):
 class TableView:
     """One table's topic. `window_bytes` is what a window takes at the end of a key: 0, 8 or 16."""
 
-    def __init__(self, folder: Path, client: ClientConfig, topic: str, *, window_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        client: ClientConfig,
+        topic: str,
+        *,
+        window_bytes: int = 0,
+        size: int = DEFAULT_SIZE,
+    ) -> None:
         self.topic, self._folder, self._window_bytes = topic, folder, window_bytes
-        self._copy = TopicView.of_table(topic, folder, client, key=BYTES, value=BYTES)
+        self._copy = TopicView.of_table(topic, folder, client, key=BYTES, value=BYTES, size=size)
         self._cluster = Cluster(client)
         self._looked_at = 0.0
         self._ends = Shared(self._ask)

@@ -124,9 +124,13 @@ class PersistentQueries:
         with self._lock:
             running = self._running.get(query_id)
             found = self._failed.get(query_id)
-        if found is None and running is not None and running.exception() is not None:
+        if found is not None or running is None:
+            return found
+        if running.exception() is not None:
             return str(running.exception())
-        return found
+        # A task that was set aside is tried again; meanwhile its query does less than it should.
+        failing = [task.error for task in running.tasks().values() if task.error and task.state != "running"]
+        return failing[0] if failing else None
 
     def running(self, query_id: str) -> RunningStreams | None:
         with self._lock:

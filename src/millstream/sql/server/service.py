@@ -19,11 +19,11 @@ from prometheus_client.core import Metric
 
 from millstream.client import Admin, Cluster, NewTopic
 from millstream.http.metrics import gauge
-from millstream.serdes.client import SchemaRegistry
+from millstream.serdes.client import RegistryUnreachable, SchemaRegistry
 from millstream.sql import catalog_json, statements
 from millstream.sql.batch.client import BatchQueries, spark_options
 from millstream.sql.catalog import Catalog, QueryInfo, Source
-from millstream.sql.commands import Command, CommandTopic, Fenced
+from millstream.sql.commands import Command, CommandTopic, CommandTopicUnusable, Fenced
 from millstream.sql.engine import Outcome, apply
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
@@ -178,6 +178,8 @@ class SqlService:
                 if error.statement is None:
                     error.statement = statement.text
                 raise
+            except (KafkaError, RegistryUnreachable) as error:
+                raise _server_error(str(error), statement.text) from None
         return found
 
     def _one(self, statement: statements.Statement, session: Json, variables: dict[str, str]) -> list[Json]:
@@ -218,6 +220,8 @@ class SqlService:
                     return self._decide(statement, session, append)
             except Fenced:
                 time.sleep(0.05 * (attempt + 1))
+            except CommandTopicUnusable as error:
+                raise _server_error(str(error)) from None
         raise SqlError("other servers of this service are writing commands; try again")
 
     def _decide(self, statement: statements.Statement, session: Json, append: Any) -> Json:
@@ -412,6 +416,13 @@ class SqlService:
         name = target.strip("`") if target.startswith("`") else target.upper()
         source = target_source(name, self.catalog)
         return RowInserter(source, self.environment(), self.producer.send)
+
+
+def _server_error(message: str, statement: str | None = None) -> SqlError:
+    """Nothing is wrong with the statement."""
+    error = SqlError(message)
+    error.status, error.error_code, error.statement = 500, 50000, statement
+    return error
 
 
 def _registry_settings(config: SqlConfig) -> Json | None:
