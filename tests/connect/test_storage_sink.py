@@ -151,6 +151,15 @@ def test_record_time_ends_a_file(tmp_path: Path) -> None:
     ]
 
 
+def test_the_time_of_a_field_ends_a_file(tmp_path: Path) -> None:
+    more = {"timestamp_extractor": "RecordField", "timestamp_field": "at"}
+    sink = local(tmp_path, flush_size="100", rotate_interval_ms="10", **more)
+    for number, at in enumerate((5, 14, 15)):
+        sink.send({"n": number, "at": at})
+    sink.run()
+    assert [name.rpartition("/")[2] for name in files(tmp_path)] == ["test+0+0000000000+0000000001.json"]
+
+
 def test_the_clock_ends_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000_000_000]
     monkeypatch.setattr("millstream.connect.connectors.storage.sink.now_ms", lambda: now[0])

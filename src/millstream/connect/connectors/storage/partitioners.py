@@ -78,7 +78,8 @@ class Partitioner:
         raise AssertionError("its folders do not depend on time")
 
     def timestamp(self, record: SinkRecord, clock: Clock) -> int | None:
-        return record.timestamp
+        """Of the record also where the extractor is Wallclock: such cuts follow from the records."""
+        return self._extract(record)
 
 
 class FieldPartitioner(Partitioner):

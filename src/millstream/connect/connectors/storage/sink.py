@@ -204,8 +204,13 @@ class StorageTask(SinkTask):
             raise DataError("this format needs values with a schema and fields")
         if partition.open is None and not partition.closed and not self._replays(partition, offset):
             partition.clock = now_ms()
+        noted, rules = partition.noted, self._rules
+        if noted is not None and offset < noted.until:
+            rules = noted.rules
         path = self._partitioner.path(record, lambda: partition.clock)
-        timestamp = self._partitioner.timestamp(record, lambda: partition.clock)
+        timestamp = None
+        if rules.rotate_ms > 0:
+            timestamp = self._partitioner.timestamp(record, lambda: partition.clock)
         current = partition.open
         if current is not None and (
             current.cutter.before(timestamp, path)
@@ -214,9 +219,6 @@ class StorageTask(SinkTask):
             self._cut(partition, offset)
             current = None
         if current is None:
-            rules = self._rules
-            if partition.noted is not None and self._replays(partition, offset):
-                rules = partition.noted.rules
             current = _Range(offset, offset, record.value_schema, Cutter(rules))
         value, schema = record.value, record.value_schema
         if self._format.has_schema and schema is not current.schema and schema and current.schema:
