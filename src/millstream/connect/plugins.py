@@ -17,6 +17,8 @@ from millstream.connect.config.config_def import ConfigError
 _PACKAGE = "millstream.connect.connectors"
 
 CONNECTORS: dict[str, str] = {
+    "io.debezium.connector.postgresql.PostgresConnector": "postgres_cdc.source:PostgresCdcSource",
+    "PostgresCdcSource": "postgres_cdc.source:PostgresCdcSource",
     "io.confluent.connect.jdbc.JdbcSinkConnector": "jdbc.sink:JdbcSink",
     "io.aiven.connect.jdbc.JdbcSinkConnector": "jdbc.sink:JdbcSink",
     "io.confluent.connect.jdbc.JdbcSourceConnector": "jdbc.source:JdbcSource",

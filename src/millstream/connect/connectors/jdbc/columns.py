@@ -42,6 +42,10 @@ class Kind(Enum):
     TIMESTAMP = "timestamp"
 
 
+_PLAIN = frozenset(kind for kind in Kind if isinstance(kind.value, Type))
+"""Those that Connect and the drivers have the same values for."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableId:
     name: str
@@ -117,17 +121,16 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """The schema of a table's rows, and for each column what turns the driver's value into Connect's; None
-    where they are the same."""
+    """The schema of a table's rows, and what turns the driver's values into Connect's where they differ."""
 
     columns: tuple[Column, ...]
     schema: Schema
-    converters: tuple[Convert | None, ...]
+    converters: tuple[tuple[int, Convert], ...]
 
     def values(self, row: Sequence[Any]) -> list[Any]:
         values = list(row)
-        for index, convert in enumerate(self.converters):
-            if convert is not None and values[index] is not None:
+        for index, convert in self.converters:
+            if values[index] is not None:
                 values[index] = convert(values[index])
         return values
 
@@ -140,19 +143,21 @@ class RowFormat:
         return lowered.index(name.lower()) if lowered.count(name.lower()) == 1 else None
 
 
-def row_format(name: str | None, columns: Sequence[Column], numeric_mapping: str, zone: tzinfo) -> RowFormat:
-    kinds = [mapped(column, numeric_mapping) for column in columns]
-    return RowFormat(
-        tuple(columns),
-        struct_schema(
-            [(column.name, schema_of(column, kind)) for column, kind in zip(columns, kinds, strict=True)],
-            name=name,
-        ),
-        tuple(converter(column, kind, zone) for column, kind in zip(columns, kinds, strict=True)),
-    )
+def row_format(
+    name: str | None, columns: Sequence[Column], numeric_mapping: str, zone: tzinfo, *, typed: bool
+) -> RowFormat:
+    """`typed`: the driver's values are of their column's type."""
+    fields: list[tuple[str, Schema]] = []
+    converters: list[tuple[int, Convert]] = []
+    for index, column in enumerate(columns):
+        kind = mapped(column, numeric_mapping)
+        fields.append((column.name, schema_of(column, kind)))
+        if not (typed and kind is column.kind and kind in _PLAIN and column.native != "bit"):
+            converters.append((index, converter(column, kind, zone)))
+    return RowFormat(tuple(columns), struct_schema(fields, name=name), tuple(converters))
 
 
-def converter(column: Column, kind: Kind, zone: tzinfo) -> Convert | None:
+def converter(column: Column, kind: Kind, zone: tzinfo) -> Convert:
     if kind is Kind.TIMESTAMP:
         return lambda value: to_millisecond(moment(value, UTC if column.zoned else zone))
     if kind is Kind.DATE:

@@ -35,6 +35,8 @@ class Dialect(ABC):
     mark: ClassVar[str] = "%s"
     """The place of a parameter in SQL."""
     quotes: ClassVar[str] = '"'
+    typed: ClassVar[bool] = True
+    """Whether each value is of its column's type."""
     error: type[Exception]
     """The base of the driver's errors."""
 

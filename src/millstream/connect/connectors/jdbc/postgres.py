@@ -37,7 +37,13 @@ _KINDS = {
 _TEXTS = {"text", "varchar", "bpchar", "name", "char"}
 _RELATIONS = {"TABLE": ("r", "p"), "VIEW": ("v",), "MATERIALIZED VIEW": ("m",), "FOREIGN TABLE": ("f",)}
 # What the server says of a user or database that it does not let in. Anything else may be better later.
-_FINAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied")
+_FINAL = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "must be superuser",
+)
 
 _COLUMNS = """
 SELECT a.attname, t.typname, a.atttypmod, a.attnotnull,

@@ -65,6 +65,7 @@ def column_kind(declared: str) -> tuple[Kind, int | None, int | None]:
 
 class Sqlite(Dialect):
     mark: ClassVar[str] = "?"
+    typed: ClassVar[bool] = False
     error = sqlite3.Error
     types: ClassVar[dict[str | Type, str]] = {
         DATE: "DATE",

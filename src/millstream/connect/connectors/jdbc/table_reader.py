@@ -100,7 +100,9 @@ class TableReader:
                     raise MissingTable(f"{self._table}: there is no such table")
             settings = self._settings
             name = self._table.name if self._table is not None else None
-            self._format = row_format(name, columns, settings.numeric_mapping, settings.zone)
+            self._format = row_format(
+                name, columns, settings.numeric_mapping, settings.zone, typed=self._dialect.typed
+            )
             if settings.must_not_be_null and self._table is not None:
                 self._check_nulls(self._format)
         return self._format

@@ -1,0 +1,1 @@
+"""Change capture from PostgreSQL: rows as they are changed, in Debezium's form."""
