@@ -28,12 +28,14 @@ GRACEFUL_SHUTDOWN_SECONDS = 3
 @dataclass(frozen=True, slots=True)
 class HttpService:
     """A service that is put together but not started yet. What `start` returns is part of the `ready` line.
-    `ending` is set when the shutdown begins, for responses that would never end by themselves."""
+    `ending` is set when the shutdown begins, for responses that would never end by themselves.
+    `websockets` says that the application takes them."""
 
     app: ASGIApp
     start: Callable[[], Awaitable[str]]
     stop: Callable[[], Awaitable[None]]
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    websockets: bool = False
 
 
 class _Server(uvicorn.Server):
@@ -52,7 +54,7 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ending.set)
-    servers = _servers(config, service.app)
+    servers = _servers(config, service)
     starting = asyncio.ensure_future(service.start())
     stopping = asyncio.ensure_future(ending.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,16 +85,16 @@ async def serve(name: str, config: ServiceConfig, sockets: list[socket.socket], 
     return 0
 
 
-def _servers(config: ServiceConfig, app: ASGIApp) -> list[_Server]:
+def _servers(config: ServiceConfig, service: HttpService) -> list[_Server]:
     servers = []
     for listener in config.listeners:
         uvicorn_config = uvicorn.Config(
-            app,
+            service.app,
             log_config=None,
             access_log=False,
             lifespan="off",
             http=HttpProtocol,
-            ws="none",
+            ws="wsproto" if service.websockets else "none",
             backlog=BACKLOG,
             timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS,
         )

@@ -1,8 +1,9 @@
-"""Requests that offer another protocol are answered in HTTP/1.1 (RFC 9110, section 7.8).
+"""Which protocol a connection speaks.
 
-Java's HTTP client offers HTTP/2 with the first request of every connection. uvicorn's parser takes each such
-offer for the end of HTTP and drops the body of the request. Nothing here speaks another protocol, so the
-header is renamed before the parser sees it.
+One that begins with HTTP/2's preface is handed over to `http2.py`. Requests that offer another protocol are
+answered in HTTP/1.1 (RFC 9110, section 7.8): Java's HTTP client offers HTTP/2 with the first request of every
+connection. uvicorn's parser takes each such offer for the end of HTTP and drops the body of the request, so
+the header is renamed before the parser sees it. An offer of websockets stays, where the service has some.
 """
 
 import re
@@ -10,14 +11,30 @@ import re
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
+_WEBSOCKET = re.compile(rb"[ \t]*:[ \t]*websocket[ \t]*(?:\r\n|\Z)", re.IGNORECASE)
+# No method of HTTP/1.1 begins so.
+_PREFACE = b"PRI"
 
 
 class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
+        if self.cycle is None and data.startswith(_PREFACE):
+            self._begin_http2(data)
+            return
         # Not inside of a body, which may hold anything.
         if self.cycle is None or not self.cycle.more_body:
             end = data.find(b"\r\n\r\n")
             found = UPGRADE.search(data, 0, len(data) if end < 0 else end)
-            if found is not None:
+            websocket = found is not None and self.ws_protocol_class is not None
+            if found is not None and not (websocket and _WEBSOCKET.match(data, found.end())):
                 data = data[: found.start()] + b"\r\nX-Upgrade" + data[found.end() :]
         super().data_received(data)
+
+    def _begin_http2(self, data: bytes) -> None:
+        from millstream.http.http2 import Http2Protocol
+
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        http2 = Http2Protocol(self)
+        self.transport.set_protocol(http2)
+        http2.begin(data)

@@ -19,6 +19,7 @@ from millstream.sql.server.entities import generic_error
 from millstream.sql.server.routes import cluster, inserts, queries, statements
 from millstream.sql.server.routes.requests import DELIMITED, MEDIA_TYPE, ApiError, answer
 from millstream.sql.server.service import SqlService
+from millstream.sql.server.websocket import with_websocket
 
 _JSON = frozenset({MEDIA_TYPE, "application/json", "application/vnd.ksqlapi.v1+json"})
 _TYPES = MediaTypes(MEDIA_TYPE, _JSON | {DELIMITED}, _JSON | {DELIMITED, "text/plain"})
@@ -43,12 +44,12 @@ def make_app(service: SqlService) -> ASGIApp:
         lambda path: _STREAM if path == "/inserts-stream" else _TYPES,
         max_bytes=config.value("max.request.size"),
     )
-    whole = surrounded(
-        negotiated,
-        ServiceMetrics("sql", service.collect_metrics),
-        lambda inner: protected(inner, config, _reads_only, MEDIA_TYPE),
-    )
-    return with_response_headers(whole, config.value(RESPONSE_HEADERS))
+
+    def guard(inner: ASGIApp) -> ASGIApp:
+        return protected(inner, config, _reads_only, MEDIA_TYPE)
+
+    whole = surrounded(negotiated, ServiceMetrics("sql", service.collect_metrics), guard)
+    return with_websocket(with_response_headers(whole, config.value(RESPONSE_HEADERS)), service, guard)
 
 
 def _reads_only(method: str, path: str) -> bool:

@@ -56,4 +56,4 @@ def build(config: SqlConfig, ports: list[int]) -> HttpService:
     async def stop() -> None:
         await asyncio.get_running_loop().run_in_executor(None, service.stop)
 
-    return HttpService(make_app(service), start, stop)
+    return HttpService(make_app(service), start, stop, websockets=True)

@@ -1,4 +1,4 @@
-"""What a server says about itself: /info, /healthcheck, /clusterStatus, /is_valid_property."""
+"""What a server says about itself: /info, /healthcheck, /v1/metadata, /clusterStatus, /is_valid_property."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ async def healthcheck(request: Request) -> Response:
         "serverState": "READY" if service.status == "RUNNING" else service.status,
     }
     return answer(body, 200 if healthy else 503)
+
+
+@router.get("/v1/metadata")
+async def metadata(request: Request) -> Response:
+    return answer({"version": VERSION, "clusterId": _cluster_id(request)})
+
+
+@router.get("/v1/metadata/id")
+async def metadata_id(request: Request) -> Response:
+    return answer(_cluster_id(request))
+
+
+def _cluster_id(request: Request) -> dict[str, object]:
+    service = service_of(request)
+    clusters = {"kafka-cluster": service.cluster_id, "ksql-cluster": service.config.service_id}
+    return {"scope": {"path": [], "clusters": clusters}, "id": ""}
 
 
 @router.get("/clusterStatus")

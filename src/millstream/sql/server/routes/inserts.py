@@ -3,13 +3,16 @@ order."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from millstream.sql.errors import SqlError
 from millstream.sql.server.inserts import RowInserter
@@ -47,7 +50,16 @@ async def inserts_stream(request: Request) -> Response:
         inserter = await in_thread(lambda: service.inserter(target))
     except SqlError as error:
         raise of_sql_error(error, f"INSERT INTO {target}") from None
-    return StreamingResponse(_acks(lines, inserter), media_type=DELIMITED)
+    return _WhileReading(_acks(lines, inserter), media_type=DELIMITED)
+
+
+class _WhileReading(StreamingResponse):
+    """A response that is written while the request is still read. Starlette's own would look for the client's
+    going in the same place, and so take rows from the reader."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await self.stream_response(send)
 
 
 async def _acks(lines: AsyncIterator[bytes], inserter: RowInserter) -> AsyncIterator[bytes]:
