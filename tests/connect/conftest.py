@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from millstream.client import Cluster
 from millstream.connect.herder import Herder
+from millstream.connect.herding.members import MemberConfig
 from millstream.connect.rest.app import make_app
 from millstream.connect.stores.topic_store import MemoryStore, TopicStore, make_sure_of_topic
 from millstream.connect.worker_config import DistributedConfig, StandaloneConfig
@@ -24,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def connect_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with Broker() as broker:
+    with Broker({"group.initial.rebalance.delay.ms": 0}) as broker:
         yield broker.bootstrap_servers
 
 
@@ -41,16 +42,24 @@ class Worker:
         self, settings: dict[str, str], topics: dict[str, str], host: LocalHost | None = None
     ) -> None:
         self.topics = topics
+        self.id = settings.pop("worker", "127.0.0.1:8083")
         self.config = DistributedConfig(settings)
         self.host = host or LocalHost()
         self.herder = Herder(
             self.config,
-            "127.0.0.1:8083",
+            self.id,
             settings["group.id"],
             self.host,
-            lambda apply: TopicStore(self.config.client, topics["config"], apply),
+            lambda apply: TopicStore(
+                self.config.client,
+                topics["config"],
+                apply,
+                transactional_id=f"connect-cluster-{settings['group.id']}",
+            ),
             lambda apply: TopicStore(self.config.client, topics["status"], apply),
             offsets_topic=topics["offset"],
+            member=MemberConfig(settings["group.id"], f"http://{self.id}/", session_timeout_ms=6000),
+            rebalance_delay=float(settings.get("scheduled.rebalance.max.delay.ms", "0")) / 1000,
         )
         cluster = Cluster(self.config.client)
         for what, topic in topics.items():

@@ -78,19 +78,34 @@ def _standalone(argv: list[str]) -> int:
 def _build_distributed(config: DistributedConfig, ports: list[int]) -> HttpService:
     from millstream.client import Cluster
     from millstream.connect.herder import Herder
+    from millstream.connect.herding.members import MemberConfig
+    from millstream.connect.rest.loggers import set_level
     from millstream.connect.stores.topic_store import TopicStore, make_sure_of_topic
     from millstream.host.driver import driver_host
 
     topics = {what: str(config.value(f"{what}.storage.topic")) for what in ("config", "offset", "status")}
+    group = str(config.value("group.id"))
+    member = MemberConfig(
+        group,
+        config.url(ports),
+        config.number("session.timeout.ms"),
+        config.number("heartbeat.interval.ms"),
+        config.number("rebalance.timeout.ms"),
+    )
     herder = Herder(
         config,
         config.worker_id(ports),
-        str(config.value("group.id")),
+        group,
         driver_host(Path(config.value("millstream.driver.dir")), _spark(config), owner="connect"),
-        lambda apply: TopicStore(config.client, topics["config"], apply),
+        lambda apply: TopicStore(
+            config.client, topics["config"], apply, transactional_id=f"connect-cluster-{group}"
+        ),
         lambda apply: TopicStore(config.client, topics["status"], apply),
         offsets_topic=topics["offset"],
         exactly_once=str(config.value("exactly.once.source.support")) == "enabled",
+        member=member,
+        rebalance_delay=config.number("scheduled.rebalance.max.delay.ms") / 1000,
+        level_changed=set_level,
     )
 
     def prepare() -> None:

@@ -37,6 +37,7 @@ _WORKER = {
     ),
     "topic.creation.enable": ConfigKey(BOOLEAN, "true", "Whether connectors may create topics as they say."),
     "topic.tracking.enable": ConfigKey(BOOLEAN, "true", "Whether the topics of a connector are remembered."),
+    "topic.tracking.allow.reset": ConfigKey(BOOLEAN, "true", "Whether what is remembered can be reset."),
     "config.providers": ConfigKey(LIST, "", "Names of providers, each with config.providers.NAME.class."),
     "millstream.driver.dir": ConfigKey(
         STRING, "millstream-host", "Ours: the folder of the driver that runs Spark; services may share it."
@@ -50,6 +51,16 @@ _STANDALONE = {
 }
 _DISTRIBUTED = {
     "group.id": ConfigKey(STRING, "connect-cluster", "The name of this cluster of workers."),
+    "session.timeout.ms": ConfigKey(
+        INT, "10000", "After this long without a sign of life, the others take a worker's tasks over."
+    ),
+    "heartbeat.interval.ms": ConfigKey(INT, "1000", "How often a worker gives that sign (Kafka: 3000)."),
+    "rebalance.timeout.ms": ConfigKey(INT, "60000", "How long a worker may take to join the group again."),
+    "scheduled.rebalance.max.delay.ms": ConfigKey(
+        INT,
+        "0",
+        "How long the tasks of a worker that is gone wait for it (Kafka: 300000). A move costs nothing here.",
+    ),
     "exactly.once.source.support": ConfigKey(
         STRING,
         "enabled",
@@ -111,6 +122,11 @@ class WorkerConfig(ServiceConfig):
     def worker_id(self, ports: list[int]) -> str:
         host = self.value("rest.advertised.host.name") or self.listeners[0].host
         return f"{host}:{self.value('rest.advertised.port') or ports[0]}"
+
+    def url(self, ports: list[int]) -> str:
+        """Where the other workers reach this one."""
+        given = self.given.get("rest.advertised.listener", self.listeners[0].scheme)
+        return f"{given}://{self.worker_id(ports)}/"
 
     def number(self, name: str) -> int:
         value: Any = self.value(name)

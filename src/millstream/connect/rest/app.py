@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import ASGIApp
 
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.plugins import CONVERTERS
-from millstream.connect.errors import ConnectError
-from millstream.connect.herder import BadRequest, Conflict, Herder, NotFound
+from millstream.connect.herder import BadRequest, Elsewhere, Herder, NotFound
 from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, load, type_of
+from millstream.connect.rest import loggers
+from millstream.connect.rest.answers import JSON, answer, body_of, call, forward
 from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
 from millstream.connect.validation import body as validation_body
@@ -26,19 +25,17 @@ from millstream.http.authentication import protected
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation, MediaTypes
-from millstream.wire.errors import KafkaError
 
-JSON = "application/json"
 VERSION = "4.3.1"
 """The Kafka Connect whose API this is; clients compare it."""
 _TYPES = MediaTypes(JSON, frozenset({JSON}), frozenset({JSON}))
-Result = TypeVar("Result")
 
 router = APIRouter()
 
 
 def make_app(herder: Herder, config: WorkerConfig) -> ASGIApp:
-    app = make_http_app("Millstream Connect", [router], _render_error)
+    app = make_http_app("Millstream Connect", [router, loggers.router], _render_error)
+    app.add_exception_handler(Elsewhere, forward)  # type: ignore[arg-type]
     app.state.herder = herder
     app.state.config = config
     negotiated = ContentNegotiation(app, lambda _path: _TYPES, max_bytes=config.value("max.request.size"))
@@ -54,33 +51,7 @@ def _reads_only(method: str, _path: str) -> bool:
 
 
 def _render_error(_request: Request, error: HttpError) -> Response:
-    return _answer(error.body(), error.status)
-
-
-def _answer(content: Any, status: int = 200) -> Response:
-    return Response(json.dumps(content, separators=(",", ":"), ensure_ascii=False), status, media_type=JSON)
-
-
-async def _call(request: Request, act: Callable[[Herder], Result]) -> Result:
-    """In a thread, as the herder waits for its topics. Its errors as HTTP has them."""
-    herder: Herder = request.app.state.herder
-    try:
-        return await asyncio.get_running_loop().run_in_executor(None, act, herder)
-    except NotFound as error:
-        raise HttpError(404, 404, str(error)) from None
-    except Conflict as error:
-        raise HttpError(409, 409, str(error)) from None
-    except (BadRequest, ConfigError) as error:
-        raise HttpError(400, 400, str(error)) from None
-    except (ConnectError, KafkaError) as error:
-        raise HttpError(500, 500, str(error)) from None
-
-
-async def _body(request: Request) -> Any:
-    try:
-        return json.loads(await request.body())
-    except ValueError as error:
-        raise HttpError(400, 400, f"Bad request: the body is not JSON: {error}") from None
+    return answer(error.body(), error.status)
 
 
 def _settings(content: Any) -> dict[str, str]:
@@ -101,22 +72,28 @@ def _flag(request: Request, name: str, default: bool = False) -> bool:
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    cluster_id = await _call(request, lambda herder: herder.cluster_id)
-    return _answer({"version": VERSION, "commit": "millstream", "kafka_cluster_id": cluster_id})
+    cluster_id = await call(request, lambda herder: herder.cluster_id)
+    return answer({"version": VERSION, "commit": "millstream", "kafka_cluster_id": cluster_id})
 
 
 @router.get("/health")
 async def health(request: Request) -> Response:
-    return _answer(
-        {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."}
-    )
+    herder: Herder = request.app.state.herder
+    if not herder.ready.is_set():
+        starting = "Worker is still starting up."
+        return answer({"status": "starting", "message": starting}, 503)
+    if herder.fenced.is_set():
+        replaced = "Another worker has this worker's address; this one does nothing any more."
+        return answer({"status": "unhealthy", "message": replaced}, 500)
+    ready = "Worker has completed startup and is ready to handle requests."
+    return answer({"status": "healthy", "message": ready})
 
 
 @router.get("/connectors")
 async def list_connectors(request: Request) -> Response:
     wanted = request.query_params.getlist("expand")
     if not wanted:
-        return _answer(await _call(request, lambda herder: herder.names()))
+        return answer(await call(request, lambda herder: herder.names()))
 
     def expanded(herder: Herder) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -132,12 +109,12 @@ async def list_connectors(request: Request) -> Response:
             found[name] = one
         return found
 
-    return _answer(await _call(request, expanded))
+    return answer(await call(request, expanded))
 
 
 @router.post("/connectors")
 async def create(request: Request) -> Response:
-    content = await _body(request)
+    content = await body_of(request)
     if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
         raise HttpError(400, 400, "Bad request: expected {name, config}")
     settings = _settings(content.get("config") or {})
@@ -146,8 +123,8 @@ async def create(request: Request) -> Response:
         raise HttpError(400, 400, "Bad request: connector name is missing")
     _check_name(name, settings)
     initial = content.get("initial_state")
-    made = await _call(request, lambda herder: herder.create(name, settings, initial))
-    response = _answer(made, 201)
+    made = await call(request, lambda herder: herder.create(name, settings, initial))
+    response = answer(made, 201)
     response.headers["location"] = f"/connectors/{name}"
     return response
 
@@ -164,20 +141,20 @@ def _check_name(name: str, settings: dict[str, str]) -> None:
 
 @router.get("/connectors/{name}")
 async def info(request: Request, name: str) -> Response:
-    return _answer(await _call(request, lambda herder: herder.info(name)))
+    return answer(await call(request, lambda herder: herder.info(name)))
 
 
 @router.get("/connectors/{name}/config")
 async def get_config(request: Request, name: str) -> Response:
-    return _answer(await _call(request, lambda herder: herder.settings(name)))
+    return answer(await call(request, lambda herder: herder.settings(name)))
 
 
 @router.put("/connectors/{name}/config")
 async def put_config(request: Request, name: str) -> Response:
-    settings = _settings(await _body(request))
+    settings = _settings(await body_of(request))
     _check_name(name, settings)
-    created, made = await _call(request, lambda herder: herder.put_config(name, settings))
-    response = _answer(made, 201 if created else 200)
+    created, made = await call(request, lambda herder: herder.put_config(name, settings))
+    response = answer(made, 201 if created else 200)
     if created:
         response.headers["location"] = f"/connectors/{name}"
     return response
@@ -185,89 +162,100 @@ async def put_config(request: Request, name: str) -> Response:
 
 @router.patch("/connectors/{name}/config")
 async def patch_config(request: Request, name: str) -> Response:
-    content = await _body(request)
+    content = await body_of(request)
     removed = (
         {key: None for key, value in content.items() if value is None} if isinstance(content, dict) else {}
     )
     changes: dict[str, str | None] = {**_settings(content), **removed}
-    return _answer(await _call(request, lambda herder: herder.patch_config(name, changes)))
+    return answer(await call(request, lambda herder: herder.patch_config(name, changes)))
 
 
 @router.delete("/connectors/{name}")
 async def delete(request: Request, name: str) -> Response:
-    await _call(request, lambda herder: herder.delete(name))
+    await call(request, lambda herder: herder.delete(name))
     return Response(status_code=204)
 
 
 @router.get("/connectors/{name}/status")
 async def status(request: Request, name: str) -> Response:
-    return _answer(await _call(request, lambda herder: herder.status(name)))
+    return answer(await call(request, lambda herder: herder.status(name)))
 
 
 @router.get("/connectors/{name}/tasks")
 async def tasks(request: Request, name: str) -> Response:
-    return _answer(await _call(request, lambda herder: herder.task_configs(name)))
+    return answer(await call(request, lambda herder: herder.task_configs(name)))
 
 
 @router.get("/connectors/{name}/tasks/{number}/status")
 async def task_status(request: Request, name: str, number: int) -> Response:
-    return _answer(await _call(request, lambda herder: herder.task_status(name, number)))
+    return answer(await call(request, lambda herder: herder.task_status(name, number)))
 
 
 @router.post("/connectors/{name}/tasks/{number}/restart")
 async def restart_task(request: Request, name: str, number: int) -> Response:
-    await _call(request, lambda herder: herder.restart_task(name, number))
+    await call(request, lambda herder: herder.restart_task(name, number))
     return Response(status_code=204)
 
 
 @router.post("/connectors/{name}/restart")
 async def restart(request: Request, name: str) -> Response:
     include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
-    await _call(
+    planned = await call(
         request, lambda herder: herder.restart(name, include_tasks=include_tasks, only_failed=only_failed)
     )
     if not include_tasks and not only_failed:
         return Response(status_code=204)
-    return _answer(await _call(request, lambda herder: herder.status(name)), 202)
+    return answer(planned, 202)
 
 
 @router.put("/connectors/{name}/pause")
 async def pause(request: Request, name: str) -> Response:
-    await _call(request, lambda herder: herder.set_target_state(name, PAUSED))
+    await call(request, lambda herder: herder.set_target_state(name, PAUSED))
     return Response(status_code=202)
 
 
 @router.put("/connectors/{name}/resume")
 async def resume(request: Request, name: str) -> Response:
-    await _call(request, lambda herder: herder.set_target_state(name, STARTED))
+    await call(request, lambda herder: herder.set_target_state(name, STARTED))
     return Response(status_code=202)
 
 
 @router.put("/connectors/{name}/stop")
 async def stop(request: Request, name: str) -> Response:
-    await _call(request, lambda herder: herder.set_target_state(name, STOPPED))
+    await call(request, lambda herder: herder.set_target_state(name, STOPPED))
     return Response(status_code=204)
+
+
+@router.get("/connectors/{name}/topics")
+async def topics(request: Request, name: str) -> Response:
+    return answer({name: {"topics": await call(request, lambda herder: herder.topics(name))}})
+
+
+@router.put("/connectors/{name}/topics/reset")
+async def reset_topics(request: Request, name: str) -> Response:
+    await call(request, lambda herder: herder.reset_topics(name))
+    return Response(status_code=202)
 
 
 @router.get("/connectors/{name}/offsets")
 async def offsets(request: Request, name: str) -> Response:
-    return _answer({"offsets": await _call(request, lambda herder: herder.offsets(name))})
+    return answer({"offsets": await call(request, lambda herder: herder.offsets(name))})
 
 
 @router.patch("/connectors/{name}/offsets")
 async def alter_offsets(request: Request, name: str) -> Response:
-    content = await _body(request)
+    content = await body_of(request)
     entries = content.get("offsets") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries or not all(isinstance(one, dict) for one in entries):
         raise HttpError(400, 400, "Partitions / offsets need to be provided for an alter offsets request")
-    message = await _call(request, lambda herder: herder.alter_offsets(name, entries))
-    return _answer({"message": message})
+    message = await call(request, lambda herder: herder.alter_offsets(name, entries))
+    return answer({"message": message})
 
 
 @router.delete("/connectors/{name}/offsets")
 async def reset_offsets(request: Request, name: str) -> Response:
-    message = await _call(request, lambda herder: herder.alter_offsets(name, None))
-    return _answer({"message": message})
+    message = await call(request, lambda herder: herder.alter_offsets(name, None))
+    return answer({"message": message})
 
 
 @router.get("/connector-plugins")
@@ -283,7 +271,7 @@ async def plugins(request: Request) -> Response:
             ("transformation", TRANSFORMS),
         ):
             found += [{"class": full, "type": kind, "version": VERSION} for full in sorted(held)]
-    return _answer(found)
+    return answer(found)
 
 
 @router.get("/connector-plugins/{plugin}/config")
@@ -293,13 +281,13 @@ async def plugin_config(request: Request, plugin: str) -> Response:
             config = look_up(plugin).config
         except ConfigError:
             continue
-        return _answer([definition(key) for key in config.keys.values()])
+        return answer([definition(key) for key in config.keys.values()])
     raise HttpError(404, 404, f"Unknown plugin {plugin}.")
 
 
 @router.put("/connector-plugins/{plugin}/config/validate")
 async def validate_config(request: Request, plugin: str) -> Response:
-    settings = _settings(await _body(request))
+    settings = _settings(await body_of(request))
     config: WorkerConfig = request.app.state.config
 
     def act(_herder: Herder) -> dict[str, Any]:
@@ -312,4 +300,4 @@ async def validate_config(request: Request, plugin: str) -> Response:
             )
         return validation_body(connector, validate(connector, settings))
 
-    return _answer(await _call(request, act))
+    return answer(await call(request, act))

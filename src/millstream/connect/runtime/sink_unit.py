@@ -34,7 +34,7 @@ from millstream.connect.runtime.dead_letters import (
     size_of,
 )
 from millstream.connect.runtime.pipeline import Pipeline
-from millstream.connect.runtime.task_spec import TaskSpec
+from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
 from millstream.host.errors import FinalError
 from millstream.host.unit import LaneContext, UnitStatus
@@ -223,6 +223,8 @@ class SinkUnit:
         self._held.popleft()
         self._done[held.which] = held.after
         self._changed.add(held.which)
+        if held.records:
+            self.status.metrics[f"{TOPIC_METRIC}{held.which.topic}"] = 1.0
         self.status.read += len(held.records)
         self.status.written += len(records)
         return bool(self._held)

@@ -24,7 +24,7 @@ from millstream.connect.plugins import find_connector
 from millstream.connect.runtime.offset_file import append, read_file
 from millstream.connect.runtime.offset_records import OffsetState, offset_key, offset_value, read_offsets
 from millstream.connect.runtime.pipeline import Pipeline, names, with_prefix
-from millstream.connect.runtime.task_spec import TaskSpec
+from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import RecordFailed, Tolerance
 from millstream.host.errors import FinalError
 from millstream.host.unit import LaneContext, UnitStatus
@@ -195,6 +195,9 @@ class SourceUnit:
         rounds = self._batches()
         self.status.written += sum(len(held) for one in self._rounds for held in one.values())
         offsets = self._source_offsets
+        for one in self._rounds:
+            for which in one:
+                self.status.metrics[f"{TOPIC_METRIC}{which.topic}"] = 1.0
         self._rounds, self._bytes, self._source_offsets = [], 0, {}
         try:
             if isinstance(self._producer, TransactionalProducer):

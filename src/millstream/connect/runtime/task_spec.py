@@ -34,3 +34,7 @@ class TaskSpec:
     @property
     def consumer_group(self) -> str:
         return f"connect-{self.connector}"
+
+
+TOPIC_METRIC = "topic:"
+"""Before a topic's name among a unit's metrics: the task has used it."""

@@ -4,14 +4,20 @@ connector-x      {"properties": {...}}              a connector's settings
 task-x-0         {"properties": {...}}              a task's settings, which count with the next commit
 commit-x         {"tasks": n}                       the task settings since the last commit count now
 target-state-x   {"state": ..., "state.v2": ...}    STARTED, PAUSED or STOPPED (KIP-875)
-restart-connector-x, tasks-fencing-x, session-key, logger-cluster-...   read and kept out of the way
+restart-connector-x  {"include-tasks": ..., "only-failed": ...}   for the workers that run it (KIP-745)
+tasks-fencing-x  {"task-count": n}                  how many tasks of a source have been fenced (KIP-618)
+logger-cluster-x {"level": ...}                     a log level for all workers (KIP-976)
+session-key      read and kept out of the way
+
+The settings that tasks run with are those that the connector had when its tasks were committed: a change of
+settings restarts them once, when the connector has dealt anew.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Pair = tuple[bytes, bytes | None]
 
@@ -38,6 +44,25 @@ def target_state_record(name: str, state: str | None) -> Pair:
     return f"target-state-{name}".encode(), value
 
 
+def restart_record(name: str, *, include_tasks: bool, only_failed: bool) -> Pair:
+    content = {"include-tasks": include_tasks, "only-failed": only_failed}
+    return f"restart-connector-{name}".encode(), _json(content)
+
+
+def fencing_record(name: str, count: int) -> Pair:
+    return f"tasks-fencing-{name}".encode(), _json({"task-count": count})
+
+
+def logger_record(logger: str, level: str) -> Pair:
+    return f"logger-cluster-{logger}".encode(), _json({"level": level})
+
+
+class Restart(NamedTuple):
+    connector: str
+    include_tasks: bool
+    only_failed: bool
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -48,6 +73,12 @@ class ConfigState:
     target_states: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     """Of each connector, as its last commit says."""
+    applied: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The settings that each connector had at that commit."""
+    fenced: dict[str, int] = field(default_factory=dict)
+    loggers: dict[str, str] = field(default_factory=dict)
+    restarts: list[Restart] = field(default_factory=list)
+    """Asked for, and not yet taken."""
     _uncommitted: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> str | None:
@@ -58,11 +89,15 @@ class ConfigState:
             ("connector-", self._connector),
             ("target-state-", self._target_state),
             ("commit-", self._commit),
+            ("restart-connector-", self._restart),
+            ("tasks-fencing-", self._fencing),
         ):
             if text.startswith(prefix):
                 take(text[len(prefix) :], content)
                 return text[len(prefix) :]
-        if text.startswith("task-"):
+        if text.startswith("logger-cluster-") and content is not None:
+            self.loggers[text.removeprefix("logger-cluster-")] = str(content.get("level", ""))
+        elif text.startswith("task-"):
             name, _, number = text[len("task-") :].rpartition("-")
             if name and number.isdigit() and content is not None:
                 self._uncommitted.setdefault(name, {})[int(number)] = content.get("properties", {})
@@ -70,7 +105,7 @@ class ConfigState:
 
     def _connector(self, name: str, content: dict[str, Any] | None) -> None:
         if content is None:
-            for held in (self.connectors, self.target_states, self.tasks, self._uncommitted):
+            for held in (self.connectors, self.target_states, self.tasks, self.applied, self._uncommitted):
                 held.pop(name, None)
         else:
             self.connectors[name] = content.get("properties", {})
@@ -93,6 +128,21 @@ class ConfigState:
         if all(number in known for number in range(count)):
             self.tasks[name] = [known[number] for number in range(count)]
             self._uncommitted.pop(name, None)
+            if name in self.connectors:
+                self.applied[name] = self.connectors[name]
+            # A new deal: what was fenced before counts no more.
+            self.fenced.pop(name, None)
+
+    def _restart(self, name: str, content: dict[str, Any] | None) -> None:
+        if content is not None:
+            flags = content.get("include-tasks") is True, content.get("only-failed") is True
+            self.restarts.append(Restart(name, *flags))
+
+    def _fencing(self, name: str, content: dict[str, Any] | None) -> None:
+        if content is None:
+            self.fenced.pop(name, None)
+        else:
+            self.fenced[name] = int(content.get("task-count", 0))
 
 
 def _loaded(value: bytes | None) -> dict[str, Any] | None:

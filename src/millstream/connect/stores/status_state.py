@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -33,6 +34,30 @@ def task_status(name: str, number: int, status: Status | None) -> Pair:
     return f"status-task-{name}-{number}".encode(), _value(status)
 
 
+class TopicUse(NamedTuple):
+    """A topic that a connector has written to or read from (KIP-558)."""
+
+    topic: str
+    connector: str
+    task: int
+    discovered: int
+
+
+def topic_record(use: TopicUse, *, gone: bool = False) -> Pair:
+    key = f"status-topic-{use.topic}:connector-{use.connector}".encode()
+    if gone:
+        return key, None
+    content = {
+        "topic": {
+            "name": use.topic,
+            "connector": use.connector,
+            "task": use.task,
+            "discoverTimestamp": use.discovered,
+        }
+    }
+    return key, json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def _value(status: Status | None) -> bytes | None:
     if status is None:
         return None
@@ -50,6 +75,8 @@ def _value(status: Status | None) -> bytes | None:
 class StatusState:
     connectors: dict[str, Status] = field(default_factory=dict)
     tasks: dict[str, dict[int, Status]] = field(default_factory=dict)
+    topics: dict[str, dict[str, TopicUse]] = field(default_factory=dict)
+    """By connector and topic."""
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         text = (key or b"").decode("utf-8", "replace")
@@ -62,6 +89,24 @@ class StatusState:
                 _put(self.tasks.setdefault(name, {}), int(number), status)
                 if not self.tasks[name]:
                     del self.tasks[name]
+        elif text.startswith("status-topic-"):
+            topic, _, name = text.removeprefix("status-topic-").partition(":connector-")
+            self._topic(topic, name, value)
+
+    def _topic(self, topic: str, name: str, value: bytes | None) -> None:
+        held = self.topics.setdefault(name, {})
+        content: Any = None
+        if value is not None:
+            with contextlib.suppress(ValueError):
+                content = json.loads(value)
+        found = content.get("topic") if isinstance(content, dict) else None
+        if isinstance(found, dict):
+            discovered = int(found.get("discoverTimestamp", 0))
+            held[topic] = TopicUse(topic, name, int(found.get("task", 0)), discovered)
+        else:
+            held.pop(topic, None)
+        if not held:
+            del self.topics[name]
 
 
 def _put(held: dict[Any, Status], key: Any, status: Status | None) -> None:

@@ -19,11 +19,13 @@ from millstream.client import (
     Fetcher,
     NewTopic,
     Producer,
+    TransactionalProducer,
     list_offsets,
     visible_batches,
 )
 from millstream.client.admin import TOPIC
 from millstream.client.fetch import next_offset
+from millstream.client.transactional import is_fenced
 from millstream.connect.errors import ConnectError
 from millstream.connect.stores.config_state import Pair
 from millstream.wire.errors import KafkaError
@@ -33,6 +35,7 @@ from millstream.wire.topic_partition import TopicPartition
 
 Apply = Callable[[bytes | None, bytes | None], None]
 READ_SECONDS = 30.0
+DECIDE_TRIES = 10
 
 
 def make_sure_of_topic(
@@ -70,9 +73,15 @@ def make_sure_of_topic(
 
 
 class TopicStore:
-    def __init__(self, client: ClientConfig, topic: str, apply: Apply) -> None:
+    """`transactional_id`: several processes decide and append by turns (`decide`); the one whose view is old
+    is fenced before it can write."""
+
+    def __init__(
+        self, client: ClientConfig, topic: str, apply: Apply, *, transactional_id: str | None = None
+    ) -> None:
         self._client, self._topic, self._apply = client, topic, apply
         self._reading, self._writing = Cluster(client), Cluster(client)
+        self._transactional_id = transactional_id
         self._producer = Producer(self._writing)
         self._write_lock = threading.Lock()
         self._moved = threading.Condition()
@@ -93,12 +102,59 @@ class TopicStore:
 
     def append(self, pairs: Sequence[Pair]) -> None:
         """Returns when the records have been applied."""
+        if self._transactional_id is not None:
+            self.decide(lambda: pairs)
+        else:
+            self._append(pairs)
+
+    def decide(self, decide: Callable[[], Sequence[Pair]]) -> None:
+        """Append what `decide` returns, which has seen everything that was written before. It is asked again
+        where another process was faster, and may raise."""
+        if self._transactional_id is None:
+            self.read_to_end()
+            self._append(decide())
+            return
+        with self._write_lock:
+            for _ in range(DECIDE_TRIES):
+                # An epoch that is still ours says that nobody else has written since.
+                if not isinstance(self._producer, TransactionalProducer):
+                    self._producer = TransactionalProducer(self._writing, self._transactional_id)
+                    self._producer.begin()
+                self._wait_for(self._ends())
+                pairs = decide()
+                if not pairs:
+                    return
+                try:
+                    ends = self._commit(self._producer, pairs)
+                except KafkaError as error:
+                    self._producer = Producer(self._writing)
+                    if not is_fenced(error):
+                        raise
+                    continue
+                self._wait_for(ends)
+                return
+        raise ConnectError(f"topic {self._topic}: other workers write to it all the time; try again")
+
+    def _commit(self, producer: TransactionalProducer, pairs: Sequence[Pair]) -> dict[TopicPartition, int]:
+        by_partition = self._by_partition(pairs)
+        producer.begin_next()
+        sent = producer.send_batches(
+            {which: encode_batch(held, transactional=True) for which, held in by_partition.items()}
+        )
+        producer.commit()
+        return {which: sent[which].offset + len(held) for which, held in by_partition.items()}
+
+    def _by_partition(self, pairs: Sequence[Pair]) -> dict[TopicPartition, list[Record]]:
         now = int(time.time() * 1000)
         count = len(self._writing.topic(self._topic).partitions)
         by_partition: dict[TopicPartition, list[Record]] = {}
         for key, value in pairs:
             which = TopicPartition(self._topic, partition_for(key, count))
             by_partition.setdefault(which, []).append(Record(0, now, key, value))
+        return by_partition
+
+    def _append(self, pairs: Sequence[Pair]) -> None:
+        by_partition = self._by_partition(pairs)
         with self._write_lock:
             sent = self._producer.send_batches(
                 {which: encode_batch(held) for which, held in by_partition.items()}
@@ -166,6 +222,9 @@ class MemoryStore:
     def append(self, pairs: Sequence[Pair]) -> None:
         for key, value in pairs:
             self._apply(key, value)
+
+    def decide(self, decide: Callable[[], Sequence[Pair]]) -> None:
+        self.append(decide())
 
     def read_to_end(self) -> None:
         """Nothing to read."""

@@ -1,0 +1,155 @@
+"""The tasks that this worker runs: one application of the host per connector, one unit per task.
+
+A task that failed may restart by itself (`millstream.restarts`): the n-th time after n*n+n times
+`millstream.restarts.backoff.ms`, an hour at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.client import ClientConfig
+from millstream.connect.runtime.sink_unit import SinkUnit
+from millstream.connect.runtime.source_unit import SourceUnit
+from millstream.connect.runtime.task_spec import TaskSpec
+from millstream.host.control import AnyHost
+from millstream.host.unit import Application, LaneContext, Unit, UnitId, UnitState
+
+log = logging.getLogger("millstream.connect")
+
+STOP_SECONDS = 30.0
+"""For the last commits of a connector's tasks."""
+LONGEST_BACKOFF = 3600.0
+Heard = Callable[[str, int, str, str | None], None]
+"""A connector's name, a task's number, its state and trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """Makes a unit of a connector, in the process where it runs."""
+
+    specs: tuple[TaskSpec, ...]
+    sink: bool
+
+    def __call__(self, name: str, lane: LaneContext) -> Unit:
+        spec = self.specs[int(name)]
+        return SinkUnit(spec, lane) if self.sink else SourceUnit(spec, lane)
+
+
+@dataclass(slots=True)
+class _Running:
+    open_task: OpenTask
+    numbers: tuple[int, ...]
+    restarts: int
+    backoff: float
+    failures: dict[int, int] = field(default_factory=dict)
+    restart_at: dict[int, float] = field(default_factory=dict)
+
+
+class Tasks:
+    """Used by one thread; `heard` is called by threads of the host."""
+
+    def __init__(self, host: AnyHost, client: ClientConfig, prefix: str, heard: Heard) -> None:
+        self._host, self._client, self._prefix, self._heard = host, client, prefix, heard
+        self._running: dict[str, _Running] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._running)
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        running = self._running.get(name)
+        return () if running is None else running.numbers
+
+    def new(self, name: str, open_task: OpenTask, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that `run` would open, or open anew."""
+        running = self._running.get(name)
+        if running is None or running.open_task != open_task:
+            return numbers
+        return tuple(number for number in numbers if number not in running.numbers)
+
+    def run(self, name: str, open_task: OpenTask, numbers: tuple[int, ...]) -> None:
+        """These tasks and no others."""
+        running = self._running.get(name)
+        if running is not None and running.open_task != open_task:
+            self.end(name)
+            running = None
+        if not numbers:
+            self.end(name)
+            return
+        if running is not None:
+            if running.numbers != numbers:
+                running.numbers = numbers
+                names = [str(number) for number in numbers]
+                self._host.set_units(self._application(name), names, waiting=names)
+            return
+        settings = open_task.specs[0].settings
+        self._running[name] = made = _Running(
+            open_task,
+            numbers,
+            int(settings.get("millstream.restarts", "0")),
+            int(settings.get("millstream.restarts.backoff.ms", "60000")) / 1000,
+        )
+        units = tuple(str(number) for number in numbers)
+        dedicated = settings.get("millstream.dedicated", "false").lower() == "true"
+        application = Application(
+            self._application(name),
+            self._client,
+            open_task,
+            units,
+            waiting=frozenset(units),
+            dedicated=frozenset(units) if dedicated else frozenset(),
+        )
+        self._host.add(application, lambda unit, state: self._told(name, made, unit, state))
+
+    def end(self, name: str) -> None:
+        if self._running.pop(name, None) is not None:
+            self._host.remove(self._application(name), STOP_SECONDS)
+
+    def restart(self, name: str, number: int) -> None:
+        running = self._running[name]
+        running.restart_at.pop(number, None)
+        running.failures.pop(number, None)
+        self._host.restart(self._application(name), str(number))
+
+    def states(self, name: str) -> dict[str, UnitState]:
+        return self._host.states(self._application(name)) if name in self._running else {}
+
+    def restart_due(self, now: float) -> list[tuple[str, int]]:
+        """Restart what has waited long enough."""
+        done = []
+        for name, running in self._running.items():
+            for number, at in list(running.restart_at.items()):
+                if at <= now:
+                    del running.restart_at[number]
+                    self._host.restart(self._application(name), str(number))
+                    done.append((name, number))
+        return done
+
+    def next_restart(self) -> float | None:
+        times = [at for running in self._running.values() for at in running.restart_at.values()]
+        return min(times, default=None)
+
+    def _application(self, name: str) -> str:
+        return f"{self._prefix}:{name}"
+
+    def _told(self, name: str, running: _Running, unit: UnitId, state: UnitState) -> None:
+        if self._running.get(name) is not running:
+            return
+        number = int(unit.name)
+        if state.state == "running":
+            self._heard(name, number, "RUNNING", None)
+        elif state.state == "failed":
+            count = running.failures.get(number, 0)
+            if count < running.restarts:
+                running.failures[number] = count + 1
+                pause = min((count * count + count) * running.backoff, LONGEST_BACKOFF)
+                running.restart_at[number] = time.monotonic() + pause
+                log.warning("%s-%d failed and restarts in %.0f s", name, number, pause)
+            self._heard(name, number, "FAILED", f"{state.error}\n{state.trace}")

@@ -1,0 +1,190 @@
+"""Several workers of one group: who runs what, what moves, and what they agree on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from millstream.connect.herding.assignment import CONNECTOR, assign
+from millstream.connect.herding.members import Absences, decode_url, encode_metadata
+from millstream.connect.stores.config_state import ConfigState, connector_record, task_records
+from tests.connect.conftest import Worker
+from tests.connect.test_worker import consume, lines, sink, source
+from tests.support.waiting import wait_until
+
+MakeWorker = Callable[..., Worker]
+COUNTS = {f"c{number}": number % 4 + 1 for number in range(20)}
+
+
+def test_everyone_has_a_share() -> None:
+    found = assign(["a", "b", "c"], COUNTS)
+    assert len(found) == len(COUNTS) + sum(COUNTS.values())
+    tasks = Counter(worker for item, worker in found.items() if item.task != CONNECTOR)
+    assert max(tasks.values()) - min(tasks.values()) <= 2
+    assert assign(["c", "a", "b"], dict(reversed(COUNTS.items()))) == found
+    assert assign([], COUNTS) == {}
+
+
+def test_a_worker_that_comes_or_goes_moves_its_share() -> None:
+    before, after = assign(["a", "b", "c"], COUNTS), assign(["a", "b"], COUNTS)
+    stayed = [item for item, worker in before.items() if worker != "c"]
+    moved = [item for item in stayed if before[item] != after[item]]
+    assert len(moved) <= len(stayed) // 5
+    more = assign(["a", "b", "c"], COUNTS | {"new": 1})
+    assert sum(before[item] != more[item] for item in before) <= 3
+
+
+def test_work_waits_for_a_worker_that_may_return() -> None:
+    absences = Absences(10.0)
+    absences.update(["a", "b"], 0.0)
+    absences.update(["a"], 1.0)
+    assert absences.counted(5.0) == {"a", "b"}
+    assert absences.counted(11.5) == {"a"}
+    absences.update(["a", "b"], 6.0)
+    assert absences.next_change() is None
+    at_once = Absences(0.0)
+    at_once.update(["a", "b"], 0.0)
+    at_once.update(["a"], 1.0)
+    assert at_once.counted(1.0) == {"a"}
+
+
+def test_a_worker_says_who_it_is_in_kafkas_layout() -> None:
+    data = encode_metadata("http://h:8083/", 7)
+    assert data == b"\0\0\0\x0ehttp://h:8083/" + (7).to_bytes(8, "big")
+    assert decode_url(data) == "http://h:8083/"
+
+
+def test_tasks_run_with_the_settings_of_their_deal() -> None:
+    state = ConfigState()
+    for settings in ({"a": "1"}, {"a": "2"}):
+        for key, value in [
+            connector_record("x", settings),
+            *(task_records("x", [{}]) if settings["a"] == "1" else []),
+        ]:
+            state.apply(key, value)
+    assert state.connectors["x"] == {"a": "2"}
+    assert state.applied["x"] == {"a": "1"}
+
+
+def test_two_workers_share_tasks_and_one_takes_over(
+    make_worker: MakeWorker, connect_broker: str, tmp_path: Path
+) -> None:
+    first, second = make_worker(worker="127.0.0.1:1"), make_worker(worker="127.0.0.1:2")
+    names = [f"s{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        file = tmp_path / f"{name}.txt"
+        file.write_text(f"{name}\n")
+        worker = (first, second)[number % 2]
+        answer = worker.http.put(f"/connectors/{name}/config", json=source(file, "shared"))
+        assert answer.status_code == 201
+
+    def owners() -> set[str]:
+        found = [first.http.get(f"/connectors/{name}/tasks/0/status") for name in names]
+        if any(one.status_code != 200 or one.json()["state"] != "RUNNING" for one in found):
+            return set()
+        return {one.json()["worker_id"] for one in found}
+
+    wait_until(lambda: owners() == {"127.0.0.1:1", "127.0.0.1:2"})
+    assert second.http.get("/connectors").json() == first.http.get("/connectors").json() == names
+    assert len(consume(connect_broker, "shared", 6)) == 6
+    second.stop()
+    wait_until(lambda: owners() == {"127.0.0.1:1"})
+    for name in names:
+        with (tmp_path / f"{name}.txt").open("a") as file:
+            file.write(f"{name} again\n")
+    found = consume(connect_broker, "shared", 12)
+    assert Counter(value for _, value in found).most_common(1)[0][1] == 1
+
+
+def test_a_worker_that_vanishes_without_a_word(make_worker: MakeWorker, tmp_path: Path) -> None:
+    first, second = make_worker(worker="127.0.0.1:1"), make_worker(worker="127.0.0.1:2")
+    copied = tmp_path / "out.txt"
+    written = tmp_path / "in.txt"
+    written.write_text("one\n")
+    first.http.put("/connectors/in/config", json=source(written, "vanish"))
+    first.http.put("/connectors/out/config", json=sink(copied, "vanish"))
+    wait_until(lambda: lines(copied) == ["one"])
+    # No heartbeat any more, while its tasks go on: cut off from the group.
+    members = second.herder._members
+    assert members is not None
+    members._stopping.set()
+    members._member.leave = lambda **_: None  # type: ignore[method-assign]
+    owner = f"http://{first.id}/"
+    wait_until(lambda: set(first.herder.worker.assignment.values()) == {owner})
+    with written.open("a") as file:
+        file.write("two\nthree\n")
+    wait_until(lambda: lines(copied)[:3] == ["one", "two", "three"])
+    wait_until(lambda: first.states("out") == ["RUNNING", "RUNNING"])
+    assert lines(copied) == ["one", "two", "three"]
+
+
+def test_two_workers_create_one_connector(make_worker: MakeWorker, tmp_path: Path) -> None:
+    workers = [make_worker(worker="127.0.0.1:1"), make_worker(worker="127.0.0.1:2")]
+    file = tmp_path / "in.txt"
+    file.write_text("")
+    for number in range(5):
+        codes: list[int] = []
+
+        def create(worker: Worker, number: int = number, codes: list[int] = codes) -> None:
+            body = {"name": f"once-{number}", "config": source(file, "once")}
+            codes.append(worker.http.post("/connectors", json=body).status_code)
+
+        threads = [threading.Thread(target=create, args=(worker,)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(codes) == [201, 409]
+
+
+def test_topics_that_a_connector_uses(make_worker: MakeWorker, tmp_path: Path) -> None:
+    worker = make_worker()
+    written = tmp_path / "in.txt"
+    written.write_text("one\n")
+    worker.http.put("/connectors/uses/config", json=source(written, "used"))
+    wait_until(lambda: worker.http.get("/connectors/uses/topics").json() == {"uses": {"topics": ["used"]}})
+    assert worker.http.put("/connectors/uses/stop").status_code == 204
+    wait_until(lambda: worker.states("uses") == ["STOPPED"])
+    assert worker.http.put("/connectors/uses/topics/reset").status_code == 202
+    assert worker.http.get("/connectors/uses/topics").json() == {"uses": {"topics": []}}
+    assert worker.http.get("/connectors/nobody/topics").json() == {"nobody": {"topics": []}}
+    untracked = make_worker(topic_tracking_enable="false")
+    assert untracked.http.get("/connectors/uses/topics").status_code == 403
+
+
+def test_a_task_that_failed_restarts_by_itself(make_worker: MakeWorker, tmp_path: Path) -> None:
+    worker = make_worker()
+    missing = tmp_path / "nowhere" / "out.txt"
+    settings = sink(
+        missing, "restarts", **{"millstream.restarts": "50", "millstream.restarts.backoff.ms": "1"}
+    )
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": worker.config.given["bootstrap.servers"]})
+    producer.produce("restarts", b"one")
+    producer.flush()
+    worker.http.put("/connectors/again/config", json=settings)
+    wait_until(lambda: "FAILED" in worker.states("again") or "RESTARTING" in worker.states("again"))
+    missing.parent.mkdir()
+    wait_until(lambda: lines(missing) == ["one"])
+    wait_until(lambda: worker.states("again") == ["RUNNING", "RUNNING"])
+
+
+def test_log_levels(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    name = "millstream.connect.rest"
+    assert worker.http.get("/admin/loggers").json()["root"]["level"]
+    assert worker.http.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
+    assert worker.http.get(f"/admin/loggers/{name}").json()["level"] == "DEBUG"
+    missing = worker.http.get("/admin/loggers/none.such")
+    assert (missing.status_code, missing.json()["message"]) == (404, "Logger none.such not found.")
+    wrong = worker.http.put(f"/admin/loggers/{name}", json={"level": "LOUD"})
+    assert (wrong.status_code, wrong.json()["message"]) == (404, "invalid log level 'LOUD'.")
+    assert worker.http.put(f"/admin/loggers/{name}", json={}).status_code == 400
+    cluster = worker.http.put(f"/admin/loggers/{name}?scope=cluster", json={"level": "INFO"})
+    assert cluster.status_code == 204
+    assert worker.herder.configs.loggers == {name: "INFO"}
+    assert json.dumps(worker.http.get("/health").json()["status"]) == '"healthy"'
