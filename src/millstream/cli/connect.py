@@ -181,6 +181,57 @@ def offsets(
     return 0
 
 
+def topics(name: Name, url: Url = DEFAULT_URL, output: Style = "table") -> int:
+    """List the topics that a connector has used."""
+    found = _ask("GET", url, f"/connectors/{quote(name, safe='')}/topics")
+    _emit(found, output, ("TOPIC",), [(topic,) for topic in found[name]["topics"]])
+    return 0
+
+
+def preview(
+    file: File,
+    records: Annotated[int, typer.Option(metavar="N", help="How many records to show.")] = 5,
+    url: Url = DEFAULT_URL,
+    output: Style = "json",
+) -> int:
+    """Show real records after every transform, and what the sink would do. Nothing is written."""
+    settings = _settings(file)
+    kind = settings.get("connector.class", "")
+    if not kind:
+        raise UsageError("the settings name no connector.class")
+    plugin = quote(kind.rpartition(".")[2], safe="")
+    found = _ask("PUT", url, f"/connector-plugins/{plugin}/config/preview?records={records}", settings)
+    rows = [
+        (str(number), step["transform"].rpartition(".")[2], json.dumps(step["record"]))
+        for number, one in enumerate(found["records"])
+        for step in [
+            {"transform": "read", "record": one.get("record")},
+            *one.get("transforms", []),
+            *([{"transform": "error", "record": one["error"]}] if "error" in one else []),
+        ]
+    ]
+    rows += [("", "sink", line) for line in found.get("sink", [])]
+    _emit(found, output, ("RECORD", "AFTER", ""), rows)
+    return 0
+
+
+def redrive(
+    name: Name,
+    status: Annotated[bool, typer.Option("--status", help="Only say how far it is.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Leave the rest of the letters alone.")] = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Give a sink its dead letters once more."""
+    path = f"/connectors/{quote(name, safe='')}/redrive"
+    if cancel:
+        _ask("DELETE", url, path)
+        print(f"Connector {name} reads no dead letters any more.")
+        return 0
+    found = _ask("GET" if status else "POST", url, path)
+    print(f"{found['letters']} dead letters of {found['topic']} are left for connector {name}.")
+    return 0
+
+
 SUBCOMMANDS: dict[str, Callable[..., int]] = {
     "distributed": distributed,
     "standalone": standalone,
@@ -196,6 +247,9 @@ SUBCOMMANDS: dict[str, Callable[..., int]] = {
     "validate": validate,
     "plugins": plugins,
     "offsets": offsets,
+    "topics": topics,
+    "preview": preview,
+    "redrive": redrive,
 }
 
 

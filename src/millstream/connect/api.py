@@ -27,9 +27,12 @@ Offset = dict[str, Any]
 
 @dataclass(slots=True)
 class SourceContext:
-    """`offset` is where a partition of the source was read to, by the last transaction; None at first."""
+    """`offset` is where a partition of the source was read to, by the last transaction; None at first. With
+    `transaction.boundary=connector` a transaction ends after a poll in which the task has called
+    `commit_transaction`."""
 
     offset: Callable[[Mapping[str, Any]], Offset | None]
+    commit_transaction: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -80,6 +83,10 @@ class SinkTask(ABC):
     @abstractmethod
     def put(self, records: Sequence[SinkRecord]) -> None:
         """RetriableError: the same records come again later."""
+
+    def preview(self, records: Sequence[SinkRecord]) -> list[str]:
+        """What `put` would do with these records, in words; nothing is done. Not started, not opened."""
+        return []
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         """Everything below these offsets is to be done for good. What is returned (up to 4,096 characters) is

@@ -22,10 +22,13 @@ from millstream.connect.connector_offsets import SinkOffsets, SourceOffsets
 from millstream.connect.errors import ConnectError
 from millstream.connect.herding.assignment import Item
 from millstream.connect.herding.members import Absences, MemberConfig, Members
+from millstream.connect.herding.redrives import all_letters, letters_left
+from millstream.connect.herding.request_errors import BadRequest, Conflict, Elsewhere, Forbidden, NotFound
 from millstream.connect.herding.statuses import StatusWriter
 from millstream.connect.herding.tasks import Tasks
 from millstream.connect.herding.worker import Worker
 from millstream.connect.plugins import find_connector, type_of
+from millstream.connect.preview import PreviewSpec, preview_in_child
 from millstream.connect.runtime.task_spec import TaskSpec
 from millstream.connect.stores.config_state import (
     PAUSED,
@@ -35,6 +38,7 @@ from millstream.connect.stores.config_state import (
     Pair,
     connector_record,
     logger_record,
+    redrive_record,
     restart_record,
     target_state_record,
     task_records,
@@ -45,30 +49,6 @@ from millstream.connect.worker_config import WorkerConfig
 from millstream.host.control import AnyHost
 
 log = logging.getLogger("millstream.connect")
-
-
-class NotFound(ConnectError):
-    """There is no such connector, or no such task."""
-
-
-class Conflict(ConnectError):
-    """There is one already, or the worker does not know enough yet."""
-
-
-class BadRequest(ConnectError):
-    """The request makes no sense, or not now."""
-
-
-class Forbidden(ConnectError):
-    """The worker is not set up for that."""
-
-
-class Elsewhere(ConnectError):
-    """Another worker has to do it, at `url`."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(f"this is for the worker at {url}")
-        self.url = url
 
 
 class Store(Protocol):
@@ -276,6 +256,7 @@ class Herder:
             offsets_topic=settings.get("offsets.storage.topic") or self._offsets_topic,
             offsets_file=self._offsets_file,
             exactly_once=self._exactly_once,
+            redrive=self.configs.redrives.get(name) if number == 0 else None,
         )
 
     # --- what is asked for ----------------------------------------------------------------------------------
@@ -378,6 +359,69 @@ class Herder:
 
     def set_cluster_level(self, logger: str, level: str) -> None:
         self._decide(lambda: [logger_record(logger, level)])
+
+    # --- dead letters once more -----------------------------------------------------------------------------
+
+    def redrive(self, name: str) -> dict[str, Any]:
+        """All letters that are there now."""
+        settings = self.settings(name)
+        topic = settings.get("errors.deadletterqueue.topic.name", "")
+        if not issubclass(self.class_of(settings), SinkConnector) or not topic:
+            raise BadRequest(
+                f"Connector {name} has no dead letters: errors.deadletterqueue.topic.name is not set"
+            )
+        made = all_letters(self._config.client, topic)
+        if made is None:
+            raise BadRequest(f"Topic {topic} is not there: there are no dead letters")
+        self._decide(lambda: [redrive_record(name, made)])
+        return self.redrive_status(name)
+
+    def redrive_status(self, name: str) -> dict[str, Any]:
+        self.settings(name)
+        redrive = self.configs.redrives.get(name)
+        if redrive is None:
+            raise NotFound(f"No redrive of connector {name}")
+        group = f"connect-{name}"
+        left = letters_left(self._config.client, redrive, group)
+        return {"topic": redrive.topic, "letters": left, "group": group, "done": left == 0}
+
+    def end_redrive(self, name: str) -> None:
+        self.settings(name)
+        self._decide(lambda: [redrive_record(name, None)])
+
+    # --- trying and watching --------------------------------------------------------------------------------
+
+    def preview(self, settings: dict[str, str], records: int) -> dict[str, Any]:
+        checked = self._checked(settings["name"], settings)
+        spec = PreviewSpec(
+            checked,
+            self._config.converters,
+            self._providers,
+            self._config.client,
+            tuple(self._config.value("plugin.path")),
+            records,
+        )
+        try:
+            return preview_in_child(spec)
+        except ConnectError as error:
+            raise BadRequest(str(error)) from None
+
+    def metrics(self, name: str) -> dict[str, Any]:
+        """Of the tasks that run here."""
+        self.settings(name)
+        return {
+            "tasks": [
+                {
+                    "id": number,
+                    "read": status.read,
+                    "written": status.written,
+                    "commits": status.commits,
+                    "lag": status.lag,
+                    "commit_ms": status.commit_ms,
+                }
+                for number, status in sorted(self.worker.metrics().get(name, {}).items())
+            ]
+        }
 
     # --- topics (KIP-558) -----------------------------------------------------------------------------------
 

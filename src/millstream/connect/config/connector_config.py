@@ -291,7 +291,7 @@ _SOURCE = [
         Type.STRING,
         "poll",
         MEDIUM,
-        "What a transaction holds: the records of a `poll`, or of an `interval`.",
+        "What a transaction holds: the records of a `poll`, of an `interval`, or what the connector says.",
         validator=ValidString(("poll", "connector", "interval")),
         group="Exactly Once Support",
         order=2,

@@ -260,6 +260,9 @@ class FileStreamSinkTask(SinkTask):
             self._file.truncate(begin)
             raise RetriableError(f"cannot write to {self._path}: {error.strerror}") from None
 
+    def preview(self, records: Sequence[SinkRecord]) -> list[str]:
+        return [f"append {to_string(record.value, record.value_schema)!r}" for record in records]
+
     def flush(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         if self._file is None:
             sys.stdout.flush()

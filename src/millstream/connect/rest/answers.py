@@ -14,7 +14,8 @@ from fastapi import Request, Response
 
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.errors import ConnectError
-from millstream.connect.herder import BadRequest, Conflict, Elsewhere, Forbidden, Herder, NotFound
+from millstream.connect.herder import Herder
+from millstream.connect.herding.request_errors import BadRequest, Conflict, Elsewhere, Forbidden, NotFound
 from millstream.http.errors import HttpError
 from millstream.wire.errors import KafkaError
 

@@ -10,10 +10,13 @@ from starlette.types import ASGIApp
 
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.plugins import CONVERTERS
-from millstream.connect.herder import BadRequest, Elsewhere, Herder, NotFound
+from millstream.connect.herder import Herder
+from millstream.connect.herding.request_errors import BadRequest, Elsewhere, NotFound
 from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, load, type_of
+from millstream.connect.preview import MAX_RECORDS
 from millstream.connect.rest import loggers
 from millstream.connect.rest.answers import JSON, answer, body_of, call, forward
+from millstream.connect.rest.metrics import collect
 from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
 from millstream.connect.validation import body as validation_body
@@ -41,7 +44,7 @@ def make_app(herder: Herder, config: WorkerConfig) -> ASGIApp:
     negotiated = ContentNegotiation(app, lambda _path: _TYPES, max_bytes=config.value("max.request.size"))
     return surrounded(
         negotiated,
-        ServiceMetrics("connect", lambda: []),
+        ServiceMetrics("connect", lambda: collect(herder)),
         lambda inner: protected(inner, config, _reads_only, JSON),
     )
 
@@ -256,6 +259,38 @@ async def alter_offsets(request: Request, name: str) -> Response:
 async def reset_offsets(request: Request, name: str) -> Response:
     message = await call(request, lambda herder: herder.alter_offsets(name, None))
     return answer({"message": message})
+
+
+@router.post("/connectors/{name}/redrive")
+async def redrive(request: Request, name: str) -> Response:
+    return answer(await call(request, lambda herder: herder.redrive(name)), 202)
+
+
+@router.get("/connectors/{name}/redrive")
+async def redrive_status(request: Request, name: str) -> Response:
+    return answer(await call(request, lambda herder: herder.redrive_status(name)))
+
+
+@router.delete("/connectors/{name}/redrive")
+async def end_redrive(request: Request, name: str) -> Response:
+    await call(request, lambda herder: herder.end_redrive(name))
+    return Response(status_code=204)
+
+
+@router.get("/connectors/{name}/metrics")
+async def metrics(request: Request, name: str) -> Response:
+    return answer(await call(request, lambda herder: herder.metrics(name)))
+
+
+@router.put("/connector-plugins/{plugin}/config/preview")
+async def preview(request: Request, plugin: str) -> Response:
+    settings = _settings(await body_of(request))
+    text = request.query_params.get("records", "5")
+    if not text.isdigit() or not 0 < int(text) <= MAX_RECORDS:
+        raise HttpError(400, 400, f"records has to be a number from 1 to {MAX_RECORDS}")
+    settings.setdefault("connector.class", plugin)
+    settings.setdefault("name", "preview")
+    return answer(await call(request, lambda herder: herder.preview(settings, int(text))))
 
 
 @router.get("/connector-plugins")

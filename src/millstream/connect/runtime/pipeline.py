@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from millstream.connect.config.config_def import ConfigError
@@ -93,6 +93,21 @@ class Pipeline:
             if current is None:
                 return None
         return current
+
+    def traced(self, record: AnyRecord) -> Iterator[tuple[str, AnyRecord | None]]:
+        """The record after each transform, by the class of that, until one drops it."""
+        current: AnyRecord | None = record
+        for step in self._steps:
+            assert current is not None
+            one = current
+            current = self._tolerance.execute(
+                Stage.TRANSFORMATION,
+                step.class_name,
+                lambda step=step, one=one: _apply(step, one),  # type: ignore[misc]
+            )
+            yield step.class_name, current
+            if current is None:
+                return
 
     def to_bytes(self, record: SourceRecord) -> WireRecord:
         """Its offset and timestamp are for the caller to set where the record has none."""

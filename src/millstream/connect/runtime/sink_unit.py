@@ -34,6 +34,7 @@ from millstream.connect.runtime.dead_letters import (
     size_of,
 )
 from millstream.connect.runtime.pipeline import Pipeline
+from millstream.connect.runtime.redrive import belongs, counted, original, told_apart
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
 from millstream.host.errors import FinalError
@@ -95,6 +96,7 @@ class SinkUnit:
         self._ends: dict[TopicPartition, int] = {}
         self._held: deque[_Held] = deque()
         self._letters: list[tuple[TopicPartition, Record]] = []
+        self._redriven = spec.redrive.ends() if spec.redrive is not None else {}
         self._changed: set[TopicPartition] = set()
         self._committing: dict[TopicPartition, Position] = {}
         self._due = self._commit_at = 0.0
@@ -125,7 +127,7 @@ class SinkUnit:
             for topic in topics
             for number in self._cluster.topic(topic).partitions
         )
-        return whole[self._spec.number :: self._spec.tasks]
+        return [*whole[self._spec.number :: self._spec.tasks], *self._redriven]
 
     def _refresh(self) -> None:
         """New topics and partitions are read from where the group is, or from their beginning."""
@@ -165,7 +167,15 @@ class SinkUnit:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {} if self._held else self._positions
+        if self._held:
+            return {}
+        if not self._redriven:
+            return self._positions
+        return {
+            which: at
+            for which, at in self._positions.items()
+            if which not in self._redriven or at < self._redriven[which]
+        }
 
     def receive(self, fetched: Fetched) -> None:
         which = TopicPartition(fetched.topic, fetched.partition)
@@ -182,6 +192,9 @@ class SinkUnit:
             kind = "LogAppendTime" if header.attributes & 8 else "CreateTime"
             records += [(one, kind) for one in iter_records(batch) if one.offset >= begin]
         after = next_offset(fetched, begin)
+        if which in self._redriven:
+            after = min(after, self._redriven[which])
+            records = [pair for pair in records if pair[0].offset < after]
         if after > begin:
             self._positions[which] = after
             for start in range(0, max(1, len(records)), MAX_POLL_RECORDS):
@@ -255,6 +268,12 @@ class SinkUnit:
 
     def _converted(self, which: TopicPartition, record: Record, timestamp_type: str) -> SinkRecord | None:
         try:
+            if which in self._redriven:
+                if not belongs(record, self._spec.connector):
+                    return None
+                place, before = original(which, record)
+                read = self._pipeline.from_bytes(place, before, timestamp_type)
+                return self._pipeline.transform(told_apart(read, which, record))
             return self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
         except RecordFailed as failed:
             self._leave_out(which, record, failed.failure)
@@ -276,11 +295,13 @@ class SinkUnit:
         self._tolerance.log_failure(failure, f"{which}@{record.offset}")
         if self._dead_letters:
             headers: tuple[tuple[str, bytes], ...] = ()
+            place, offset, letter = which, record.offset, record
+            if which in self._redriven:
+                place, before = original(which, record)
+                offset, letter = before.offset, counted(record)
             if self._parsed["errors.deadletterqueue.context.headers.enable"]:
-                headers = context_headers(
-                    self._spec.connector, self._spec.number, which, record.offset, failure
-                )
-            self._letters.append((which, dead_letter(record, headers)))
+                headers = context_headers(self._spec.connector, self._spec.number, place, offset, failure)
+            self._letters.append((which, dead_letter(letter, headers)))
 
     # --- committing -----------------------------------------------------------------------------------------
 

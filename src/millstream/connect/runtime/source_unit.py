@@ -39,6 +39,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 MAX_BATCH_BYTES = 900_000
 MAX_TRANSACTION_BYTES = 16 << 20
 MAX_IDLE_FACTOR = 4
+DEFAULT_INTERVAL_MS = 60_000
 RETRY_SECONDS = 1.0
 
 
@@ -54,7 +55,12 @@ class SourceUnit:
         settings = resolve(spec.settings, spec.providers)
         task_settings = resolve(spec.task, spec.providers)
         self._settings = settings
-        self._tolerance = Tolerance(SOURCE_CONFIG.parse(settings), f"{spec.connector}-{spec.number}")
+        parsed = SOURCE_CONFIG.parse(settings)
+        self._boundary = parsed["transaction.boundary"] if spec.exactly_once else "poll"
+        self._interval = (parsed["transaction.boundary.interval.ms"] or DEFAULT_INTERVAL_MS) / 1000
+        self._commit_at: float | None = None
+        self._asked_to_commit = False
+        self._tolerance = Tolerance(parsed, f"{spec.connector}-{spec.number}")
         self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
         # Whoever had the id is fenced now, and what he wrote has its end: what is read next is final.
         self._producer = self._take_over()
@@ -73,7 +79,7 @@ class SourceUnit:
         self._idle, self._due = 1.0, 0.0
         self._known_topics: set[str] = set()
         try:
-            task.start(task_settings, SourceContext(self._offset_of))
+            task.start(task_settings, SourceContext(self._offset_of, self._commit_requested))
         except BaseException:
             with contextlib.suppress(Exception):
                 task.stop()
@@ -97,6 +103,9 @@ class SourceUnit:
     def _offset_of(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
         return self._offsets.offset(self._spec.connector, partition)
 
+    def _commit_requested(self) -> None:
+        self._asked_to_commit = True
+
     # --- polling --------------------------------------------------------------------------------------------
 
     @property
@@ -108,6 +117,8 @@ class SourceUnit:
 
     @property
     def due(self) -> float | None:
+        if self._boundary == "interval" and self._commit_at is not None:
+            return min(self._due, self._commit_at) if self._due else self._due
         return self._due
 
     def poll(self) -> bool:
@@ -131,6 +142,8 @@ class SourceUnit:
             self._take(record)
         self.status.read += len(records)
         self._uncommitted = True
+        if self._commit_at is None:
+            self._commit_at = time.monotonic() + self._interval
         return True
 
     def _take(self, record: SourceRecord) -> None:
@@ -185,10 +198,16 @@ class SourceUnit:
 
     @property
     def uncommitted(self) -> bool:
-        return self._uncommitted
+        if not self._uncommitted or self._boundary == "poll":
+            return self._uncommitted
+        if self._boundary == "connector":
+            return self._asked_to_commit
+        return self._commit_at is not None and time.monotonic() >= self._commit_at
 
     @property
     def full(self) -> bool:
+        if self._boundary == "connector":
+            return self._asked_to_commit
         return self._bytes > MAX_TRANSACTION_BYTES
 
     def prepare_commit(self) -> TransactionCommit | None:
@@ -244,7 +263,8 @@ class SourceUnit:
         }
 
     def committed(self, commit: TransactionCommit | None) -> None:
-        self._uncommitted = False
+        self._uncommitted = self._asked_to_commit = False
+        self._commit_at = None
         self.status.commits += 1
         self._task.committed()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from millstream.client import ClientConfig
+from millstream.connect.runtime.redrive import Redrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class TaskSpec:
     offsets_topic: str | None = None
     offsets_file: str | None = None
     exactly_once: bool = True
+    redrive: Redrive | None = None
+    """The dead letters that this task of a sink reads again."""
 
     @property
     def transactional_id(self) -> str:

@@ -6,6 +6,7 @@ commit-x         {"tasks": n}                       the task settings since the 
 target-state-x   {"state": ..., "state.v2": ...}    STARTED, PAUSED or STOPPED (KIP-875)
 restart-connector-x  {"include-tasks": ..., "only-failed": ...}   for the workers that run it (KIP-745)
 tasks-fencing-x  {"task-count": n}                  how many tasks of a source have been fenced (KIP-618)
+redrive-x        {"topic": ..., "until": {...}}     ours: dead letters to be read again, up to there
 logger-cluster-x {"level": ...}                     a log level for all workers (KIP-976)
 session-key      read and kept out of the way
 
@@ -18,6 +19,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from millstream.connect.runtime.redrive import Redrive
 
 Pair = tuple[bytes, bytes | None]
 
@@ -57,6 +60,14 @@ def logger_record(logger: str, level: str) -> Pair:
     return f"logger-cluster-{logger}".encode(), _json({"level": level})
 
 
+def redrive_record(name: str, redrive: Redrive | None) -> Pair:
+    value = None
+    if redrive is not None:
+        ends = {str(number): end for number, end in redrive.until}
+        value = _json({"topic": redrive.topic, "until": ends})
+    return f"redrive-{name}".encode(), value
+
+
 class Restart(NamedTuple):
     connector: str
     include_tasks: bool
@@ -77,6 +88,7 @@ class ConfigState:
     """The settings that each connector had at that commit."""
     fenced: dict[str, int] = field(default_factory=dict)
     loggers: dict[str, str] = field(default_factory=dict)
+    redrives: dict[str, Redrive] = field(default_factory=dict)
     restarts: list[Restart] = field(default_factory=list)
     """Asked for, and not yet taken."""
     _uncommitted: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
@@ -91,6 +103,7 @@ class ConfigState:
             ("commit-", self._commit),
             ("restart-connector-", self._restart),
             ("tasks-fencing-", self._fencing),
+            ("redrive-", self._redrive),
         ):
             if text.startswith(prefix):
                 take(text[len(prefix) :], content)
@@ -137,6 +150,12 @@ class ConfigState:
         if content is not None:
             flags = content.get("include-tasks") is True, content.get("only-failed") is True
             self.restarts.append(Restart(name, *flags))
+
+    def _redrive(self, name: str, content: dict[str, Any] | None) -> None:
+        self.redrives.pop(name, None)
+        if content is not None:
+            until = {int(number): int(end) for number, end in content.get("until", {}).items()}
+            self.redrives[name] = Redrive(str(content.get("topic")), tuple(sorted(until.items())))
 
     def _fencing(self, name: str, content: dict[str, Any] | None) -> None:
         if content is None:
