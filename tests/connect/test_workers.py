@@ -188,3 +188,54 @@ def test_log_levels(make_worker: MakeWorker) -> None:
     assert cluster.status_code == 204
     assert worker.herder.configs.loggers == {name: "INFO"}
     assert json.dumps(worker.http.get("/health").json()["status"]) == '"healthy"'
+
+
+def test_secrets_stay_out_of_states(make_worker: MakeWorker, tmp_path: Path) -> None:
+    (tmp_path / "leaky.py").write_text(
+        "from millstream.connect.api import SourceConnector, SourceTask\n"
+        "from millstream.connect.config.config_def import ConfigDef\n"
+        "class Task(SourceTask):\n"
+        "    def start(self, settings, context):\n"
+        "        raise ValueError('no entry with ' + settings['password'] + ' at http://u:hunter22@h/')\n"
+        "    def poll(self):\n"
+        "        return []\n"
+        "class Leaky(SourceConnector):\n"
+        "    task = Task\n"
+        "    config = ConfigDef()\n"
+    )
+    (tmp_path / "secrets.properties").write_text("key=open sesame\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    worker = make_worker(
+        plugin_path=str(tmp_path), config_providers="file", config_providers_file_class=provider
+    )
+    password = "${file:" + str(tmp_path / "secrets.properties") + ":key}"
+    answer = worker.http.put(
+        "/connectors/leaky/config", json={"connector.class": "leaky.Leaky", "password": password}
+    )
+    assert answer.status_code == 201, answer.text
+    wait_until(lambda: worker.states("leaky") == ["RUNNING", "FAILED"])
+    task = worker.http.get("/connectors/leaky/tasks/0/status").json()
+    assert "no entry with [hidden]" in task["trace"]
+    assert "sesame" not in task["trace"]
+    assert "hunter22" not in task["trace"]
+
+
+def test_a_plugin_that_does_not_import(make_worker: MakeWorker, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import none_such\n")
+    worker = make_worker(plugin_path=str(tmp_path))
+    answer = worker.http.put("/connectors/b/config", json={"connector.class": "broken.Source"})
+    assert answer.status_code in (400, 500)
+    assert "broken.Source" in answer.json()["message"]
+    assert worker.http.get("/connectors").json() == []
+
+
+def test_fifty_connectors_at_once(make_worker: MakeWorker, connect_broker: str, tmp_path: Path) -> None:
+    worker = make_worker()
+    for number in range(50):
+        (tmp_path / f"{number}.txt").write_text(f"{number}\n")
+        settings = source(tmp_path / f"{number}.txt", "fifty")
+        assert worker.http.put(f"/connectors/n{number}/config", json=settings).status_code == 201
+    found = consume(connect_broker, "fifty", 50)
+    assert sorted(int(value or b"") for _, value in found) == list(range(50))
+    states = worker.http.get("/connectors?expand=status").json()
+    wait_until(lambda: all(worker.states(name) == ["RUNNING", "RUNNING"] for name in states))

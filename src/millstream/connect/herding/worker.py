@@ -17,6 +17,7 @@ from millstream.client import Cluster, TransactionalProducer
 from millstream.connect.api import Connector, SinkConnector
 from millstream.connect.config.config_providers import resolve
 from millstream.connect.herding.assignment import CONNECTOR, Item, assign
+from millstream.connect.herding.secrets import hidden, secrets_of
 from millstream.connect.herding.statuses import StatusWriter
 from millstream.connect.herding.tasks import OpenTask, Tasks
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
@@ -212,7 +213,7 @@ class Worker:
         except Exception as error:
             # Tasks of an earlier configuration go on, as in Kafka.
             self._failed[name] = settings
-            self.writer.connector(name, "FAILED", f"{type(error).__name__}: {error}")
+            self.writer.connector(name, "FAILED", self._hidden(settings, f"{type(error).__name__}: {error}"))
             return
         self._failed.pop(name, None)
         self.connectors[name] = connector
@@ -290,7 +291,16 @@ class Worker:
         settings = self._configs.connectors.get(name)
         if settings is not None:
             with contextlib.suppress(Exception):
-                self.writer.task(name, number, state, trace, self._version(settings))
+                shown = None if trace is None else self._hidden(settings, trace)
+                self.writer.task(name, number, state, shown, self._version(settings))
+
+    def _hidden(self, settings: dict[str, str], text: str) -> str:
+        try:
+            config = self._environment.class_of(settings).config
+            return hidden(text, secrets_of(settings, resolve(settings, self._providers), config))
+        except Exception:
+            # What cannot be told apart is not told.
+            return text.partition(":")[0]
 
     # --- restarts -------------------------------------------------------------------------------------------
 

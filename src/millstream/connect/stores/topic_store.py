@@ -98,6 +98,10 @@ class TopicStore:
         self._positions = {which: at.offset for which, at in starts.items()}
         self._thread.start()
         with self._write_lock:
+            if self._transactional_id is not None:
+                # Ends what a process that was killed has left open, which would hide everything behind it.
+                self._producer = TransactionalProducer(self._writing, self._transactional_id)
+                self._producer.begin()
             self._wait_for(self._ends())
 
     def append(self, pairs: Sequence[Pair]) -> None:
