@@ -56,6 +56,7 @@ class FileStreamSourceTask(SourceTask):
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self._path: str | None = None
+        self._partition: dict[str, str] | None = None
         self._topic = ""
         self._batch_size = 2000
         self._held = b""
@@ -65,6 +66,7 @@ class FileStreamSourceTask(SourceTask):
     def start(self, settings: Settings, context: SourceContext) -> None:
         parsed = FileStreamSource.config.parse(settings)
         self._path, self._topic, self._batch_size = parsed["file"], parsed["topic"], parsed["batch.size"]
+        self._partition = None if self._path is None else {"filename": self._path}
         self._offset = context.offset
 
     def poll(self) -> Sequence[SourceRecord]:
@@ -123,6 +125,13 @@ class FileStreamSourceTask(SourceTask):
         records: list[SourceRecord] = []
         start = 0
         held = self._held
+        if b"\r" not in held:
+            # The usual file: one search for all lines.
+            *whole, self._held = held.split(b"\n", wanted)
+            for line in whole:
+                self._position += len(line) + 1
+                records.append(self._record(line))
+            return records
         while len(records) < wanted:
             end = _line_end(held, start)
             if end is None:
@@ -135,12 +144,11 @@ class FileStreamSourceTask(SourceTask):
         return records
 
     def _record(self, line: bytes) -> SourceRecord:
-        partition = {"filename": self._path} if self._path is not None else None
         return SourceRecord(
             topic=self._topic,
             value_schema=_STRING,
             value=line.decode("utf-8", "replace"),
-            source_partition=partition,
+            source_partition=self._partition,
             source_offset={"position": self._position},
         )
 

@@ -31,9 +31,15 @@ class StringConverter(Converter):
         ]
     )
 
+    def __init__(self, settings: Any, *, is_key: bool = False) -> None:
+        super().__init__(settings, is_key=is_key)
+        self._utf8 = self.settings["converter.encoding"].upper() in ("UTF-8", "UTF8")
+
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if value is None:
             return None
+        if type(value) is str and self._utf8:
+            return value.encode("utf-8", "replace")
         try:
             return to_string(value, schema).encode(self.settings["converter.encoding"], "replace")
         except LookupError:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.base import Converter
 from millstream.connect.converters.plugins import make_converter
-from millstream.connect.data.record import Header, Record, SchemaAndValue, SinkRecord, SourceRecord
+from millstream.connect.data.record import Header, SchemaAndValue, SinkRecord, SourceRecord
 from millstream.connect.runtime.tolerance import Stage, Tolerance
 from millstream.connect.transforms.base import AnyRecord, Predicate, Transform
 from millstream.connect.transforms.plugins import make_predicate, make_transform
@@ -78,20 +78,27 @@ class Pipeline:
         self._steps = make_transforms(settings)
         self._converters = make_converters(settings, worker)
         self._tolerance = tolerance
+        # Transforms of our own have no side effects; those of others run once for each record.
+        self._repeatable = all(
+            type(step.transform).__module__.startswith("millstream.connect.transforms.")
+            for step in self._steps
+        )
 
     def transform(self, record: AnyRecord) -> AnyRecord | None:
         """None where a transform drops it."""
         current: AnyRecord | None = record
-        for step in self._steps:
-            assert current is not None
-            one = current
-            current = self._tolerance.execute(
-                Stage.TRANSFORMATION,
-                step.class_name,
-                lambda step=step, one=one: _apply(step, one),  # type: ignore[misc]
-            )
-            if current is None:
-                return None
+        if self._repeatable:
+            try:
+                for step in self._steps:
+                    current = _apply(step, current)
+                    if current is None:
+                        return None
+                return current
+            except Exception:
+                # Once more, step by step: what becomes of the error is for `errors.*` to say.
+                current = record
+        for _, current in self.traced(record):  # noqa: B007 - the last one counts
+            pass
         return current
 
     def traced(self, record: AnyRecord) -> Iterator[tuple[str, AnyRecord | None]]:
@@ -111,6 +118,19 @@ class Pipeline:
 
     def to_bytes(self, record: SourceRecord) -> WireRecord:
         """Its offset and timestamp are for the caller to set where the record has none."""
+        timestamp = -1 if record.timestamp is None else record.timestamp
+        if not record.headers:
+            topic, converters = record.topic, self._converters
+            try:
+                return WireRecord(
+                    0,
+                    timestamp,
+                    converters.key.from_connect(topic, record.key_schema, record.key),
+                    converters.value.from_connect(topic, record.value_schema, record.value),
+                    (),
+                )
+            except Exception:  # noqa: S110 - below it is found again, and treated as `errors.*` say
+                pass
         key = self._convert(
             Stage.KEY_CONVERTER,
             self._converters.key,
@@ -134,12 +154,24 @@ class Pipeline:
             )
             for header in record.headers
         )
-        return WireRecord(0, -1 if record.timestamp is None else record.timestamp, key, value, headers)
+        return WireRecord(0, timestamp, key, value, headers)
 
     def from_bytes(
         self, topic_partition: TopicPartition, record: WireRecord, timestamp_type: str
     ) -> SinkRecord:
         topic = topic_partition.topic
+        if not record.headers:
+            try:
+                return _sink_record(
+                    topic_partition,
+                    record,
+                    timestamp_type,
+                    self._converters.key.to_connect(topic, record.key),
+                    self._converters.value.to_connect(topic, record.value),
+                    (),
+                )
+            except Exception:  # noqa: S110 - as above
+                pass
         key: SchemaAndValue = self._convert(
             Stage.KEY_CONVERTER,
             self._converters.key,
@@ -158,22 +190,7 @@ class Pipeline:
                 lambda converter, name=name, data=data: converter.to_connect_header(topic, name, data),
             )
             headers.append(Header(name, found.schema, found.value))
-        return SinkRecord(
-            topic=topic,
-            partition=topic_partition.partition,
-            key_schema=key.schema,
-            key=key.value,
-            value_schema=value.schema,
-            value=value.value,
-            timestamp=record.timestamp if record.timestamp >= 0 else None,
-            headers=tuple(headers),
-            offset=record.offset,
-            timestamp_type=timestamp_type,
-            original_topic=topic,
-            original_partition=topic_partition.partition,
-            original_offset=record.offset,
-            wire=record,
-        )
+        return _sink_record(topic_partition, record, timestamp_type, key, value, tuple(headers))
 
     def _convert(self, stage: Stage, converter: Converter, operation: Any) -> Any:
         return self._tolerance.execute(stage, _java_name(converter), lambda: operation(converter))
@@ -185,7 +202,33 @@ class Pipeline:
             converter.close()
 
 
-def _apply(step: _Step, record: Record) -> Any:
+def _sink_record(
+    topic_partition: TopicPartition,
+    record: WireRecord,
+    timestamp_type: str,
+    key: SchemaAndValue,
+    value: SchemaAndValue,
+    headers: tuple[Header, ...],
+) -> SinkRecord:
+    return SinkRecord(
+        topic=topic_partition.topic,
+        partition=topic_partition.partition,
+        key_schema=key.schema,
+        key=key.value,
+        value_schema=value.schema,
+        value=value.value,
+        timestamp=record.timestamp if record.timestamp >= 0 else None,
+        headers=headers,
+        offset=record.offset,
+        timestamp_type=timestamp_type,
+        original_topic=topic_partition.topic,
+        original_partition=topic_partition.partition,
+        original_offset=record.offset,
+        wire=record,
+    )
+
+
+def _apply(step: _Step, record: Any) -> Any:
     if step.predicate is not None and step.predicate.test(record) == step.negate:
         return record
     return step.transform.apply(record)

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,8 @@ class SourceUnit:
         self._next_partition: defaultdict[str, int] = defaultdict(int)
         self._idle, self._due = 1.0, 0.0
         self._known_topics: set[str] = set()
+        # Partitions of topics, looked up once for each transaction.
+        self._counts: dict[str, int] = {}
         try:
             task.start(task_settings, SourceContext(self._offset_of, self._commit_requested))
         except BaseException:
@@ -140,6 +142,7 @@ class SourceUnit:
         self._idle, self._due = 1.0, 0.0
         for record in records:
             self._take(record)
+        self._note_offsets(records)
         self.status.read += len(records)
         self._uncommitted = True
         if self._commit_at is None:
@@ -155,9 +158,20 @@ class SourceUnit:
             self._tolerance.log_failure(failed.failure, record)
         except ConnectError as error:
             raise FinalError(_with_cause(error)) from error
-        if record.source_partition is not None:
-            key = offset_key(self._spec.connector, record.source_partition)
-            self._source_offsets[key] = offset_value(record.source_offset)
+
+    def _note_offsets(self, records: Sequence[SourceRecord]) -> None:
+        """The last one of each source partition is what counts; making its key costs more than a record."""
+        partition: Mapping[str, Any] | None = None
+        offset: Mapping[str, Any] | None = None
+        for record in records:
+            found = record.source_partition
+            if found is None:
+                continue
+            if partition is not None and found is not partition and found != partition:
+                self._source_offsets[offset_key(self._spec.connector, partition)] = offset_value(offset)
+            partition, offset = found, record.source_offset
+        if partition is not None:
+            self._source_offsets[offset_key(self._spec.connector, partition)] = offset_value(offset)
 
     def _add(self, record: SourceRecord, wire: Record) -> None:
         partition = record.partition
@@ -168,14 +182,17 @@ class SourceUnit:
         if not self._rounds or self._batch_bytes[which] + size > MAX_BATCH_BYTES:
             self._rounds.append({})
             self._batch_bytes.clear()
-        wire = wire if wire.timestamp >= 0 else wire._replace(timestamp=int(time.time() * 1000))
+        if wire.timestamp < 0:
+            wire = wire._replace(timestamp=int(time.time() * 1000))
         self._rounds[-1].setdefault(which, []).append(wire)
         self._batch_bytes[which] += size
         self._bytes += size
 
     def _partition_for(self, topic: str, key: bytes | None) -> int:
-        self._make_sure_of(topic)
-        count = len(self._cluster.topic(topic, create=True).partitions)
+        count = self._counts.get(topic)
+        if count is None:
+            self._make_sure_of(topic)
+            count = self._counts[topic] = len(self._cluster.topic(topic, create=True).partitions)
         if key is not None:
             return partition_for(key, count)
         self._next_partition[topic] = (self._next_partition[topic] + 1) % count
@@ -264,6 +281,7 @@ class SourceUnit:
 
     def committed(self, commit: TransactionCommit | None) -> None:
         self._uncommitted = self._asked_to_commit = False
+        self._counts.clear()
         self._commit_at = None
         self.status.commits += 1
         self._task.committed()
