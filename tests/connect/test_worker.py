@@ -198,7 +198,7 @@ def test_errors_as_kafka_words_them(make_worker: MakeWorker, tmp_path: Path) -> 
     assert http.get("/connectors/x/status").json()["message"] == "No status found for connector x"
     assert http.put("/connectors/x/pause").json()["message"] == "Unknown connector x"
     assert http.post("/connectors/x/restart").json()["message"] == "Unknown connector: x"
-    assert http.post("/connectors/x/tasks/0/restart").json()["message"] == "Unknown task: x-0"
+    assert http.post("/connectors/x/tasks/0/restart").json()["message"] == "Unknown connector: x"
     assert http.get("/nothing").json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
     wrong = {"connector.class": "FileStreamSource", "tasks.max": "none"}
     answer = http.post("/connectors", json={"name": "x", "config": wrong})

@@ -239,3 +239,20 @@ def test_fifty_connectors_at_once(make_worker: MakeWorker, connect_broker: str, 
     assert sorted(int(value or b"") for _, value in found) == list(range(50))
     states = worker.http.get("/connectors?expand=status").json()
     wait_until(lambda: all(worker.states(name) == ["RUNNING", "RUNNING"] for name in states))
+
+
+def test_a_partition_that_is_empty_holds_up_no_other(
+    make_worker: MakeWorker, connect_broker: str, tmp_path: Path
+) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    made = AdminClient({"bootstrap.servers": connect_broker}).create_topics([NewTopic("sparse", 3, 1)])
+    made["sparse"].result()
+    producer = Producer({"bootstrap.servers": connect_broker})
+    for number in range(3):
+        producer.produce("sparse", f"{number}".encode(), partition=2)
+    producer.flush()
+    copied = tmp_path / "out.txt"
+    make_worker().http.put("/connectors/sparse/config", json=sink(copied, "sparse"))
+    wait_until(lambda: lines(copied) == ["0", "1", "2"])

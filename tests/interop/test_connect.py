@@ -172,11 +172,7 @@ def normal(content: Any) -> Any:
         }
     if isinstance(content, list):
         return [normal(one) for one in content]
-    return (
-        re.sub(r"\(through reference chain.*|at \[Source.*", "", content)
-        if isinstance(content, str)
-        else content
-    )
+    return re.sub(r"available connectors are:.*", "", content) if isinstance(content, str) else content
 
 
 def script(ask: Ask, folder: Path) -> list[tuple[str, int, Any]]:

@@ -18,7 +18,7 @@ from millstream.client import Cluster
 from millstream.connect.api import Connector, SinkConnector
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.config.config_providers import providers_of, resolve
-from millstream.connect.connector_offsets import SinkOffsets, SourceOffsets
+from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, SourceOffsets
 from millstream.connect.errors import ConnectError
 from millstream.connect.herding.assignment import Item
 from millstream.connect.herding.members import Absences, MemberConfig, Members
@@ -345,6 +345,8 @@ class Herder:
         return planned
 
     def restart_task(self, name: str, number: int) -> None:
+        if name not in self.configs.connectors:
+            raise NotFound(f"Unknown connector: {name}")
         if not 0 <= number < len(self.configs.tasks.get(name, [])):
             raise NotFound(f"Unknown task: {name}-{number}")
         owner = self.worker.assignment.get(Item(name, number))
@@ -464,7 +466,7 @@ class Herder:
                         held.reset()
                     else:
                         held.alter(entries)
-                except ConnectError as error:
+                except BadOffsets as error:
                     raise BadRequest(str(error)) from None
         done = "reset" if entries is None else "altered"
         if whole:

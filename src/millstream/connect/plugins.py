@@ -84,6 +84,14 @@ def class_name_of(connector: type[Connector]) -> str:
     return f"{connector.__module__}.{connector.__qualname__}"
 
 
+def task_class_of(connector: type[Connector]) -> str:
+    """The name of its task's class: Kafka's where the connector has Kafka's name."""
+    full = class_name_of(connector)
+    if full in CONNECTORS:
+        return f"{full.removesuffix('Connector')}Task"
+    return f"{connector.task.__module__}.{connector.task.__qualname__}"
+
+
 def type_of(connector: type[Connector]) -> str:
     if issubclass(connector, SourceConnector):
         return "source"

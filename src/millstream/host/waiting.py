@@ -71,8 +71,13 @@ class WaitingUnit:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        busy = self._in_turn or self._leaving or self._prepared is not None
-        return {} if busy or self._received else self._positions
+        if self._in_turn or self._leaving or self._prepared is not None:
+            return {}
+        if not self._received:
+            return self._positions
+        # An answer has several partitions, and the first of them may be empty every time.
+        taken = {TopicPartition(one.topic, one.partition) for one in self._received}
+        return {which: at for which, at in self._positions.items() if which not in taken}
 
     def receive(self, fetched: Fetched) -> None:
         self._received.append(fetched)

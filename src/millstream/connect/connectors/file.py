@@ -28,11 +28,11 @@ from millstream.connect.api import (
 )
 from millstream.connect.config.config_def import (
     REQUIRED,
+    CheckedBy,
     ConfigDef,
     ConfigError,
     ConfigKey,
     NonEmptyString,
-    Range,
 )
 from millstream.connect.data.java_names import to_string
 from millstream.connect.data.record import SinkRecord, SourceRecord
@@ -168,6 +168,12 @@ def _line_end(data: bytes, start: int) -> tuple[int, int] | None:
     return carriage, carriage + (2 if data[carriage + 1 : carriage + 2] == b"\n" else 1)
 
 
+def _at_least_one(name: str, value: Any) -> None:
+    """Kafka has no such check; a text that is no number is reported once."""
+    if value is not None and value < 1:
+        raise ConfigError.of(name, value, "Value must be at least 1")
+
+
 class FileStreamSource(SourceConnector):
     task = FileStreamSourceTask
     config = ConfigDef(
@@ -193,7 +199,7 @@ class FileStreamSource(SourceConnector):
                 2000,
                 Importance.LOW,
                 "How many lines a poll returns.",
-                Range(1),
+                CheckedBy(_at_least_one, "[1,...]"),
             ),
         ]
     )

@@ -20,6 +20,7 @@ from millstream.connect.herding.assignment import CONNECTOR, Item, assign
 from millstream.connect.herding.secrets import hidden, secrets_of
 from millstream.connect.herding.statuses import StatusWriter
 from millstream.connect.herding.tasks import OpenTask, Tasks
+from millstream.connect.plugins import task_class_of
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.stores.config_state import (
     PAUSED,
@@ -236,12 +237,14 @@ class Worker:
                 f"The connector {name} has generated {len(dealt)} tasks, which is greater than {max_tasks}, "
                 "the maximum number of tasks it is configured to create."
             )
-        # What a task is given refers to secrets as the connector's settings do: none is stored.
+        # What a task is given refers to secrets as the connector's settings do: none is stored. A Java worker
+        # looks for the class of the task there.
         return [
             {
                 key: settings[key] if key in settings and resolved[key] == value else value
                 for key, value in task.items()
             }
+            | {"task.class": task_class_of(type(connector))}
             for task in dealt
         ]
 

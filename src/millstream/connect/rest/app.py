@@ -12,7 +12,7 @@ from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.plugins import CONVERTERS
 from millstream.connect.herder import Herder
 from millstream.connect.herding.request_errors import BadRequest, Elsewhere, NotFound
-from millstream.connect.plugins import CONNECTORS, class_name_of, find_connector, load, type_of
+from millstream.connect.plugins import CONNECTORS, find_connector, load, type_of
 from millstream.connect.preview import MAX_RECORDS
 from millstream.connect.rest import loggers
 from millstream.connect.rest.answers import JSON, answer, body_of, call, forward
@@ -330,9 +330,7 @@ async def validate_config(request: Request, plugin: str) -> Response:
         connector = find_connector(plugin, path)
         inside = settings.get("connector.class")
         if inside is not None and find_connector(inside, path) is not connector:
-            raise BadRequest(
-                f"Included connector type {inside} does not match request type {class_name_of(connector)}"
-            )
+            raise BadRequest(f"Included connector type {inside} does not match request type {plugin}")
         return validation_body(connector, validate(connector, settings))
 
     return answer(await call(request, act))
