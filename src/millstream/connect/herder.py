@@ -139,7 +139,7 @@ class Herder:
 
     def _members_changed(self, urls: tuple[str, ...]) -> None:
         self._absences.update(urls, time.monotonic())
-        self.worker.woken()
+        self.worker.members_changed()
 
     def _replaced(self) -> None:
         """Another worker with this one's address has started: this one ends its tasks."""

@@ -33,6 +33,7 @@ from millstream.connect.stores.config_state import (
     task_records,
 )
 from millstream.connect.stores.status_state import StatusState, TopicUse
+from millstream.host.unit import UnitState
 from millstream.wire.errors import KafkaError
 
 log = logging.getLogger("millstream.connect")
@@ -81,7 +82,7 @@ class Worker:
         self._changed: set[str] = set()
         self._restarts: list[tuple[str, int]] = []
         self._wake = threading.Condition()
-        self._stopped = False
+        self._stopped = self._look_again = False
         self._next_watch = 0.0
         self._thread = threading.Thread(target=self._run, name="connect-worker", daemon=True)
 
@@ -99,6 +100,12 @@ class Worker:
 
     def woken(self) -> None:
         with self._wake:
+            self._wake.notify_all()
+
+    def members_changed(self) -> None:
+        """Look again who is to run what."""
+        with self._wake:
+            self._look_again = True
             self._wake.notify_all()
 
     def restart_task(self, name: str, number: int) -> None:
@@ -125,7 +132,7 @@ class Worker:
                 self._wake.wait_for(self._has_work, self._pause())
                 if self._stopped:
                     return
-                changed, self._changed = self._changed, set()
+                changed, self._changed, self._look_again = self._changed, set(), False
                 requests, self._configs.restarts[:] = list(self._configs.restarts), []
                 restarts, self._restarts = self._restarts, []
             for request in requests:
@@ -135,12 +142,21 @@ class Worker:
             changed |= self._moved()
             for name in sorted(changed):
                 self._attempt(name, lambda name=name: self._reconcile(name))  # type: ignore[misc]
-            self._watch()
+            try:
+                self._watch()
+            except Exception as error:
+                # The driver may be away; what it runs is told again when it is back.
+                log.warning("tasks cannot be asked: %s", error)
             self.writer.flush()
 
     def _has_work(self) -> bool:
         return bool(
-            self._stopped or self._changed or self._restarts or self._configs.restarts or self.writer.waiting
+            self._stopped
+            or self._look_again
+            or self._changed
+            or self._restarts
+            or self._configs.restarts
+            or self.writer.waiting
         )
 
     def _pause(self) -> float | None:
@@ -153,8 +169,9 @@ class Worker:
         try:
             act()
         except Exception as error:
-            log.exception("connector %s", name)
-            self.writer.connector(name, "FAILED", f"{type(error).__name__}: {error}")
+            said = self._hidden(self._configs.connectors.get(name, {}), f"{type(error).__name__}: {error}")
+            log.error("connector %s: %s", name, said)
+            self.writer.connector(name, "FAILED", said)
 
     def _moved(self) -> set[str]:
         """The connectors of which something is to run elsewhere than before."""
@@ -357,6 +374,13 @@ class Worker:
     def metrics(self) -> dict[str, dict[int, Any]]:
         """What the tasks of this worker have done, by connector and number."""
         return {
-            name: {int(unit): state.status for unit, state in self.tasks.states(name).items()}
+            name: {int(unit): state.status for unit, state in self._states(name).items()}
             for name in self.tasks.names
         }
+
+    def _states(self, name: str) -> dict[str, UnitState]:
+        try:
+            return self.tasks.states(name)
+        except Exception as error:
+            log.warning("tasks of %s cannot be asked: %s", name, error)
+            return {}
