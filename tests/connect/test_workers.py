@@ -125,6 +125,9 @@ def test_two_workers_create_one_connector(make_worker: MakeWorker, tmp_path: Pat
     workers = [make_worker(worker="127.0.0.1:1"), make_worker(worker="127.0.0.1:2")]
     file = tmp_path / "in.txt"
     file.write_text("")
+    for worker in workers:
+        # Two applications of one process share their routes, which are prepared at the first request.
+        worker.http.get("/none")
     for number in range(5):
         codes: list[int] = []
 
@@ -247,8 +250,8 @@ def test_a_partition_that_is_empty_holds_up_no_other(
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    made = AdminClient({"bootstrap.servers": connect_broker}).create_topics([NewTopic("sparse", 3, 1)])
-    made["sparse"].result()
+    admin = AdminClient({"bootstrap.servers": connect_broker})
+    admin.create_topics([NewTopic("sparse", 3, 1)])["sparse"].result()
     producer = Producer({"bootstrap.servers": connect_broker})
     for number in range(3):
         producer.produce("sparse", f"{number}".encode(), partition=2)
