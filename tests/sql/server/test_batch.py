@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,28 @@ def test_mistakes_are_told_before_rows(batch: RunningSql, statement: str, words:
 def test_statements_that_are_no_query(batch: RunningSql) -> None:
     assert "BATCH is followed by" in batch.refused("BATCH DROP TABLE x;")["message"]
     assert "should be issued" in batch.refused("BATCH SELECT 1;")["message"]
+
+
+def test_a_query_that_fails_while_it_runs_says_so_at_its_end(batch: RunningSql) -> None:
+    answer = batch.post("/query-stream", {"sql": "BATCH SELECT raise_error('late') FROM rides;"})
+    last = json.loads(answer.text.splitlines()[-1])
+    assert "late" in last["message"] and "\tat " not in last["message"]
+
+
+def test_a_client_that_goes_cancels_its_query(batch: RunningSql) -> None:
+    sql = "BATCH SELECT count(*) AS n FROM range(100000000000000);"
+    with batch.client().stream("POST", "/query-stream", json={"sql": sql}) as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["columnNames"] == ["n"]
+    # Spark has one slot here: the next one would wait for the first.
+    assert batch.rows("BATCH SELECT count(*) AS n FROM range(10);") == [[10]]
+
+
+def test_a_result_has_a_limit(batch: RunningSql) -> None:
+    answer = batch.post("/query-stream", {"sql": "BATCH SELECT id FROM range(1000000000000);"})
+    *rows, last = [json.loads(line) for line in answer.text.splitlines()[1:]]
+    assert (len(rows), "ksql.batch.max.rows" in last["message"]) == (1000, True)
+    assert len(batch.rows("BATCH SELECT id FROM range(1000000000000) LIMIT 1000;")) == 1000
 
 
 def test_files_and_programs_have_to_be_allowed(bootstrap: str, tmp_path: Path) -> None:
