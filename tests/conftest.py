@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -24,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="millstream|kafka|HOST:PORT",
         help="the broker that tests of clients talk to",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What `-m` leaves out by its file is not even imported."""
+    leaves_out_long = "not long" in str(config.getoption("-m"))
+    return True if leaves_out_long and needs.is_long(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # -m looks at the markers afterwards

@@ -1,8 +1,7 @@
-"""Running `millstream ...` inside the test process (quick), or as a process of its own (for pipes and
-signals)."""
+"""Running `millstream ...` inside the test process. Tests of pipes and signals start `PROGRAM` instead."""
 
-import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,16 +34,17 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """run("topics", "--list", ...) -> exit code and what was printed. With stdin it is a real process."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """run("topics", "--list", ...) -> exit code and what was printed."""
 
-    def call(*arguments: str, stdin: str | bytes | None = None) -> Done:
-        if stdin is not None:
-            data = stdin.encode() if isinstance(stdin, str) else stdin
-            done = subprocess.run([*PROGRAM, *arguments], input=data, capture_output=True, timeout=60)
-            return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    def call(*arguments: str, stdin: str | bytes = b"") -> Done:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
         capsys.readouterr()
-        code = main(list(arguments))
+        with tempfile.TemporaryFile("r+") as given, monkeypatch.context() as patched:
+            given.buffer.write(data)
+            given.seek(0)
+            patched.setattr(sys, "stdin", given)
+            code = main(list(arguments))
         captured = capsys.readouterr()
         return Done(code, captured.out, captured.err)
 

@@ -10,6 +10,7 @@ seconds: `make test` runs them, `make check` does not.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from collections.abc import Iterable
@@ -50,6 +51,7 @@ NEEDS = (
 ROOT = Path(__file__).resolve().parents[2]
 LONG = (
     "tests/broker/apis/test_fast_path_equivalence.py",
+    "tests/broker/apis/test_slices.py",
     "tests/broker/coordinators/transactions/test_transaction_recovery.py",
     "tests/broker/test_log_cleaner.py",
     "tests/cli/test_cli_recorded.py",
@@ -80,9 +82,11 @@ LONG = (
 )
 
 
-def _is_long(item: pytest.Item) -> bool:
-    path = item.path.relative_to(ROOT)
-    return any(name in LONG for name in (path.as_posix(), *(parent.as_posix() for parent in path.parents)))
+@functools.cache
+def is_long(path: Path) -> bool:
+    """Whether the file, or a folder that it is in, is in `LONG`."""
+    inside = path.relative_to(ROOT)
+    return any(one.as_posix() in LONG for one in (inside, *inside.parents))
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
@@ -90,7 +94,7 @@ def mark(items: Iterable[pytest.Item]) -> None:
     missing = {need.marker for need in NEEDS if need.missing()}
     assert all((ROOT / name).exists() for name in LONG), "LONG names a file that was moved"
     for item in items:
-        if _is_long(item):
+        if is_long(item.path):
             item.add_marker("long")
         fixtures = set(getattr(item, "fixturenames", ()))
         for need in NEEDS:

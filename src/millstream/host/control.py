@@ -17,7 +17,6 @@ import itertools
 import logging
 import pickle
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -25,7 +24,7 @@ from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Protocol
 
-from millstream.host.link import Link, LinkClosed, Message
+from millstream.host.link import Link, LinkClosed, LinkServer, Message
 from millstream.host.planner_server import ignore
 from millstream.host.unit import Application, UnitId, UnitListener, UnitState, UnitStatus
 
@@ -62,13 +61,12 @@ class ControlServer:
     """Serves a host to other processes of this machine."""
 
     def __init__(self, host: AnyHost, secret: bytes, address: str = "127.0.0.1") -> None:
-        self._host, self._secret = host, secret
+        self._host = host
         self._clients = 0
         self._lock = threading.Lock()
         self.idle_since = time.monotonic()
-        self._socket = socket.create_server((address, 0))
-        self.address, self.port = self._socket.getsockname()[:2]
-        threading.Thread(target=self._accept, name="host-control", daemon=True).start()
+        self._server = LinkServer("host-control", secret, self._serve, address)
+        self.address, self.port = self._server.host, self._server.port
 
     @property
     def idle_seconds(self) -> float:
@@ -76,34 +74,16 @@ class ControlServer:
         return 0.0 if self._clients else time.monotonic() - self.idle_since
 
     def close(self) -> None:
-        self._socket.close()
+        self._server.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                opened, address = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(
-                target=self._serve, args=(opened, address), name="host-control-client", daemon=True
-            ).start()
-
-    def _serve(self, opened: socket.socket, address: Any) -> None:
-        try:
-            link = Link.accept(opened, self._secret)
-        except LinkClosed as error:
-            log.warning("refused a connection from %s: %s", address[0], error)
-            return
+    def _serve(self, link: Link) -> None:
         with self._lock:
             self._clients += 1
         mine: set[str] = set()
         try:
             while True:
                 self._answer(link, link.receive(), mine)
-        except LinkClosed:
-            pass
         finally:
-            link.close()
             for application in mine:
                 self._host.remove(application, REMOVE_SECONDS)
             with self._lock:
@@ -124,14 +104,14 @@ class ControlServer:
             content = base64.b64decode(arguments["content"])
             application: Application = pickle.loads(content)  # noqa: S301 - it knows the secret
 
-            def told(unit_id: UnitId, state: UnitState) -> None:
+            def report(unit_id: UnitId, state: UnitState) -> None:
                 with contextlib.suppress(LinkClosed):
                     link.send({"unit": unit_id, "state": _packed(state)})
 
             if application.id in mine and hasattr(host, "replace"):
-                host.replace(application, told)
+                host.replace(application, report)
             else:
-                host.add(application, told)
+                host.add(application, report)
             mine.add(application.id)
             return None
         if arguments["application"] not in mine:

@@ -1,4 +1,5 @@
-"""Connections between the planner and its lanes: messages of JSON, both sides known to each other.
+"""Connections between the processes of a host (planner and lanes, driver and services): messages of JSON,
+both sides known to each other.
 
 Whoever connects has to know the host's secret, and so has whoever answers: each side proves it to the other
 without sending it (multiprocessing's challenge by HMAC). Lanes unpickle what the planner sends, so they must
@@ -9,14 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 from millstream import __version__
+
+log = logging.getLogger("millstream.host")
 
 HANDSHAKE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
@@ -124,3 +129,37 @@ class Link:
         self.shut()
         with contextlib.suppress(OSError):
             self._connection.close()
+
+
+class LinkServer:
+    """Accepts whoever knows the secret. Each link is served by a thread of its own, and closed after it."""
+
+    def __init__(self, name: str, secret: bytes, serve: Callable[[Link], None], address: str) -> None:
+        self._name, self._secret, self._serve = name, secret, serve
+        self._socket = socket.create_server((address, 0))
+        self.host, self.port = self._socket.getsockname()[:2]
+        threading.Thread(target=self._accept, name=f"{name}-accept", daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                opened, address = self._socket.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._run, args=(opened, address), name=self._name, daemon=True).start()
+
+    def _run(self, opened: socket.socket, address: Any) -> None:
+        try:
+            link = Link.accept(opened, self._secret)
+        except LinkClosed as error:
+            log.warning("refused a connection from %s: %s", address[0], error)
+            return
+        try:
+            self._serve(link)
+        except LinkClosed:
+            pass
+        finally:
+            link.close()

@@ -16,7 +16,6 @@ import logging
 import pickle
 import queue
 import secrets
-import socket
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
+from millstream.host.link import SOFTWARE, Link, LinkClosed, LinkServer, Message
 from millstream.host.planner import Planner
 from millstream.host.unit import (
     Application,
@@ -114,9 +113,9 @@ class PlannerServer:
         self._entries: dict[str, _Entry] = {}
         self._news: queue.SimpleQueue[tuple[UnitListener, UnitId, UnitState] | None] = queue.SimpleQueue()
         self._ended = False
-        self._socket = socket.create_server((address, 0))
-        self.host, self.port = self._socket.getsockname()[:2]
-        for act in (self._accept, self._keep_time, self._tell):
+        self._server = LinkServer("host-planner-lane", self.secret, self._serve, address)
+        self.host, self.port = self._server.host, self._server.port
+        for act in (self._keep_time, self._tell):
             threading.Thread(target=act, name=f"host-planner{act.__name__}", daemon=True).start()
 
     # --- for applications -----------------------------------------------------------------------------------
@@ -258,28 +257,13 @@ class PlannerServer:
             for lane in self._lanes.values():
                 lane.link.shut()
         self._news.put(None)
-        self._socket.close()
+        self._server.close()
         return done
 
     # --- lanes ----------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                opened, address = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(
-                target=self._serve, args=(opened, address), name="host-planner-lane", daemon=True
-            ).start()
-
-    def _serve(self, opened: socket.socket, address: Any) -> None:
+    def _serve(self, link: Link) -> None:
         name = None
-        try:
-            link = Link.accept(opened, self.secret)
-        except LinkClosed as error:
-            log.warning("refused a connection from %s: %s", address[0], error)
-            return
         try:
             while True:
                 message = link.receive()
@@ -289,10 +273,7 @@ class PlannerServer:
                     self._heard(name, message)
                 else:
                     link.send({"ended": self._ended, "lanes": self.settings.lanes})
-        except LinkClosed:
-            pass
         finally:
-            link.close()
             if name is not None:
                 self._left(name)
 

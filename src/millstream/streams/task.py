@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from millstream.streams.errors import InvalidTimestamp, ProcessingFailed, SerdeMissing, StreamsError
 from millstream.streams.functions import positional
-from millstream.streams.operators.base import Headers, Origin, Out, PartitionTime, Process, Times, nothing
+from millstream.streams.operators.base import (
+    Headers,
+    Origin,
+    Out,
+    PartitionTime,
+    Process,
+    Times,
+    fan_out,
+)
 from millstream.streams.operators.processors import STREAM_TIME, WALL_CLOCK
 from millstream.streams.punctuation import Punctuations, Timer
 from millstream.streams.stores import StoreSpec
@@ -392,7 +400,7 @@ class StreamTask:
                 found = self._sink(node)
             else:
                 ways = {child: self._function(child) for child in node.children}
-                self.forwards[name] = _fan_out([ways[child] for child in node.children])
+                self.forwards[name] = fan_out([ways[child] for child in node.children])
                 out = Out(self.forwards[name], ways)
                 found = out.forward if node.operator is None else node.operator.build(self, out)
             self._built[name] = found
@@ -483,24 +491,3 @@ def _unwritable(node: Node, key: Any, value: Any, error: Exception) -> SerdeMiss
         f"{type(value).__name__}): {error}; "
         f"say which serdes to use, as in to(topic, value=serdes.LONG)"
     )
-
-
-def _fan_out(ways: list[Process]) -> Process:
-    if not ways:
-        return nothing
-    if len(ways) == 1:
-        return ways[0]
-    if len(ways) == 2:
-        first, second = ways
-
-        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-            first(key, value, timestamp, headers)
-            second(key, value, timestamp, headers)
-
-        return both
-
-    def every(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        for way in ways:
-            way(key, value, timestamp, headers)
-
-    return every

@@ -158,3 +158,25 @@ class TableOperator(Operator, Protocol):
 
 def nothing(_key: Any, _value: Any, _timestamp: int, _headers: Headers) -> None:
     """For an operator that nobody listens to."""
+
+
+def fan_out(ways: list[Process]) -> Process:
+    """All of them, in their order, as one."""
+    if not ways:
+        return nothing
+    if len(ways) == 1:
+        return ways[0]
+    if len(ways) == 2:
+        first, second = ways
+
+        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            first(key, value, timestamp, headers)
+            second(key, value, timestamp, headers)
+
+        return both
+
+    def every(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        for way in ways:
+            way(key, value, timestamp, headers)
+
+    return every
