@@ -9,12 +9,12 @@ POINTS  ?= 2000
 SEED    ?=
 ONLY    ?=
 BEFORE  ?=
-JOBS    ?= 2
+JOBS    ?= 3
 CODE    := src tests benchmarks examples
 QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 # Rooms that decide and do not act: their tests run in one process, so coverage says something and costs seconds.
 MEASURED := cluster filters schemas settings
-PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(QUICK)"
+PYTEST  := $(BIN)/python -m pytest -p no:schemathesis -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(QUICK)"
 
 # Without it every process would compile every module anew, and pytest would rewrite every assertion.
 unexport PYTHONDONTWRITEBYTECODE

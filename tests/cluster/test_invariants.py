@@ -88,30 +88,38 @@ class Cluster(World):
             assert self.forget and new.recovering, "an unclean election that nobody allowed"
             self.holders[key] = set(new.isr)
 
-    def rules(self, p: Partition) -> Any:
+    def rules(self, partition: Partition) -> Any:
         return rules_for(
-            self.image, self.context, p.topic_id, set(self.image.brokers), self.image.active_brokers()
+            self.image, self.context, partition.topic_id, set(self.image.brokers), self.image.active_brokers()
         )
 
     def check_all(self) -> None:
-        for p in self.image.all_partitions():
-            holders = self.holders[p.topic_id, p.index]
-            rules = self.rules(p)
-            min_isr = min(rules.min_isr, len(p.replicas))
-            for members in (p.replicas, p.isr, p.elr, p.adding, p.removing):
-                assert len(set(members)) == len(members), p
-                assert set(members) <= set(p.replicas), p
-            assert p.replicas, p
-            assert set(p.isr) <= set(self.image.brokers), p
-            assert not set(p.isr) & set(p.elr), p
-            assert not set(p.adding) & set(p.removing), p
-            assert (p.leader in p.isr) if p.isr else (p.leader == NO_LEADER), p
-            assert not p.elr or len(p.isr) < min_isr, p
-            assert set(p.isr) | set(p.elr) <= holders, (p, holders)
-            if p.leader == NO_LEADER:
-                assert not set(p.elr) & self.image.active_brokers(), p
-            elif len(p.isr) >= min_isr:
-                holders.intersection_update(p.isr)
+        for partition in self.image.all_partitions():
+            holders = self.holders[partition.topic_id, partition.index]
+            rules = self.rules(partition)
+            min_isr = min(rules.min_isr, len(partition.replicas))
+            for members in (
+                partition.replicas,
+                partition.isr,
+                partition.elr,
+                partition.adding,
+                partition.removing,
+            ):
+                assert len(set(members)) == len(members), partition
+                assert set(members) <= set(partition.replicas), partition
+            assert partition.replicas, partition
+            assert set(partition.isr) <= set(self.image.brokers), partition
+            assert not set(partition.isr) & set(partition.elr), partition
+            assert not set(partition.adding) & set(partition.removing), partition
+            assert (
+                (partition.leader in partition.isr) if partition.isr else (partition.leader == NO_LEADER)
+            ), partition
+            assert not partition.elr or len(partition.isr) < min_isr, partition
+            assert set(partition.isr) | set(partition.elr) <= holders, (partition, holders)
+            if partition.leader == NO_LEADER:
+                assert not set(partition.elr) & self.image.active_brokers(), partition
+            elif len(partition.isr) >= min_isr:
+                holders.intersection_update(partition.isr)
 
     # one step, chosen by numbers
 
@@ -150,9 +158,9 @@ class Cluster(World):
             known = self.image.brokers[broker_id]
             return RegisterBroker(broker_id, known.epoch, known.incarnation, draining=bool(b % 2))
         if b % 5 == 0:
-            for p in self.image.all_partitions():
-                if len(p.replicas) > 1:
-                    self.holders[p.topic_id, p.index].discard(broker_id)
+            for partition in self.image.all_partitions():
+                if len(partition.replicas) > 1:
+                    self.holders[partition.topic_id, partition.index].discard(broker_id)
         epoch = next(self.epochs)
         return RegisterBroker(broker_id, epoch, str(epoch), draining=b % 7 == 6, lost_data=b % 5 == 0)
 
@@ -165,18 +173,18 @@ class Cluster(World):
         partitions = list(self.image.all_partitions())
         return partitions[a % len(partitions)] if partitions else None
 
-    def name(self, p: Partition) -> str:
-        return self.image.topics_by_id[p.topic_id].name
+    def name(self, partition: Partition) -> str:
+        return self.image.topics_by_id[partition.topic_id].name
 
     def propose(self, a: int, b: int, c: int) -> Command[Any] | None:
-        p = self.some_partition(a)
-        if p is None or p.leader not in self.image.brokers:
+        partition = self.some_partition(a)
+        if partition is None or partition.leader not in self.image.brokers:
             return None
         mask = -1 if c % 2 else b  # everybody, or anybody
         wanted = [
             r
-            for n, r in enumerate(p.replicas)
-            if r == p.leader or (mask >> n & 1 and r in self.image.brokers)
+            for n, r in enumerate(partition.replicas)
+            if r == partition.leader or (mask >> n & 1 and r in self.image.brokers)
         ]
         epochs = [(r, self.image.brokers[r].epoch if r in self.image.brokers else -1) for r in wanted]
         if c % 6 == 5:
@@ -184,29 +192,37 @@ class Cluster(World):
         # The leader proposes only those that have caught up with it; they hold what it holds.
         accepted = self.decide(
             command := AlterPartition(
-                p.leader,
-                self.image.brokers[p.leader].epoch,
-                [IsrProposal(p.topic_id, p.index, p.leader_epoch - (c % 7 == 6), p.partition_epoch, epochs)],
+                partition.leader,
+                self.image.brokers[partition.leader].epoch,
+                [
+                    IsrProposal(
+                        partition.topic_id,
+                        partition.index,
+                        partition.leader_epoch - (c % 7 == 6),
+                        partition.partition_epoch,
+                        epochs,
+                    )
+                ],
             )
         ).records
         if accepted:
-            self.holders[p.topic_id, p.index] |= set(wanted)
+            self.holders[partition.topic_id, partition.index] |= set(wanted)
         return command
 
     def move(self, a: int, b: int, c: int) -> Command[Any] | None:
-        p = self.some_partition(a)
-        if p is None:
+        partition = self.some_partition(a)
+        if partition is None:
             return None
         self.forget = self.any_unclean()
         target = [broker for n, broker in enumerate(BROKERS) if b >> n & 1]
         return AlterReassignments(
-            [(self.name(p), p.index, None if c % 4 == 3 else target[:: 1 if c % 2 else -1])]
+            [(self.name(partition), partition.index, None if c % 4 == 3 else target[:: 1 if c % 2 else -1])]
         )
 
     def elect(self, a: int, b: int, c: int) -> Command[Any] | None:
-        p = self.some_partition(a)
+        partition = self.some_partition(a)
         self.forget = b % 3 == 0
-        partitions = None if p is None or c % 3 == 0 else [(self.name(p), p.index)]
+        partitions = None if partition is None or c % 3 == 0 else [(self.name(partition), partition.index)]
         return ElectLeaders(partitions, unclean=b % 3 == 0)
 
     def any_unclean(self) -> bool:

@@ -102,123 +102,128 @@ def test_keys_say_what_they_are() -> None:
     assert input_of(derived_key(2, 12345)) == (2, 12345)
 
 
-def loses_a_write(h: History) -> None:
-    h.acked[PLAIN].add(4, key(1, 4))
+def loses_a_write(history: History) -> None:
+    history.acked[PLAIN].add(4, key(1, 4))
 
 
-def loses_a_committed_write(h: History) -> None:
-    h.final[LEDGER] = Records([(0, transaction_key(GOOD, 0))])
-    h.readings[2] = reading("ledger-reader", LEDGER, 0, (0, transaction_key(GOOD, 0)))
+def loses_a_committed_write(history: History) -> None:
+    history.final[LEDGER] = Records([(0, transaction_key(GOOD, 0))])
+    history.readings[2] = reading("ledger-reader", LEDGER, 0, (0, transaction_key(GOOD, 0)))
 
 
-def has_another_record_where_one_was_acknowledged(h: History) -> None:
-    h.acked[PLAIN].offsets[3] = 2
-    h.acked[PLAIN].offsets[2] = 3
+def has_another_record_where_one_was_acknowledged(history: History) -> None:
+    history.acked[PLAIN].offsets[3] = 2
+    history.acked[PLAIN].offsets[2] = 3
 
 
-def has_another_record_instead(h: History) -> None:
-    h.acked[PLAIN].keys[3] = key(2, 0)
+def has_another_record_instead(history: History) -> None:
+    history.acked[PLAIN].keys[3] = key(2, 0)
 
 
-def writes_twice(h: History) -> None:
+def writes_twice(history: History) -> None:
     for readers in (0, 3):
-        h.readings[readers].add(4, key(1, 3), 50.0)
-    h.final[PLAIN].add(4, key(1, 3))
+        history.readings[readers].add(4, key(1, 3), 50.0)
+    history.final[PLAIN].add(4, key(1, 3))
 
 
-def transforms_twice(h: History) -> None:
-    h.final[DERIVED].add(7, derived_key(0, 1))
+def transforms_twice(history: History) -> None:
+    history.final[DERIVED].add(7, derived_key(0, 1))
 
 
-def swaps_two_writes(h: History) -> None:
-    for records in (h.final[PLAIN], h.acked[PLAIN], h.readings[1].records, h.readings[3].records):
+def swaps_two_writes(history: History) -> None:
+    for records in (
+        history.final[PLAIN],
+        history.acked[PLAIN],
+        history.readings[1].records,
+        history.readings[3].records,
+    ):
         records.keys[-1], records.keys[-2] = records.keys[-2], records.keys[-1]
 
 
-def gives_a_reader_old_records(h: History) -> None:
-    h.readings[1].add(2, key(1, 2), 51.0)
+def gives_a_reader_old_records(history: History) -> None:
+    history.readings[1].add(2, key(1, 2), 51.0)
 
 
-def begins_before_the_start(h: History) -> None:
-    h.readings[1].start = 2
+def begins_before_the_start(history: History) -> None:
+    history.readings[1].start = 2
 
 
-def leaves_out_a_record(h: History) -> None:
-    h.readings[3] = reading(f"{TRANSFORM}/it", PLAIN, 0, (0, key(1, 0)), (2, key(1, 2)), (3, key(1, 3)))
+def leaves_out_a_record(history: History) -> None:
+    history.readings[3] = reading(f"{TRANSFORM}/it", PLAIN, 0, (0, key(1, 0)), (2, key(1, 2)), (3, key(1, 3)))
 
 
-def leaves_out_the_first_record(h: History) -> None:
-    h.readings[3] = reading(f"{TRANSFORM}/it", PLAIN, 0, (1, key(1, 1)), (2, key(1, 2)), (3, key(1, 3)))
+def leaves_out_the_first_record(history: History) -> None:
+    history.readings[3] = reading(f"{TRANSFORM}/it", PLAIN, 0, (1, key(1, 1)), (2, key(1, 2)), (3, key(1, 3)))
 
 
-def never_gives_a_record_to_the_group(h: History) -> None:
-    h.readings[1] = reading(f"{GROUP}/two", PLAIN, 3, (3, key(1, 3)))
+def never_gives_a_record_to_the_group(history: History) -> None:
+    history.readings[1] = reading(f"{GROUP}/two", PLAIN, 3, (3, key(1, 3)))
 
 
-def shows_an_aborted_record(h: History) -> None:
-    h.readings[2] = reading(
+def shows_an_aborted_record(history: History) -> None:
+    history.readings[2] = reading(
         "ledger-reader", LEDGER, 0, (0, transaction_key(GOOD, 0)), (1, transaction_key(BAD, 0))
     )
 
 
-def shows_a_record_that_nobody_tried_to_commit(h: History) -> None:
-    h.transactions[OPEN].commit_started = None
-    h.readings[2].add(6, transaction_key(OPEN, 0), 60.0)
+def shows_a_record_that_nobody_tried_to_commit(history: History) -> None:
+    history.transactions[OPEN].commit_started = None
+    history.readings[2].add(6, transaction_key(OPEN, 0), 60.0)
 
 
-def keeps_an_aborted_record(h: History) -> None:
-    h.final[LEDGER] = Records([*h.final[LEDGER], (6, transaction_key(BAD, 0))])
+def keeps_an_aborted_record(history: History) -> None:
+    history.final[LEDGER] = Records([*history.final[LEDGER], (6, transaction_key(BAD, 0))])
 
 
-def shows_a_record_too_early(h: History) -> None:
-    h.readings[2].times[0] = 39.9
+def shows_a_record_too_early(history: History) -> None:
+    history.readings[2].times[0] = 39.9
 
 
-def shows_another_record_later(h: History) -> None:
-    h.readings[0].records.keys[0] = key(1, 77)
+def shows_another_record_later(history: History) -> None:
+    history.readings[0].records.keys[0] = key(1, 77)
 
 
-def shows_a_record_that_is_gone(h: History) -> None:
-    h.readings[0].add(4, key(1, 4), 50.0)
+def shows_a_record_that_is_gone(history: History) -> None:
+    history.readings[0].add(4, key(1, 4), 50.0)
 
 
-def tells_an_offset_that_nobody_committed(h: History) -> None:
-    h.fetched.append(Fetched(GROUP, PLAIN, 3, 13.0, 13.1))
+def tells_an_offset_that_nobody_committed(history: History) -> None:
+    history.fetched.append(Fetched(GROUP, PLAIN, 3, 13.0, 13.1))
 
 
-def tells_an_offset_before_it_was_committed(h: History) -> None:
-    h.fetched.append(Fetched(GROUP, PLAIN, 4, 18.0, 19.0))
+def tells_an_offset_before_it_was_committed(history: History) -> None:
+    history.fetched.append(Fetched(GROUP, PLAIN, 4, 18.0, 19.0))
 
 
-def forgets_an_offset(h: History) -> None:
-    h.fetched.append(Fetched(GROUP, PLAIN, 1, 30.0, 30.1))
+def forgets_an_offset(history: History) -> None:
+    history.fetched.append(Fetched(GROUP, PLAIN, 1, 30.0, 30.1))
 
 
-def forgets_all_offsets(h: History) -> None:
-    h.fetched.append(Fetched(GROUP, PLAIN, -1, 30.0, 30.1))
+def forgets_all_offsets(history: History) -> None:
+    history.fetched.append(Fetched(GROUP, PLAIN, -1, 30.0, 30.1))
 
 
-def accepts_the_commit_of_a_former_owner(h: History) -> None:
-    h.commits.append(Commit(GROUP, PLAIN, 2, 22.0, 23.0))
+def accepts_the_commit_of_a_former_owner(history: History) -> None:
+    history.commits.append(Commit(GROUP, PLAIN, 2, 22.0, 23.0))
 
 
-def commits_half_a_transaction(h: History) -> None:
-    h.final[LEDGER].add(6, transaction_key(OPEN, 0))
-    h.readings[2].add(6, transaction_key(OPEN, 0), 60.0)
+def commits_half_a_transaction(history: History) -> None:
+    history.final[LEDGER].add(6, transaction_key(OPEN, 0))
+    history.readings[2].add(6, transaction_key(OPEN, 0), 60.0)
 
 
-def commits_offsets_without_output(h: History) -> None:
-    h.final[DERIVED] = Records(list(h.final[DERIVED])[:3])
-    h.acked[DERIVED] = Records(list(h.acked[DERIVED])[:3])
+def commits_offsets_without_output(history: History) -> None:
+    history.final[DERIVED] = Records(list(history.final[DERIVED])[:3])
+    history.acked[DERIVED] = Records(list(history.acked[DERIVED])[:3])
 
 
-def commits_output_without_offsets(h: History) -> None:
-    h.fetched[-1] = Fetched(TRANSFORM, PLAIN, 2, 30.0, 30.1)
-    h.commits[-1] = Commit(TRANSFORM, PLAIN, 4, 14.0, None)
+def commits_output_without_offsets(history: History) -> None:
+    history.fetched[-1] = Fetched(TRANSFORM, PLAIN, 2, 30.0, 30.1)
+    history.commits[-1] = Commit(TRANSFORM, PLAIN, 4, 14.0, None)
 
 
-def stops(h: History) -> None:
-    h.stalls.append(Stall("group readers", "is at 3 of 4"))
+def stops(history: History) -> None:
+    history.stalls.append(Stall("group readers", "is at 3 of 4"))
 
 
 @pytest.mark.parametrize(

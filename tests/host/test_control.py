@@ -88,20 +88,20 @@ def _running(states: Mapping[str, UnitState]) -> set[str]:
 
 
 def test_an_application_is_run_by_another_process(far: Far) -> None:
-    told: list[tuple[str, str]] = []
+    reports: list[tuple[str, str]] = []
 
     def listener(unit_id: UnitId, state: UnitState) -> None:
         assert unit_id.name in far.remote.states("app")  # it may ask
-        told.append((unit_id.name, state.state))
+        reports.append((unit_id.name, state.state))
 
     far.remote.add(application("a", "b"), listener)
     wait_until(lambda: _running(far.remote.states("app")) == {"a", "b"})
-    wait_until(lambda: ("a", "running") in told)
+    wait_until(lambda: ("a", "running") in reports)
     wait_until(lambda: far.remote.states("app")["a"].status.read == 7)
     far.remote.set_units("app", ("b", "c"))
     wait_until(lambda: _running(far.remote.states("app")) == {"b", "c"})
     far.remote.restart("app", "c")
-    wait_until(lambda: told.count(("c", "running")) == 2)
+    wait_until(lambda: reports.count(("c", "running")) == 2)
     assert far.remote.remove("app", 30)
     assert far.local.states("app") == {}
 

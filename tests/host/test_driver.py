@@ -27,20 +27,20 @@ def _alive(pid: int) -> bool:
 @pytest.mark.spark
 def test_a_driver_child(tmp_path: Path) -> None:
     settings = {"spark.master": "local[2]", "spark.driver.memory": "512m", "spark.millstream.host.lanes": "1"}
-    told: list[tuple[str, str]] = []
+    reports: list[tuple[str, str]] = []
 
     def listener(unit_id: UnitId, state: UnitState) -> None:
-        told.append((unit_id.name, state.state))
+        reports.append((unit_id.name, state.state))
 
     host = driver_host(tmp_path, settings)
     assert not (tmp_path / "driver.json").exists()
     try:
         host.add(application("a"), listener)
-        wait_until(lambda: ("a", "running") in told, patience=120)
+        wait_until(lambda: ("a", "running") in reports, patience=120)
         first = json.loads((tmp_path / "driver.json").read_text())["pid"]
         os.kill(first, signal.SIGKILL)
-        told.clear()
-        wait_until(lambda: ("a", "running") in told, "the application does not run again", patience=120)
+        reports.clear()
+        wait_until(lambda: ("a", "running") in reports, "the application does not run again", patience=120)
         second = json.loads((tmp_path / "driver.json").read_text())["pid"]
         assert second != first
         assert host.states("app")["a"].state == "running"

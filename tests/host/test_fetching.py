@@ -107,15 +107,15 @@ def test_a_topic_that_is_another_one_now(cluster: Cluster, fetcher: LaneFetcher)
     Admin(cluster).delete_topics(["again"])
     wait_until(lambda: "again" in cluster.refresh(["again"]))
     _topic(cluster, "again", 20)
-    told: list[ErrorCode] = []
+    errors: list[ErrorCode] = []
 
     def recreated() -> bool:
         for answer, offset in _receive(fetcher) if fetcher.connections() else fetcher.receive(()):
             assert not answer.records, "it must not be read on"
-            told.append(answer.error)
+            errors.append(answer.error)
             assert offset == -1 or answer.error is not ErrorCode.none
         fetcher.send({which: {5: MB}})
-        return bool(told)
+        return bool(errors)
 
     wait_until(recreated)
-    assert told[0] in (ErrorCode.inconsistent_topic_id, ErrorCode.unknown_topic_or_partition)
+    assert errors[0] in (ErrorCode.inconsistent_topic_id, ErrorCode.unknown_topic_or_partition)

@@ -124,14 +124,14 @@ def _no(unit_id: UnitId, state: UnitState) -> None:
 
 
 class Listener:
-    """What was told of the units of an application."""
+    """What was reported of the units of an application."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.reports: list[tuple[str, str]] = []
         self.failed: list[tuple[UnitId, UnitState]] = []
 
     def __call__(self, unit_id: UnitId, state: UnitState) -> None:
-        self.told.append((unit_id.name, state.state))
+        self.reports.append((unit_id.name, state.state))
         if state.state == "failed":
             self.failed.append((unit_id, state))
 
@@ -195,7 +195,7 @@ def test_a_unit_that_never_works_fails_for_good(
     assert host.states("app")["0_0"].state == "failed"
     recorder.fail.clear()
     host.restart("app", "0_0")
-    wait_until(lambda: listener.told[-1] == ("0_0", "running"))
+    wait_until(lambda: listener.reports[-1] == ("0_0", "running"))
 
 
 @pytest.mark.parametrize("when", ["open", "poll", "commit"])
@@ -329,7 +329,7 @@ def test_one_unit_is_started_again(recorder: Recorder, make_host: Callable[..., 
     host.restart("app", "0_1")
     wait_until(lambda: recorder.count("open", "0_1") == 2)
     assert recorder.count("open", "0_0") == 1
-    wait_until(lambda: [state for name, state in listener.told if name == "0_1"][-1] == "running")
+    wait_until(lambda: [state for name, state in listener.reports if name == "0_1"][-1] == "running")
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -355,7 +355,7 @@ def test_a_unit_that_does_not_come_back_is_run_alone_and_then_fails(
         assert recorder.count("hold", "hangs") == 3
         before = recorder.count("commit", "quick")
         wait_until(lambda: recorder.count("commit", "quick") > before + 2)
-        assert {name for name, _ in listener.told if (name, "failed") in listener.told} == {"hangs"}
+        assert {name for name, _ in listener.reports if (name, "failed") in listener.reports} == {"hangs"}
     finally:
         gate.set()
 

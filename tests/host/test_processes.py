@@ -83,10 +83,10 @@ def server() -> Iterator[PlannerServer]:
 @pytest.mark.parametrize("waiting", [frozenset(), frozenset({"deadly"})])
 def test_a_unit_that_ends_its_process_again_and_again(server: PlannerServer, waiting: frozenset[str]) -> None:
     """It is found out, run alone, and has failed; whoever happened to be its neighbour runs on."""
-    told: list[tuple[str, UnitState]] = []
+    reports: list[tuple[str, UnitState]] = []
 
     def listener(unit_id: UnitId, state: UnitState) -> None:
-        told.append((unit_id.name, state))
+        reports.append((unit_id.name, state))
 
     names = ("deadly", "one", "two", "three")
     lanes = Lanes(server, 2)
@@ -94,8 +94,8 @@ def test_a_unit_that_ends_its_process_again_and_again(server: PlannerServer, wai
         server.add(
             Application("app", ClientConfig.of("127.0.0.1:1"), Quick, names, waiting=waiting), listener
         )
-        wait_until(lambda: any(state.state == "failed" for _, state in told))
-        (failed,) = {name for name, state in told if state.state == "failed"}
+        wait_until(lambda: any(state.state == "failed" for _, state in reports))
+        (failed,) = {name for name, state in reports if state.state == "failed"}
         assert failed == "deadly"
         assert "its process has ended in its turn" in (server.states("app")["deadly"].error or "")
         wait_until(

@@ -31,9 +31,9 @@ from tests.streams.kit import (
 
 
 def _join(kind: str, windows: JoinWindows, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        left = b.stream("in")
-        getattr(left, kind)(b.stream("in2"), both, windows, **options).to("out")
+    def build(builder: StreamsBuilder) -> None:
+        left = builder.stream("in")
+        getattr(left, kind)(builder.stream("in2"), both, windows, **options).to("out")
 
     return build
 
@@ -53,122 +53,122 @@ BUILDS["stream_outer_named"] = _join("outer_join", EVEN, **NAMED)
 
 
 @topology
-def stream_inner_with_key(b: StreamsBuilder) -> None:
-    left = b.stream("in")
-    left.join(b.stream("in2"), lambda k, v, o: text(k) + text(v) + text(o), EVEN).to("out")
+def stream_inner_with_key(builder: StreamsBuilder) -> None:
+    left = builder.stream("in")
+    left.join(builder.stream("in2"), lambda k, v, o: text(k) + text(v) + text(o), EVEN).to("out")
 
 
 @topology
-def stream_inner_rekeyed(b: StreamsBuilder) -> None:
-    left = rekeyed(b, "in")
-    left.join(rekeyed(b, "in2"), both, EVEN).to("out")
+def stream_inner_rekeyed(builder: StreamsBuilder) -> None:
+    left = rekeyed(builder, "in")
+    left.join(rekeyed(builder, "in2"), both, EVEN).to("out")
 
 
 @topology
-def stream_inner_rekeyed_named(b: StreamsBuilder) -> None:
-    left = rekeyed(b, "in")
-    left.join(b.stream("in2"), both, EVEN, name="pairs", key_serde=STRING).to("out")
+def stream_inner_rekeyed_named(builder: StreamsBuilder) -> None:
+    left = rekeyed(builder, "in")
+    left.join(builder.stream("in2"), both, EVEN, name="pairs", key_serde=STRING).to("out")
 
 
 @topology
-def stream_with_itself(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
+def stream_with_itself(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
     stream.join(stream, both, EVEN).to("out")
-    b.stream("in2").to("out2")
+    builder.stream("in2").to("out2")
 
 
 @topology
-def stream_left_rekeyed(b: StreamsBuilder) -> None:
-    left = rekeyed(b, "in")
-    left.left_join(rekeyed(b, "in2"), both, EVEN).to("out")
+def stream_left_rekeyed(builder: StreamsBuilder) -> None:
+    left = rekeyed(builder, "in")
+    left.left_join(rekeyed(builder, "in2"), both, EVEN).to("out")
 
 
 @topology
-def stream_join_then_count(b: StreamsBuilder) -> None:
-    left = b.stream("in")
-    out(left.join(b.stream("in2"), both, EVEN).group_by_key().count())
+def stream_join_then_count(builder: StreamsBuilder) -> None:
+    left = builder.stream("in")
+    out(left.join(builder.stream("in2"), both, EVEN).group_by_key().count())
 
 
 @topology
-def stream_join_three(b: StreamsBuilder) -> None:
-    left = b.stream("in")
-    pairs = left.join(b.stream("in2"), both, EVEN)
-    pairs.join(b.stream("in3"), both, EVEN).to("out")
+def stream_join_three(builder: StreamsBuilder) -> None:
+    left = builder.stream("in")
+    pairs = left.join(builder.stream("in2"), both, EVEN)
+    pairs.join(builder.stream("in3"), both, EVEN).to("out")
 
 
 # Lookups ----------------------------------------------------------------------------------------------------
 
 
 @topology
-def table_lookup(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    stream.join(b.table("in2"), both).to("out")
+def table_lookup(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    stream.join(builder.table("in2"), both).to("out")
 
 
 @topology
-def table_lookup_with_key(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    table = b.table("in2", materialized="rows")
+def table_lookup_with_key(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    table = builder.table("in2", materialized="rows")
     stream.join(table, lambda k, v, t: k + text(v) + text(t)).to("out")
 
 
 @topology
-def table_lookup_left(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    stream.left_join(b.table("in2"), both).to("out")
+def table_lookup_left(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    stream.left_join(builder.table("in2"), both).to("out")
 
 
 @topology
-def table_lookup_rekeyed(b: StreamsBuilder) -> None:
-    stream = rekeyed(b, "in")
-    stream.join(b.table("in2"), both).to("out")
+def table_lookup_rekeyed(builder: StreamsBuilder) -> None:
+    stream = rekeyed(builder, "in")
+    stream.join(builder.table("in2"), both).to("out")
 
 
 @topology
-def table_lookup_left_rekeyed(b: StreamsBuilder) -> None:
-    stream = rekeyed(b, "in")
-    stream.left_join(b.table("in2"), both, name="with-rows").to("out")
+def table_lookup_left_rekeyed(builder: StreamsBuilder) -> None:
+    stream = rekeyed(builder, "in")
+    stream.left_join(builder.table("in2"), both, name="with-rows").to("out")
 
 
 @topology
-def table_lookup_derived(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    table = b.table("in2").filter(lambda k, v: even(v)).map_values(lambda v: v + "!")
+def table_lookup_derived(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    table = builder.table("in2").filter(lambda k, v: even(v)).map_values(lambda v: v + "!")
     stream.left_join(table, both).to("out")
 
 
 @topology
-def table_lookup_count(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    stream.left_join(b.stream("in2").group_by_key().count(), both).to("out")
+def table_lookup_count(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    stream.left_join(builder.stream("in2").group_by_key().count(), both).to("out")
 
 
 @topology
-def table_lookup_own(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
+def table_lookup_own(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
     stream.left_join(stream.to_table(), both).to("out")
-    b.stream("in2").to("out2")
+    builder.stream("in2").to("out2")
 
 
 @topology
-def global_lookup(b: StreamsBuilder) -> None:
-    table = b.global_table("in2")
-    b.stream("in").join(table, both, key=lambda k, v: first(v)).to("out")
+def global_lookup(builder: StreamsBuilder) -> None:
+    table = builder.global_table("in2")
+    builder.stream("in").join(table, both, key=lambda k, v: first(v)).to("out")
 
 
 @topology
-def global_lookup_left(b: StreamsBuilder) -> None:
-    table = b.global_table("in2", materialized="rows")
-    stream = b.stream("in")
+def global_lookup_left(builder: StreamsBuilder) -> None:
+    table = builder.global_table("in2", materialized="rows")
+    stream = builder.stream("in")
     stream.left_join(
         table, lambda k, v, t: text(k) + text(v) + text(t), key=lambda k, v: first(v), name="look-up"
     ).to("out")
 
 
 @topology
-def pageviews_by_region(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    regions = stream.left_join(b.table("in2"), lambda v, t: "nowhere" if t is None else t)
+def pageviews_by_region(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    regions = stream.left_join(builder.table("in2"), lambda v, t: "nowhere" if t is None else t)
     out(regions.map(lambda k, v: (v, k)).group_by_key().count())
 
 
@@ -176,70 +176,70 @@ def pageviews_by_region(b: StreamsBuilder) -> None:
 
 
 @topology
-def rekeyed_joined_twice(b: StreamsBuilder) -> None:
-    stream = rekeyed(b, "in")
-    stream.join(b.stream("in2"), both, EVEN).to("out")
-    stream.left_join(b.table("in3"), both).to("out2")
+def rekeyed_joined_twice(builder: StreamsBuilder) -> None:
+    stream = rekeyed(builder, "in")
+    stream.join(builder.stream("in2"), both, EVEN).to("out")
+    stream.left_join(builder.table("in3"), both).to("out2")
     stream.group_by_key().count().to_stream().to("out3")
 
 
 @topology
-def named_group_twice(b: StreamsBuilder) -> None:
-    found = by_letter(b, name="letters")
+def named_group_twice(builder: StreamsBuilder) -> None:
+    found = by_letter(builder, name="letters")
     out(found.count())
     found.reduce(plus).to_stream().to("out2")
-    b.stream("in2").to("out3")
+    builder.stream("in2").to("out3")
 
 
 @topology
-def named_table_group_twice(b: StreamsBuilder) -> None:
-    found = b.table("in").group_by(lambda k, v: (first(v), v), name="letters")
+def named_table_group_twice(builder: StreamsBuilder) -> None:
+    found = builder.table("in").group_by(lambda k, v: (first(v), v), name="letters")
     out(found.count())
     found.reduce(lambda a, v: a + "+" + v, lambda a, v: a + "-" + v).to_stream().to("out2")
-    b.stream("in2").to("out3")
+    builder.stream("in2").to("out3")
 
 
 @topology
-def windowed_tables_joined(b: StreamsBuilder) -> None:
-    left = b.stream("in").group_by_key().windowed_by(TUMBLING).count()
-    windowed(left.join(b.stream("in2").group_by_key().windowed_by(TUMBLING).count(), both))
+def windowed_tables_joined(builder: StreamsBuilder) -> None:
+    left = builder.stream("in").group_by_key().windowed_by(TUMBLING).count()
+    windowed(left.join(builder.stream("in2").group_by_key().windowed_by(TUMBLING).count(), both))
 
 
 @topology
-def cogroup_rekeyed(b: StreamsBuilder) -> None:
-    found = by_letter(b, name="one").cogroup(lambda k, v, a: a + "1" + v)
-    two = b.stream("in2").group_by(lambda k, v: first(v), name="two")
+def cogroup_rekeyed(builder: StreamsBuilder) -> None:
+    found = by_letter(builder, name="one").cogroup(lambda k, v, a: a + "1" + v)
+    two = builder.stream("in2").group_by(lambda k, v: first(v), name="two")
     out(found.cogroup(two, lambda k, v, a: a + "2" + v).aggregate(lambda: ""))
 
 
 @topology
-def repartition_then_join(b: StreamsBuilder) -> None:
-    left = rekeyed(b, "in").repartition()
-    left.join(rekeyed(b, "in2").repartition(), both, EVEN).to("out")
+def repartition_then_join(builder: StreamsBuilder) -> None:
+    left = rekeyed(builder, "in").repartition()
+    left.join(rekeyed(builder, "in2").repartition(), both, EVEN).to("out")
 
 
 @topology
-def counts_into_a_table_again(b: StreamsBuilder) -> None:
-    grouped(b).count().to_stream().map_values(str).to("counts")
-    stream = b.stream("in2")
-    stream.left_join(b.table("counts"), both).to("out")
+def counts_into_a_table_again(builder: StreamsBuilder) -> None:
+    grouped(builder).count().to_stream().map_values(str).to("counts")
+    stream = builder.stream("in2")
+    stream.left_join(builder.table("counts"), both).to("out")
 
 
 @topology
-def left_join_then_to_table(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    table = stream.left_join(b.table("in2"), both).to_table(materialized="rows")
+def left_join_then_to_table(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    table = stream.left_join(builder.table("in2"), both).to_table(materialized="rows")
     out(table.filter(lambda k, v: not v.endswith("null")))
 
 
 @topology
-def outer_join_then_window(b: StreamsBuilder) -> None:
-    left = b.stream("in")
-    joined = left.outer_join(b.stream("in2"), both, EVEN)
+def outer_join_then_window(builder: StreamsBuilder) -> None:
+    left = builder.stream("in")
+    joined = left.outer_join(builder.stream("in2"), both, EVEN)
     windowed(joined.group_by_key().windowed_by(TUMBLING).count())
 
 
 @topology
-def dedup(b: StreamsBuilder) -> None:
-    merged = b.stream("in").merge(b.stream("in2"))
+def dedup(builder: StreamsBuilder) -> None:
+    merged = builder.stream("in").merge(builder.stream("in2"))
     out(merged.group_by_key().reduce(lambda a, v: a if v == a else v).to_stream().to_table())

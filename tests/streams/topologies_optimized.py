@@ -39,135 +39,135 @@ def out2(table: Any, **serdes: Any) -> None:
 
 
 @optimized
-def table(b: StreamsBuilder) -> None:
-    out(b.table("in", materialized="rows"))
+def table(builder: StreamsBuilder) -> None:
+    out(builder.table("in", materialized="rows"))
 
 
 @optimized
-def table_filter(b: StreamsBuilder) -> None:
-    out(b.table("in").filter(lambda k, v: even(v)))
+def table_filter(builder: StreamsBuilder) -> None:
+    out(builder.table("in").filter(lambda k, v: even(v)))
 
 
 @optimized
-def table_count(b: StreamsBuilder) -> None:
-    out(b.table("in").group_by(lambda k, v: (v, v)).count())
+def table_count(builder: StreamsBuilder) -> None:
+    out(builder.table("in").group_by(lambda k, v: (v, v)).count())
 
 
 @optimized
-def table_joined(b: StreamsBuilder) -> None:
-    b.stream("in").join(b.table("in2"), both).to("out")
+def table_joined(builder: StreamsBuilder) -> None:
+    builder.stream("in").join(builder.table("in2"), both).to("out")
 
 
 @optimized
-def tables_joined(b: StreamsBuilder) -> None:
-    out(b.table("in").join(b.table("in2"), both))
+def tables_joined(builder: StreamsBuilder) -> None:
+    out(builder.table("in").join(builder.table("in2"), both))
 
 
 @optimized
-def two_counts(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def two_counts(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.group_by_key().count())
     out2(letters.group_by_key().reduce(plus))
 
 
 @optimized
-def two_counts_named(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def two_counts_named(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.group_by_key(name="first").count())
     out2(letters.group_by_key(name="second").reduce(plus))
 
 
 @optimized
-def counts_after_filters(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def counts_after_filters(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.filter(lambda k, v: even(v)).group_by_key().count())
     out2(letters.filter_not(lambda k, v: even(v)).peek(lambda k, v: None).group_by_key().count())
     letters.to("plain")
 
 
 @optimized
-def counts_after_values(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def counts_after_values(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.map_values(lambda v: f"{'null' if v is None else v}!").group_by_key().count())
     out2(letters.group_by_key().count())
 
 
 @optimized
-def group_by_twice(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
+def group_by_twice(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
     out(stream.group_by(lambda k, v: first(v)).count())
     out2(stream.group_by(lambda k, v: v).count())
 
 
 @optimized
-def grouped_once(b: StreamsBuilder) -> None:
-    grouped = b.stream("in").group_by(lambda k, v: first(v))
+def grouped_once(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("in").group_by(lambda k, v: first(v))
     out(grouped.count())
     windowed(grouped.windowed_by(TUMBLING).count())
 
 
 @optimized
-def count_and_join(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def count_and_join(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.group_by_key().count())
-    letters.join(b.stream("in2"), both, EVEN).to("out2")
+    letters.join(builder.stream("in2"), both, EVEN).to("out2")
 
 
 @optimized
-def two_joins(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
-    letters.join(b.table("in2"), both).to("out")
-    letters.left_join(b.stream("in3"), both, EVEN).to("out2")
+def two_joins(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
+    letters.join(builder.table("in2"), both).to("out")
+    letters.left_join(builder.stream("in3"), both, EVEN).to("out2")
 
 
 @optimized
-def merged(b: StreamsBuilder) -> None:
-    both_streams = rekeyed(b, "in").merge(rekeyed(b, "in2"))
+def merged(builder: StreamsBuilder) -> None:
+    both_streams = rekeyed(builder, "in").merge(rekeyed(builder, "in2"))
     out(both_streams.group_by_key().count())
     out2(both_streams.group_by_key().reduce(plus))
 
 
 @optimized
-def merged_half(b: StreamsBuilder) -> None:
-    out(b.stream("in").merge(rekeyed(b, "in2")).group_by_key().count())
+def merged_half(builder: StreamsBuilder) -> None:
+    out(builder.stream("in").merge(rekeyed(builder, "in2")).group_by_key().count())
 
 
 @optimized
-def repartition(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in").repartition()
+def repartition(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in").repartition()
     out(letters.group_by_key().count())
     out2(letters.group_by_key().count())
 
 
 @optimized
-def map_twice(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in").map(lambda k, v: (v, k))
+def map_twice(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in").map(lambda k, v: (v, k))
     out(letters.group_by_key().count())
     out2(letters.group_by_key().count())
 
 
 def _self_join(kind: str, windows: Any, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        stream = b.stream("in")
+    def build(builder: StreamsBuilder) -> None:
+        stream = builder.stream("in")
         getattr(stream, kind)(stream, both, windows, **options).to("out")
 
     return build
 
 
 @optimized
-def self_join_twice(b: StreamsBuilder) -> None:
-    b.stream("in").join(b.stream("in"), both, EVEN).to("out")
+def self_join_twice(builder: StreamsBuilder) -> None:
+    builder.stream("in").join(builder.stream("in"), both, EVEN).to("out")
 
 
 @optimized
-def self_join_rekeyed(b: StreamsBuilder) -> None:
-    stream = rekeyed(b, "in")
+def self_join_rekeyed(builder: StreamsBuilder) -> None:
+    stream = rekeyed(builder, "in")
     stream.join(stream, both, EVEN).to("out")
 
 
 @optimized
-def foreign_key(b: StreamsBuilder) -> None:
-    out(b.table("in").join(b.table("in2"), both, foreign_key=last))
+def foreign_key(builder: StreamsBuilder) -> None:
+    out(builder.table("in").join(builder.table("in2"), both, foreign_key=last))
 
 
 for _name, _build in {
@@ -180,17 +180,17 @@ for _name, _build in {
     CONFIGS[f"optimized_{_name}"] = {OPTIMIZATION: "all"}
 
 
-def _merge_only(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def _merge_only(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.group_by_key().count())
     out2(letters.to_table(materialized="rows"))
 
 
-def _reuse_only(b: StreamsBuilder) -> None:
-    letters = rekeyed(b, "in")
+def _reuse_only(builder: StreamsBuilder) -> None:
+    letters = rekeyed(builder, "in")
     out(letters.group_by_key().count())
     out2(letters.group_by_key().count(), value=LONG)
-    letters.join(b.table("in2"), both).to("out3")
+    letters.join(builder.table("in2"), both).to("out3")
 
 
 BUILDS["merge_only"], CONFIGS["merge_only"] = _merge_only, {OPTIMIZATION: "merge.repartition.topics"}

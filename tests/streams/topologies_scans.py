@@ -82,39 +82,39 @@ class Sessions(Sending):
 
 
 @topology
-def scan_rows(b: StreamsBuilder) -> None:
-    b.add_store(key_value_store("rows"))
-    b.stream("in").process(Rows, stores=["rows"]).to("out")
+def scan_rows(builder: StreamsBuilder) -> None:
+    builder.add_store(key_value_store("rows"))
+    builder.stream("in").process(Rows, stores=["rows"]).to("out")
 
 
 @topology
-def scan_windows(b: StreamsBuilder) -> None:
-    b.add_store(window_store("windows", 200, 30))
-    b.stream("in").process(Times, stores=["windows"]).to("out")
+def scan_windows(builder: StreamsBuilder) -> None:
+    builder.add_store(window_store("windows", 200, 30))
+    builder.stream("in").process(Times, stores=["windows"]).to("out")
 
 
 @topology
-def scan_windows_twice(b: StreamsBuilder) -> None:
-    b.add_store(window_store("windows", 200, 30, duplicates=True))
-    b.stream("in").filter(lambda k, v: v is not None).process(Times, stores=["windows"]).to("out")
+def scan_windows_twice(builder: StreamsBuilder) -> None:
+    builder.add_store(window_store("windows", 200, 30, duplicates=True))
+    builder.stream("in").filter(lambda k, v: v is not None).process(Times, stores=["windows"]).to("out")
 
 
 @topology
-def scan_windows_far(b: StreamsBuilder) -> None:
-    b.add_store(window_store("windows", 300_000, 30))
-    b.stream("in").process(Times, stores=["windows"]).to("out")
+def scan_windows_far(builder: StreamsBuilder) -> None:
+    builder.add_store(window_store("windows", 300_000, 30))
+    builder.stream("in").process(Times, stores=["windows"]).to("out")
 
 
 @topology
-def scan_sessions(b: StreamsBuilder) -> None:
-    b.add_store(session_store("sessions", 200))
-    b.stream("in").process(Sessions, stores=["sessions"]).to("out")
+def scan_sessions(builder: StreamsBuilder) -> None:
+    builder.add_store(session_store("sessions", 200))
+    builder.stream("in").process(Sessions, stores=["sessions"]).to("out")
 
 
 @topology
-def scan_sessions_far(b: StreamsBuilder) -> None:
-    b.add_store(session_store("sessions", 300_000))
-    b.stream("in").process(Sessions, stores=["sessions"]).to("out")
+def scan_sessions_far(builder: StreamsBuilder) -> None:
+    builder.add_store(session_store("sessions", 300_000))
+    builder.stream("in").process(Sessions, stores=["sessions"]).to("out")
 
 
 # Transformers -----------------------------------------------------------------------------------------------
@@ -134,55 +134,55 @@ class Marked(ValueTransformer):
 
 
 @topology
-def table_transform(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked))
+def table_transform(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked))
 
 
 @topology
-def table_transform_named(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked, name="marked"))
+def table_transform_named(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked, name="marked"))
 
 
 @topology
-def table_transform_kept(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked, materialized="marked"))
+def table_transform_kept(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked, materialized="marked"))
 
 
 @topology
-def table_transform_with_serdes(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked, materialized=Materialized(key=STRING, value=STRING)))
+def table_transform_with_serdes(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked, materialized=Materialized(key=STRING, value=STRING)))
 
 
 @topology
-def table_transform_kept_filter(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked, materialized="marked").filter(lambda k, v: even(v)))
+def table_transform_kept_filter(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked, materialized="marked").filter(lambda k, v: even(v)))
 
 
 @topology
-def table_transform_count(b: StreamsBuilder) -> None:
-    out(b.table("in").transform_values(Marked).group_by(lambda k, v: (v, v)).count())
+def table_transform_count(builder: StreamsBuilder) -> None:
+    out(builder.table("in").transform_values(Marked).group_by(lambda k, v: (v, v)).count())
 
 
 @topology
-def table_transform_joined(b: StreamsBuilder) -> None:
-    b.stream("in").join(b.table("in2").transform_values(Marked), both).to("out")
+def table_transform_joined(builder: StreamsBuilder) -> None:
+    builder.stream("in").join(builder.table("in2").transform_values(Marked), both).to("out")
 
 
 @topology
-def tables_transform_joined(b: StreamsBuilder) -> None:
-    out(b.table("in").left_join(b.table("in2").transform_values(Marked), both))
+def tables_transform_joined(builder: StreamsBuilder) -> None:
+    out(builder.table("in").left_join(builder.table("in2").transform_values(Marked), both))
 
 
 @topology
-def table_transform_stateful(b: StreamsBuilder) -> None:
-    b.add_store(key_value_store("counts", value=LONG))
-    out(b.table("in").transform_values(Numbered, stores=["counts"], materialized="numbered"))
+def table_transform_stateful(builder: StreamsBuilder) -> None:
+    builder.add_store(key_value_store("counts", value=LONG))
+    out(builder.table("in").transform_values(Numbered, stores=["counts"], materialized="numbered"))
 
 
 @topology
-def table_transform_stateful_view(b: StreamsBuilder) -> None:
-    b.add_store(key_value_store("counts", value=LONG))
-    out(b.table("in").transform_values(Numbered, stores="counts"))
+def table_transform_stateful_view(builder: StreamsBuilder) -> None:
+    builder.add_store(key_value_store("counts", value=LONG))
+    out(builder.table("in").transform_values(Numbered, stores="counts"))
 
 
 # Global stores ----------------------------------------------------------------------------------------------
@@ -202,15 +202,15 @@ class Ask(Processor):
 
 
 @topology
-def global_store(b: StreamsBuilder) -> None:
-    b.add_global_store(key_value_store("shared"), "in2", Update)
-    b.stream("in").process(Ask).to("out")
+def global_store(builder: StreamsBuilder) -> None:
+    builder.add_global_store(key_value_store("shared"), "in2", Update)
+    builder.stream("in").process(Ask).to("out")
 
 
 @topology
-def global_store_named(b: StreamsBuilder) -> None:
-    b.add_global_store(key_value_store("shared"), "in2", Update, name="prices")
-    b.stream("in").process(Ask).to("out")
+def global_store_named(builder: StreamsBuilder) -> None:
+    builder.add_global_store(key_value_store("shared"), "in2", Update, name="prices")
+    builder.stream("in").process(Ask).to("out")
 
 
 # Partitions and times ---------------------------------------------------------------------------------------
@@ -228,24 +228,24 @@ def to_the_first(_topic: str, _key: Any, value: Any, _partitions: int) -> int:
 
 
 @topology
-def to_some_partitions(b: StreamsBuilder) -> None:
-    b.stream("in").to("out", partitioner=some)
+def to_some_partitions(builder: StreamsBuilder) -> None:
+    builder.stream("in").to("out", partitioner=some)
 
 
 @topology
-def repartition_some_partitions(b: StreamsBuilder) -> None:
-    b.stream("in").repartition(partitioner=some).to("out")
+def repartition_some_partitions(builder: StreamsBuilder) -> None:
+    builder.stream("in").repartition(partitioner=some).to("out")
 
 
 @topology
-def foreign_key_partitioned(b: StreamsBuilder) -> None:
-    left, right = b.table("in"), b.table("in2")
+def foreign_key_partitioned(builder: StreamsBuilder) -> None:
+    left, right = builder.table("in"), builder.table("in2")
     out(left.join(right, both, foreign_key=last, partitioner=to_the_first, other_partitioner=lambda *_: [0]))
 
 
 @topology
-def foreign_key_partitioned_left(b: StreamsBuilder) -> None:
-    left, right = b.table("in"), b.table("in2")
+def foreign_key_partitioned_left(builder: StreamsBuilder) -> None:
+    left, right = builder.table("in"), builder.table("in2")
     partitioners = {"partitioner": to_the_first, "other_partitioner": to_the_first}
     out(left.left_join(right, both, foreign_key=last, name="pairs", materialized="joined", **partitioners))
 
@@ -255,17 +255,17 @@ def listed(value: str | None) -> list[str | None] | None:
 
 
 @topology
-def list_of_strings(b: StreamsBuilder) -> None:
-    b.stream("in").map_values(listed).to("out", value=list_of(STRING))
+def list_of_strings(builder: StreamsBuilder) -> None:
+    builder.stream("in").map_values(listed).to("out", value=list_of(STRING))
 
 
 @topology
-def list_of_longs(b: StreamsBuilder) -> None:
+def list_of_longs(builder: StreamsBuilder) -> None:
     def numbers(value: str | None) -> list[int | None] | None:
         letters = listed(value)
         return None if letters is None else [None if letter is None else ord(letter) for letter in letters]
 
-    b.stream("in").map_values(numbers).to("out", value=list_of(LONG))
+    builder.stream("in").map_values(numbers).to("out", value=list_of(LONG))
 
 
 def next_time(_key: Any, value: Any, timestamp: int, headers: Any, newest: int) -> int:
@@ -276,5 +276,5 @@ def next_time(_key: Any, value: Any, timestamp: int, headers: Any, newest: int) 
 
 
 @topology
-def extract_with_headers(b: StreamsBuilder) -> None:
-    b.stream("in", timestamps=next_time).to("out")
+def extract_with_headers(builder: StreamsBuilder) -> None:
+    builder.stream("in", timestamps=next_time).to("out")

@@ -12,104 +12,108 @@ from tests.streams.kit import BUILDS, Build, both, even, first, out, text, topol
 
 
 @topology
-def table_to_stream(b: StreamsBuilder) -> None:
-    out(b.table("in"))
+def table_to_stream(builder: StreamsBuilder) -> None:
+    out(builder.table("in"))
 
 
 @topology
-def table_kept(b: StreamsBuilder) -> None:
-    out(b.table("in", materialized="rows"))
+def table_kept(builder: StreamsBuilder) -> None:
+    out(builder.table("in", materialized="rows"))
 
 
 @topology
-def table_named(b: StreamsBuilder) -> None:
-    b.table("in", name="users", materialized="rows").to_stream(name="changes").to("out")
+def table_named(builder: StreamsBuilder) -> None:
+    builder.table("in", name="users", materialized="rows").to_stream(name="changes").to("out")
 
 
 @topology
-def table_to_stream_rekeyed(b: StreamsBuilder) -> None:
-    b.table("in").to_stream(lambda k, v: k + text(v)).to("out")
+def table_to_stream_rekeyed(builder: StreamsBuilder) -> None:
+    builder.table("in").to_stream(lambda k, v: k + text(v)).to("out")
 
 
 @topology
-def table_filter(b: StreamsBuilder) -> None:
-    out(b.table("in").filter(lambda k, v: even(v)))
+def table_filter(builder: StreamsBuilder) -> None:
+    out(builder.table("in").filter(lambda k, v: even(v)))
 
 
 @topology
-def table_filter_not(b: StreamsBuilder) -> None:
-    out(b.table("in").filter_not(lambda k, v: even(v)))
+def table_filter_not(builder: StreamsBuilder) -> None:
+    out(builder.table("in").filter_not(lambda k, v: even(v)))
 
 
 @topology
-def table_kept_filter(b: StreamsBuilder) -> None:
-    out(b.table("in", materialized="rows").filter(lambda k, v: even(v)))
+def table_kept_filter(builder: StreamsBuilder) -> None:
+    out(builder.table("in", materialized="rows").filter(lambda k, v: even(v)))
 
 
 @topology
-def table_filter_kept(b: StreamsBuilder) -> None:
-    out(b.table("in").filter(lambda k, v: even(v), materialized="even"))
+def table_filter_kept(builder: StreamsBuilder) -> None:
+    out(builder.table("in").filter(lambda k, v: even(v), materialized="even"))
 
 
 @topology
-def table_both_kept_filter(b: StreamsBuilder) -> None:
-    out(b.table("in", materialized="rows").filter(lambda k, v: even(v), name="evens", materialized="even"))
+def table_both_kept_filter(builder: StreamsBuilder) -> None:
+    out(
+        builder.table("in", materialized="rows").filter(
+            lambda k, v: even(v), name="evens", materialized="even"
+        )
+    )
 
 
 @topology
-def table_filter_with_serdes(b: StreamsBuilder) -> None:
-    out(b.table("in").filter(lambda k, v: even(v), materialized=Materialized(key=STRING, value=STRING)))
+def table_filter_with_serdes(builder: StreamsBuilder) -> None:
+    out(builder.table("in").filter(lambda k, v: even(v), materialized=Materialized(key=STRING, value=STRING)))
 
 
 @topology
-def table_map_values(b: StreamsBuilder) -> None:
-    out(b.table("in").map_values(lambda v: v + "!"))
+def table_map_values(builder: StreamsBuilder) -> None:
+    out(builder.table("in").map_values(lambda v: v + "!"))
 
 
 @topology
-def table_map_values_with_key(b: StreamsBuilder) -> None:
-    out(b.table("in").map_values(lambda k, v: k + v))
+def table_map_values_with_key(builder: StreamsBuilder) -> None:
+    out(builder.table("in").map_values(lambda k, v: k + v))
 
 
 @topology
-def table_map_values_kept(b: StreamsBuilder) -> None:
-    out(b.table("in").map_values(lambda v: v + "!", materialized="loud"))
+def table_map_values_kept(builder: StreamsBuilder) -> None:
+    out(builder.table("in").map_values(lambda v: v + "!", materialized="loud"))
 
 
 @topology
-def table_filter_map_filter(b: StreamsBuilder) -> None:
-    loud = b.table("in").filter(lambda k, v: v != "").map_values(lambda v: v + "!")
+def table_filter_map_filter(builder: StreamsBuilder) -> None:
+    loud = builder.table("in").filter(lambda k, v: v != "").map_values(lambda v: v + "!")
     out(loud.filter(lambda k, v: even(v), materialized="even"))
 
 
 @topology
-def table_count(b: StreamsBuilder) -> None:
-    out(b.table("in").group_by(lambda k, v: (v, v)).count())
+def table_count(builder: StreamsBuilder) -> None:
+    out(builder.table("in").group_by(lambda k, v: (v, v)).count())
 
 
 @topology
-def table_count_named(b: StreamsBuilder) -> None:
-    by_value = b.table("in").group_by(lambda k, v: (v, v), name="by-value")
+def table_count_named(builder: StreamsBuilder) -> None:
+    by_value = builder.table("in").group_by(lambda k, v: (v, v), name="by-value")
     out(by_value.count(name="counter", materialized="counts"))
 
 
 @topology
-def table_reduce(b: StreamsBuilder) -> None:
-    parity = b.table("in").group_by(
+def table_reduce(builder: StreamsBuilder) -> None:
+    parity = builder.table("in").group_by(
         lambda k, v: ("even" if even(k + v) else "odd", int(v)), key=STRING, value=LONG
     )
     out(parity.reduce(lambda a, v: a + v, lambda a, v: a - v))
 
 
 @topology
-def table_aggregate(b: StreamsBuilder) -> None:
-    found = b.table("in").group_by(lambda k, v: (first(v), v))
+def table_aggregate(builder: StreamsBuilder) -> None:
+    found = builder.table("in").group_by(lambda k, v: (first(v), v))
     out(found.aggregate(lambda: "", lambda k, v, a: a + "+" + v, lambda k, v, a: a + "-" + v))
 
 
 @topology
-def table_aggregate_kept(b: StreamsBuilder) -> None:
-    found = b.table("in").group_by(lambda k, v: ("late" if k > "b" else "early", v))
+def table_aggregate_kept(builder: StreamsBuilder) -> None:
+    found = builder.table("in").group_by(lambda k, v: ("late" if k > "b" else "early", v))
     out(
         found.aggregate(
             lambda: "",
@@ -121,14 +125,14 @@ def table_aggregate_kept(b: StreamsBuilder) -> None:
 
 
 @topology
-def table_filter_count(b: StreamsBuilder) -> None:
-    loud = b.table("in").filter(lambda k, v: even(v)).map_values(lambda v: v + "!")
+def table_filter_count(builder: StreamsBuilder) -> None:
+    loud = builder.table("in").filter(lambda k, v: even(v)).map_values(lambda v: v + "!")
     out(loud.group_by(lambda k, v: (v, k)).count())
 
 
 @topology
-def table_two_groups(b: StreamsBuilder) -> None:
-    table = b.table("in")
+def table_two_groups(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
     table.to_stream().to("changes")
     out(table.group_by(lambda k, v: (v, v)).count())
     found = table.group_by(lambda k, v: (first(v), v))
@@ -136,12 +140,14 @@ def table_two_groups(b: StreamsBuilder) -> None:
 
 
 @topology
-def sum_six_or_five(b: StreamsBuilder) -> None:
+def sum_six_or_five(builder: StreamsBuilder) -> None:
     kept = Materialized(key=STRING, value=LONG)
-    stream = b.stream("in").filter(lambda k, v: v is not None and v.isdigit()).group_by(lambda k, v: "all")
+    stream = (
+        builder.stream("in").filter(lambda k, v: v is not None and v.isdigit()).group_by(lambda k, v: "all")
+    )
     total = stream.aggregate(lambda: 0, lambda k, v, a: a + int(v), materialized=kept)
     total.to_stream().to("stream-sum")
-    table = b.stream("in").to_table().filter(lambda k, v: v.isdigit())
+    table = builder.stream("in").to_table().filter(lambda k, v: v.isdigit())
     rows = table.group_by(lambda k, v: ("all", int(v)), key=STRING, value=LONG)
     rows.reduce(lambda a, v: a + v, lambda a, v: a - v).to_stream().to("table-sum")
 
@@ -150,9 +156,9 @@ def sum_six_or_five(b: StreamsBuilder) -> None:
 
 
 def _tables(kind: str, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        table = b.table("in")
-        out(getattr(table, kind)(b.table("in2"), both, **options))
+    def build(builder: StreamsBuilder) -> None:
+        table = builder.table("in")
+        out(getattr(table, kind)(builder.table("in2"), both, **options))
 
     return build
 
@@ -168,21 +174,21 @@ BUILDS["tables_outer_with_serdes"] = _tables(
 
 
 @topology
-def tables_inner_derived(b: StreamsBuilder) -> None:
-    table = b.table("in").filter(lambda k, v: even(v))
-    out(table.join(b.table("in2").map_values(lambda v: v + "!"), both))
+def tables_inner_derived(builder: StreamsBuilder) -> None:
+    table = builder.table("in").filter(lambda k, v: even(v))
+    out(table.join(builder.table("in2").map_values(lambda v: v + "!"), both))
 
 
 @topology
-def tables_inner_filter(b: StreamsBuilder) -> None:
-    table = b.table("in")
-    out(table.join(b.table("in2"), both).filter(lambda k, v: even(v)))
+def tables_inner_filter(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
+    out(table.join(builder.table("in2"), both).filter(lambda k, v: even(v)))
 
 
 def _counted(kind: str) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        table = b.table("in")
-        out(getattr(table, kind)(b.table("in2"), both).group_by(lambda k, v: (v, v)).count())
+    def build(builder: StreamsBuilder) -> None:
+        table = builder.table("in")
+        out(getattr(table, kind)(builder.table("in2"), both).group_by(lambda k, v: (v, v)).count())
 
     return build
 
@@ -193,29 +199,29 @@ BUILDS["tables_outer_count"] = _counted("outer_join")
 
 
 @topology
-def tables_three(b: StreamsBuilder) -> None:
-    table = b.table("in")
-    pairs = table.join(b.table("in2"), both)
-    out(pairs.left_join(b.table("in3"), both))
+def tables_three(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
+    pairs = table.join(builder.table("in2"), both)
+    out(pairs.left_join(builder.table("in3"), both))
 
 
 @topology
-def tables_three_outer(b: StreamsBuilder) -> None:
-    table = b.table("in")
-    pairs = table.outer_join(b.table("in2"), both)
-    out(pairs.outer_join(b.table("in3"), both))
+def tables_three_outer(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
+    pairs = table.outer_join(builder.table("in2"), both)
+    out(pairs.outer_join(builder.table("in3"), both))
 
 
 @topology
-def table_with_itself(b: StreamsBuilder) -> None:
-    table = b.table("in")
+def table_with_itself(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
     out(table.join(table.map_values(lambda v: v + "!"), both))
 
 
 @topology
-def tables_of_counts(b: StreamsBuilder) -> None:
-    counts = b.stream("in").group_by_key().count()
-    out(counts.outer_join(b.stream("in2").group_by_key().count(), both))
+def tables_of_counts(builder: StreamsBuilder) -> None:
+    counts = builder.stream("in").group_by_key().count()
+    out(counts.outer_join(builder.stream("in2").group_by_key().count(), both))
 
 
 # Foreign keys -----------------------------------------------------------------------------------------------
@@ -226,9 +232,9 @@ def last(value: str | None) -> str | None:
 
 
 def _foreign(kind: str, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        table = b.table("in")
-        out(getattr(table, kind)(b.table("in2"), both, foreign_key=last, **options))
+    def build(builder: StreamsBuilder) -> None:
+        table = builder.table("in")
+        out(getattr(table, kind)(builder.table("in2"), both, foreign_key=last, **options))
 
     return build
 
@@ -239,19 +245,19 @@ BUILDS["foreign_left_named"] = _foreign("left_join", name="pairs", materialized=
 
 
 @topology
-def foreign_inner_kept(b: StreamsBuilder) -> None:
-    table = b.table("in", materialized="left-rows")
-    out(table.join(b.table("in2"), both, foreign_key=last, materialized="rows"))
+def foreign_inner_kept(builder: StreamsBuilder) -> None:
+    table = builder.table("in", materialized="left-rows")
+    out(table.join(builder.table("in2"), both, foreign_key=last, materialized="rows"))
 
 
 @topology
-def foreign_left_count(b: StreamsBuilder) -> None:
-    table = b.table("in")
-    joined = table.left_join(b.table("in2"), both, foreign_key=last)
+def foreign_left_count(builder: StreamsBuilder) -> None:
+    table = builder.table("in")
+    joined = table.left_join(builder.table("in2"), both, foreign_key=last)
     out(joined.group_by(lambda k, v: (v, v)).count())
 
 
 @topology
-def foreign_inner_derived(b: StreamsBuilder) -> None:
-    table = b.table("in").map_values(lambda v: v + "e")
-    out(table.join(b.table("in2").filter(lambda k, v: even(v)), both, foreign_key=last))
+def foreign_inner_derived(builder: StreamsBuilder) -> None:
+    table = builder.table("in").map_values(lambda v: v + "e")
+    out(table.join(builder.table("in2").filter(lambda k, v: even(v)), both, foreign_key=last))

@@ -54,21 +54,21 @@ class Versioned(Processor):
 
 
 def _store(history: int) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        b.add_store(versioned_store("versions", history))
-        b.stream("in").process(Versioned, stores=["versions"]).to("out")
+    def build(builder: StreamsBuilder) -> None:
+        builder.add_store(versioned_store("versions", history))
+        builder.stream("in").process(Versioned, stores=["versions"]).to("out")
 
     return build
 
 
 def _table(history: int) -> Build:
-    return lambda b: out(b.table("in", materialized=kept("rows", history)))
+    return lambda builder: out(builder.table("in", materialized=kept("rows", history)))
 
 
 def _joined(kind: str, history: int, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        stream = b.stream("in")
-        table = b.table("in2", materialized=kept("rows", history))
+    def build(builder: StreamsBuilder) -> None:
+        stream = builder.stream("in")
+        table = builder.table("in2", materialized=kept("rows", history))
         getattr(stream, kind)(table, both, **options).to("out")
 
     return build
@@ -85,52 +85,52 @@ BUILDS["versioned_joined_grace_named"] = _joined("left_join", 200, grace=60, nam
 BUILDS["versioned_joined_grace_zero"] = _joined("join", 200, grace=0)
 
 
-def _rows(b: StreamsBuilder, history: int = 80) -> Any:
-    return b.table("in", materialized=kept("rows", history))
+def _rows(builder: StreamsBuilder, history: int = 80) -> Any:
+    return builder.table("in", materialized=kept("rows", history))
 
 
 @topology
-def versioned_joined_mapped(b: StreamsBuilder) -> None:
-    stream = b.stream("in")
-    table = b.table("in2", materialized=kept("rows", 100))
+def versioned_joined_mapped(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    table = builder.table("in2", materialized=kept("rows", 100))
     loud = table.map_values(lambda v: v + "!").filter(lambda k, v: len(v) != 4)
     stream.join(loud, both).to("out")
 
 
 @topology
-def versioned_filter(b: StreamsBuilder) -> None:
-    out(_rows(b).filter(lambda k, v: even(v)))
+def versioned_filter(builder: StreamsBuilder) -> None:
+    out(_rows(builder).filter(lambda k, v: even(v)))
 
 
 @topology
-def versioned_filter_kept(b: StreamsBuilder) -> None:
-    out(_rows(b).filter(lambda k, v: even(v), materialized=kept("even", 40)))
+def versioned_filter_kept(builder: StreamsBuilder) -> None:
+    out(_rows(builder).filter(lambda k, v: even(v), materialized=kept("even", 40)))
 
 
 @topology
-def versioned_filter_plain(b: StreamsBuilder) -> None:
-    out(_rows(b).filter(lambda k, v: even(v), materialized=Materialized("even", STRING, STRING)))
+def versioned_filter_plain(builder: StreamsBuilder) -> None:
+    out(_rows(builder).filter(lambda k, v: even(v), materialized=Materialized("even", STRING, STRING)))
 
 
 @topology
-def versioned_map_values(b: StreamsBuilder) -> None:
-    out(_rows(b).map_values(lambda v: v + "!", materialized=kept("loud", 60)))
+def versioned_map_values(builder: StreamsBuilder) -> None:
+    out(_rows(builder).map_values(lambda v: v + "!", materialized=kept("loud", 60)))
 
 
 @topology
-def versioned_count(b: StreamsBuilder) -> None:
-    out(_rows(b).group_by(lambda k, v: (v, v)).count())
+def versioned_count(builder: StreamsBuilder) -> None:
+    out(_rows(builder).group_by(lambda k, v: (v, v)).count())
 
 
 @topology
-def versioned_map_count(b: StreamsBuilder) -> None:
-    out(_rows(b).map_values(lambda v: v + "!").group_by(lambda k, v: (v, v)).count())
+def versioned_map_count(builder: StreamsBuilder) -> None:
+    out(_rows(builder).map_values(lambda v: v + "!").group_by(lambda k, v: (v, v)).count())
 
 
 def _tables(kind: str, **options: Any) -> Build:
-    def build(b: StreamsBuilder) -> None:
-        left = b.table("in", materialized=kept("left", 80))
-        right = b.table("in2", materialized=kept("right", 80))
+    def build(builder: StreamsBuilder) -> None:
+        left = builder.table("in", materialized=kept("left", 80))
+        right = builder.table("in2", materialized=kept("right", 80))
         out(getattr(left, kind)(right, both, **options))
 
     return build
@@ -144,43 +144,43 @@ BUILDS["versioned_foreign_key"] = _tables("join", foreign_key=last)
 
 
 @topology
-def versioned_with_plain(b: StreamsBuilder) -> None:
-    out(b.table("in", materialized=kept("left", 80)).join(b.table("in2"), both))
+def versioned_with_plain(builder: StreamsBuilder) -> None:
+    out(builder.table("in", materialized=kept("left", 80)).join(builder.table("in2"), both))
 
 
 @topology
-def versioned_aggregate(b: StreamsBuilder) -> None:
-    out(grouped(b).count(materialized=counted("counts", 60)))
+def versioned_aggregate(builder: StreamsBuilder) -> None:
+    out(grouped(builder).count(materialized=counted("counts", 60)))
 
 
 @topology
-def versioned_reduce(b: StreamsBuilder) -> None:
-    out(grouped(b).reduce(plus, materialized=kept("sums", 60)))
+def versioned_reduce(builder: StreamsBuilder) -> None:
+    out(grouped(builder).reduce(plus, materialized=kept("sums", 60)))
 
 
 @topology
-def versioned_table_aggregate(b: StreamsBuilder) -> None:
-    out(b.table("in").group_by(lambda k, v: (v, v)).count(materialized=counted("counts", 60)))
+def versioned_table_aggregate(builder: StreamsBuilder) -> None:
+    out(builder.table("in").group_by(lambda k, v: (v, v)).count(materialized=counted("counts", 60)))
 
 
 @topology
-def versioned_to_table(b: StreamsBuilder) -> None:
-    out(b.stream("in").to_table(materialized=kept("rows", 60)))
+def versioned_to_table(builder: StreamsBuilder) -> None:
+    out(builder.stream("in").to_table(materialized=kept("rows", 60)))
 
 
 # Windows without an end -------------------------------------------------------------------------------------
 
 
 @topology
-def unlimited_count(b: StreamsBuilder) -> None:
-    windowed(grouped(b).windowed_by(UnlimitedWindows.of()).count())
+def unlimited_count(builder: StreamsBuilder) -> None:
+    windowed(grouped(builder).windowed_by(UnlimitedWindows.of()).count())
 
 
 @topology
-def unlimited_from(b: StreamsBuilder) -> None:
-    windowed(grouped(b).windowed_by(UnlimitedWindows.of().start_on(300)).reduce(plus))
+def unlimited_from(builder: StreamsBuilder) -> None:
+    windowed(grouped(builder).windowed_by(UnlimitedWindows.of().start_on(300)).reduce(plus))
 
 
 @topology
-def emit_on_update(b: StreamsBuilder) -> None:
-    windowed(grouped(b).windowed_by(TUMBLING).emit_strategy(EmitStrategy.on_window_update()).count())
+def emit_on_update(builder: StreamsBuilder) -> None:
+    windowed(grouped(builder).windowed_by(TUMBLING).emit_strategy(EmitStrategy.on_window_update()).count())

@@ -90,7 +90,7 @@ class _Entry:
     listener: UnitListener
     statuses: dict[UnitId, UnitStatus] = field(default_factory=dict)
     traces: dict[UnitId, str] = field(default_factory=dict)
-    told: dict[UnitId, tuple[str, str | None, str | None]] = field(default_factory=dict)
+    reported: dict[UnitId, tuple[str, str | None, str | None]] = field(default_factory=dict)
 
 
 class PlannerServer:
@@ -413,8 +413,8 @@ class PlannerServer:
             if entry is None or entry.listener is ignore or standby_name(unit_id.name) is not None:
                 continue
             found = self._planner.state_of(unit_id)
-            if entry.told.get(unit_id) != found:
-                entry.told[unit_id] = found
+            if entry.reported.get(unit_id) != found:
+                entry.reported[unit_id] = found
                 self._news.put((entry.listener, unit_id, self._state(unit_id)))
 
     def _tell(self) -> None:

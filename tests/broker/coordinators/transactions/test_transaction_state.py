@@ -86,32 +86,32 @@ def error(outcome: Outcome) -> ErrorCode:
 
 
 def test_a_new_id_begins_with_epoch_0() -> None:
-    p = Producer()
-    assert p.now == (100, 0)
-    assert p.state is State.EMPTY
-    assert p.machine.current.previous_id == 100
+    producer = Producer()
+    assert producer.now == (100, 0)
+    assert producer.state is State.EMPTY
+    assert producer.machine.current.previous_id == 100
 
 
 def test_each_init_bumps_the_epoch() -> None:
-    p = Producer()
-    outcome = p.init()
-    assert (outcome.producer_id, outcome.epoch) == p.now == (100, 1)
+    producer = Producer()
+    outcome = producer.init()
+    assert (outcome.producer_id, outcome.epoch) == producer.now == (100, 1)
 
 
 def test_a_producer_goes_on_after_an_error_with_a_new_epoch() -> None:
-    p = Producer()
-    assert p.init(known=(100, 0)).epoch == 1
-    assert p.init(known=(100, 0)).epoch == 1, "the same request again"
-    assert p.init(known=(100, 1)).epoch == 2
+    producer = Producer()
+    assert producer.init(known=(100, 0)).epoch == 1
+    assert producer.init(known=(100, 0)).epoch == 1, "the same request again"
+    assert producer.init(known=(100, 1)).epoch == 2
 
 
 def test_after_another_producer_came_the_old_one_is_fenced() -> None:
-    p = Producer()
-    p.init(known=(100, 0))
-    p.init()
+    producer = Producer()
+    producer.init(known=(100, 0))
+    producer.init()
     for epoch in (0, 1, 3):
-        assert error(p.init(known=(100, epoch))) is ErrorCode.producer_fenced
-    assert error(p.init(known=(55, 2))) is ErrorCode.producer_fenced
+        assert error(producer.init(known=(100, epoch))) is ErrorCode.producer_fenced
+    assert error(producer.init(known=(55, 2))) is ErrorCode.producer_fenced
 
 
 def test_a_forgotten_id_is_begun_anew_whatever_the_producer_knows() -> None:
@@ -121,43 +121,43 @@ def test_a_forgotten_id_is_begun_anew_whatever_the_producer_knows() -> None:
 
 
 def test_used_up_epochs_lead_to_a_new_producer_id() -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    outcome = p.init()
-    assert (outcome.producer_id, outcome.epoch) == p.now == (101, 0)
-    assert p.machine.current.previous_id == 100
-    assert error(p.init(known=(100, LAST_EPOCH))) is ErrorCode.producer_fenced
+    producer = Producer(epoch=LAST_EPOCH)
+    outcome = producer.init()
+    assert (outcome.producer_id, outcome.epoch) == producer.now == (101, 0)
+    assert producer.machine.current.previous_id == 100
+    assert error(producer.init(known=(100, LAST_EPOCH))) is ErrorCode.producer_fenced
 
 
 def test_the_same_with_a_known_epoch_can_be_repeated() -> None:
-    p = Producer(epoch=LAST_EPOCH)
+    producer = Producer(epoch=LAST_EPOCH)
     for _ in range(2):
-        outcome = p.init(known=(100, LAST_EPOCH))
+        outcome = producer.init(known=(100, LAST_EPOCH))
         assert (outcome.producer_id, outcome.epoch) == (101, 0)
-    assert p.init(known=(101, 0)).epoch == 1
+    assert producer.init(known=(101, 0)).epoch == 1
 
 
 def test_with_epochs_used_up_a_wrong_one_is_still_only_fenced() -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    assert error(p.init(known=(100, 5))) is ErrorCode.producer_fenced
+    producer = Producer(epoch=LAST_EPOCH)
+    assert error(producer.init(known=(100, 5))) is ErrorCode.producer_fenced
 
 
 @pytest.mark.parametrize("server_version", [0, 1, 2])
 def test_init_takes_an_open_transaction_away(server_version: int) -> None:
-    p = Producer(server_version=server_version)
-    p.add(A)
-    outcome = p.init()
+    producer = Producer(server_version=server_version)
+    producer.add(A)
+    outcome = producer.init()
     assert outcome.error is ErrorCode.concurrent_transactions
-    assert p.log[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
-    assert p.now == (100, 1)
-    assert error(p.add(A, by=(100, 0))) is ErrorCode.producer_fenced
-    assert p.init().epoch == 2
+    assert producer.log[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    assert producer.now == (100, 1)
+    assert error(producer.add(A, by=(100, 0))) is ErrorCode.producer_fenced
+    assert producer.init().epoch == 2
 
 
 def test_a_producer_that_lost_its_own_transaction_goes_on_with_the_fencing_epoch() -> None:
-    p = Producer()
-    p.add(A)
-    assert p.init(known=(100, 0)).error is ErrorCode.concurrent_transactions
-    assert p.init(known=(100, 0)).epoch == 1
+    producer = Producer()
+    producer.add(A)
+    assert producer.init(known=(100, 0)).error is ErrorCode.concurrent_transactions
+    assert producer.init(known=(100, 0)).epoch == 1
     old = Producer(server_version=0)
     old.add(A, version=0)
     old.init(known=(100, 0))
@@ -166,71 +166,83 @@ def test_a_producer_that_lost_its_own_transaction_goes_on_with_the_fencing_epoch
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_init_waits_for_a_transaction_that_is_decided(commit: bool) -> None:
-    p = Producer()
-    p.add(A)
-    p.end(commit, markers=False)
+    producer = Producer()
+    producer.add(A)
+    producer.end(commit, markers=False)
     for known in (None, (100, 0), (100, 1), (55, 0)):
-        assert p.machine.init(TIMEOUT, known, NOW, p.new_id, 2) == Outcome(ErrorCode.concurrent_transactions)
-    p.finish()
-    assert p.init().epoch == 2
+        assert producer.machine.init(TIMEOUT, known, NOW, producer.new_id, 2) == Outcome(
+            ErrorCode.concurrent_transactions
+        )
+    producer.finish()
+    assert producer.init().epoch == 2
 
 
 def test_init_sets_the_timeout() -> None:
-    p = Producer()
-    p.commit(p.machine.init(5, None, NOW, p.new_id, 2))
-    assert p.machine.current.timeout_ms == 5
+    producer = Producer()
+    producer.commit(producer.machine.init(5, None, NOW, producer.new_id, 2))
+    assert producer.machine.current.timeout_ms == 5
 
 
 # ------------------------------------------------------------------ add and verify
 
 
 def test_the_first_partition_begins_the_transaction() -> None:
-    p = Producer()
-    p.add(A, version=0)
-    t = p.machine.current
-    assert (t.state, t.partitions, t.started_ms, t.client_version) == (State.ONGOING, {A}, NOW, 0)
-    p.machine.add(*p.now, [B], 2, NOW + 5)
-    p.machine.written()
-    t = p.machine.current
-    assert (t.partitions, t.started_ms, t.updated_ms, t.client_version) == ({A, B}, NOW, NOW + 5, 2)
+    producer = Producer()
+    producer.add(A, version=0)
+    current = producer.machine.current
+    assert (current.state, current.partitions, current.started_ms, current.client_version) == (
+        State.ONGOING,
+        {A},
+        NOW,
+        0,
+    )
+    producer.machine.add(*producer.now, [B], 2, NOW + 5)
+    producer.machine.written()
+    current = producer.machine.current
+    assert (current.partitions, current.started_ms, current.updated_ms, current.client_version) == (
+        {A, B},
+        NOW,
+        NOW + 5,
+        2,
+    )
 
 
 def test_nothing_is_written_for_a_partition_that_is_in_already() -> None:
-    p = Producer()
-    p.add(A, B)
-    assert p.machine.add(*p.now, [B], 2, NOW) == Outcome()
+    producer = Producer()
+    producer.add(A, B)
+    assert producer.machine.add(*producer.now, [B], 2, NOW) == Outcome()
 
 
 def test_only_the_current_producer_adds() -> None:
-    p = Producer(epoch=3)
-    assert error(p.add(A, by=(99, 3))) is ErrorCode.invalid_producer_id_mapping
-    assert error(p.add(A, by=(100, 2))) is ErrorCode.producer_fenced
-    assert error(p.add(A, by=(100, 4))) is ErrorCode.producer_fenced
-    assert p.state is State.EMPTY
+    producer = Producer(epoch=3)
+    assert error(producer.add(A, by=(99, 3))) is ErrorCode.invalid_producer_id_mapping
+    assert error(producer.add(A, by=(100, 2))) is ErrorCode.producer_fenced
+    assert error(producer.add(A, by=(100, 4))) is ErrorCode.producer_fenced
+    assert producer.state is State.EMPTY
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_nothing_is_added_while_the_last_transaction_is_ending(commit: bool) -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    p.add(A)
-    p.end(commit, markers=False)
-    for by in (p.now, (100, LAST_EPOCH), (101, 0)):
-        assert error(p.add(B, by=by)) is ErrorCode.concurrent_transactions
-    p.finish()
-    assert error(p.add(B)) is ErrorCode.none
-    assert p.machine.current.partitions == {B}
+    producer = Producer(epoch=LAST_EPOCH)
+    producer.add(A)
+    producer.end(commit, markers=False)
+    for by in (producer.now, (100, LAST_EPOCH), (101, 0)):
+        assert error(producer.add(B, by=by)) is ErrorCode.concurrent_transactions
+    producer.finish()
+    assert error(producer.add(B)) is ErrorCode.none
+    assert producer.machine.current.partitions == {B}
 
 
 def test_verify() -> None:
-    p = Producer(epoch=3)
-    p.add(A)
-    verify = p.machine.verify
+    producer = Producer(epoch=3)
+    producer.add(A)
+    verify = producer.machine.verify
     assert verify(100, 3, [A, B]) == {A: ErrorCode.none, B: ErrorCode.transaction_abortable}
     assert verify(100, 2, [A]) == {A: ErrorCode.producer_fenced}
     assert verify(99, 3, [A]) == {A: ErrorCode.invalid_producer_id_mapping}
-    p.end(True, version=0, markers=False)
+    producer.end(True, version=0, markers=False)
     assert verify(100, 3, [A]) == {A: ErrorCode.concurrent_transactions}
-    p.finish()
+    producer.finish()
     assert verify(100, 3, [A]) == {A: ErrorCode.transaction_abortable}
 
 
@@ -239,37 +251,42 @@ def test_verify() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_v1_ends_with_the_same_epoch(commit: bool) -> None:
-    p = Producer(epoch=3)
-    p.add(A, B, version=0)
-    outcome = p.end(commit, version=0, markers=False)
+    producer = Producer(epoch=3)
+    producer.add(A, B, version=0)
+    outcome = producer.end(commit, version=0, markers=False)
     assert (outcome.producer_id, outcome.epoch) == (-1, -1)
-    assert p.machine.marker() == Marker(100, 3, commit, 0)
-    assert p.machine.unmarked == {A, B}
+    assert producer.machine.marker() == Marker(100, 3, commit, 0)
+    assert producer.machine.unmarked == {A, B}
     for again in (commit, not commit):
-        assert error(p.end(again, version=0)) is ErrorCode.concurrent_transactions
-    p.machine.marked(A)
-    assert p.machine.complete(NOW) is None, "one marker is missing"
-    p.machine.marked(B)
-    p.finish(NOW + 3)
-    t = p.machine.current
-    assert t.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
-    assert (t.partitions, t.updated_ms, t.started_ms, t.epoch) == (frozenset(), NOW + 3, NOW, 3)
-    assert p.end(commit, version=0) == Outcome(), "repeated"
-    assert error(p.end(not commit, version=0)) is ErrorCode.invalid_txn_state
+        assert error(producer.end(again, version=0)) is ErrorCode.concurrent_transactions
+    producer.machine.marked(A)
+    assert producer.machine.complete(NOW) is None, "one marker is missing"
+    producer.machine.marked(B)
+    producer.finish(NOW + 3)
+    current = producer.machine.current
+    assert current.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert (current.partitions, current.updated_ms, current.started_ms, current.epoch) == (
+        frozenset(),
+        NOW + 3,
+        NOW,
+        3,
+    )
+    assert producer.end(commit, version=0) == Outcome(), "repeated"
+    assert error(producer.end(not commit, version=0)) is ErrorCode.invalid_txn_state
 
 
 def test_v1_there_must_be_a_transaction() -> None:
-    p = Producer()
+    producer = Producer()
     for commit in (True, False):
-        assert error(p.end(commit, version=0)) is ErrorCode.invalid_txn_state
+        assert error(producer.end(commit, version=0)) is ErrorCode.invalid_txn_state
 
 
 def test_v1_only_the_current_producer_ends() -> None:
-    p = Producer(epoch=3)
-    p.add(A, version=0)
-    assert error(p.end(True, by=(100, 2), version=0)) is ErrorCode.producer_fenced
-    assert error(p.end(True, by=(100, 4), version=0)) is ErrorCode.producer_fenced
-    assert error(p.end(True, by=(99, 3), version=0)) is ErrorCode.invalid_producer_id_mapping
+    producer = Producer(epoch=3)
+    producer.add(A, version=0)
+    assert error(producer.end(True, by=(100, 2), version=0)) is ErrorCode.producer_fenced
+    assert error(producer.end(True, by=(100, 4), version=0)) is ErrorCode.producer_fenced
+    assert error(producer.end(True, by=(99, 3), version=0)) is ErrorCode.invalid_producer_id_mapping
 
 
 # ------------------------------------------------------------------ end, version 2
@@ -277,16 +294,16 @@ def test_v1_only_the_current_producer_ends() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_v2_every_end_bumps_the_epoch(commit: bool) -> None:
-    p = Producer()
-    p.add(A)
-    outcome = p.end(commit, markers=False)
+    producer = Producer()
+    producer.add(A)
+    outcome = producer.end(commit, markers=False)
     assert (outcome.producer_id, outcome.epoch) == (100, 1)
-    assert p.machine.marker() == Marker(100, 1, commit, 2), "markers carry the new epoch"
+    assert producer.machine.marker() == Marker(100, 1, commit, 2), "markers carry the new epoch"
     for by in ((100, 0), (100, 1), (100, 7), (55, 0)):
-        assert error(p.end(commit, by=by)) is ErrorCode.concurrent_transactions
-        assert error(p.end(not commit, by=by)) is ErrorCode.concurrent_transactions
-    p.finish()
-    assert p.now == (100, 1)
+        assert error(producer.end(commit, by=by)) is ErrorCode.concurrent_transactions
+        assert error(producer.end(not commit, by=by)) is ErrorCode.concurrent_transactions
+    producer.finish()
+    assert producer.now == (100, 1)
 
 
 def test_v2_the_table_of_repeated_and_next_ends() -> None:
@@ -297,10 +314,10 @@ def test_v2_the_table_of_repeated_and_next_ends() -> None:
         return Producer(epoch=1)
 
     def ended(commit: bool) -> Producer:
-        p = Producer()
-        p.add(A)
-        p.end(commit)
-        return p
+        producer = Producer()
+        producer.add(A)
+        producer.end(commit)
+        return producer
 
     table = {
         "empty": (empty, fenced, none, fenced, wrong),
@@ -310,125 +327,125 @@ def test_v2_the_table_of_repeated_and_next_ends() -> None:
     for make, *expected in table.values():
         columns = [(False, 0), (False, 1), (True, 0), (True, 1)]
         for (commit, epoch), code in zip(columns, expected, strict=True):
-            p = make()
-            assert p.now == (100, 1)
-            outcome = p.end(commit, by=(100, epoch))
+            producer = make()
+            assert producer.now == (100, 1)
+            outcome = producer.end(commit, by=(100, epoch))
             assert error(outcome) is code, (make, commit, epoch)
             if code is none:
                 bumped = 1 if epoch == 0 else 2
-                assert (outcome.producer_id, outcome.epoch) == p.now == (100, bumped)
+                assert (outcome.producer_id, outcome.epoch) == producer.now == (100, bumped)
 
 
 def test_v2_a_delayed_end_never_ends_the_next_transaction() -> None:
-    p = Producer()
-    p.add(A)
-    p.end(True)
-    p.add(B)
+    producer = Producer()
+    producer.add(A)
+    producer.end(True)
+    producer.add(B)
     for commit in (True, False):
-        assert error(p.end(commit, by=(100, 0))) is ErrorCode.producer_fenced
-    assert p.state is State.ONGOING
+        assert error(producer.end(commit, by=(100, 0))) is ErrorCode.producer_fenced
+    assert producer.state is State.ONGOING
 
 
 def test_v2_used_up_epochs_lead_to_the_next_producer_id() -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    p.add(A)
-    outcome = p.end(True, markers=False)
+    producer = Producer(epoch=LAST_EPOCH)
+    producer.add(A)
+    outcome = producer.end(True, markers=False)
     assert (outcome.producer_id, outcome.epoch) == (101, 0)
-    assert p.machine.marker() == Marker(100, MAX_EPOCH, True, 2)
+    assert producer.machine.marker() == Marker(100, MAX_EPOCH, True, 2)
     for by in ((100, LAST_EPOCH), (101, 0)):
-        assert error(p.end(True, by=by)) is ErrorCode.concurrent_transactions
-    p.finish()
-    assert p.now == (101, 0)
-    assert p.machine.current.previous_id == 100
-    repeated = p.end(True, by=(100, LAST_EPOCH))
+        assert error(producer.end(True, by=by)) is ErrorCode.concurrent_transactions
+    producer.finish()
+    assert producer.now == (101, 0)
+    assert producer.machine.current.previous_id == 100
+    repeated = producer.end(True, by=(100, LAST_EPOCH))
     assert (repeated.error, repeated.producer_id, repeated.epoch) == (ErrorCode.none, 101, 0)
-    assert error(p.end(False, by=(100, LAST_EPOCH))) is ErrorCode.invalid_txn_state
-    assert error(p.end(True, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
-    assert p.init(known=(100, LAST_EPOCH)).epoch == 0, "a producer that missed the answer asks again"
+    assert error(producer.end(False, by=(100, LAST_EPOCH))) is ErrorCode.invalid_txn_state
+    assert error(producer.end(True, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
+    assert producer.init(known=(100, LAST_EPOCH)).epoch == 0, "a producer that missed the answer asks again"
 
 
 def test_v2_an_end_from_before_init_changed_the_producer_id_is_fenced() -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    p.init()
-    assert p.now == (101, 0)
+    producer = Producer(epoch=LAST_EPOCH)
+    producer.init()
+    assert producer.now == (101, 0)
     for commit in (True, False):
-        assert error(p.end(commit, by=(100, LAST_EPOCH))) is ErrorCode.producer_fenced
-        assert error(p.end(commit, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
+        assert error(producer.end(commit, by=(100, LAST_EPOCH))) is ErrorCode.producer_fenced
+        assert error(producer.end(commit, by=(100, 5))) is ErrorCode.invalid_producer_id_mapping
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_v2_the_very_last_epoch_can_still_end_a_transaction(commit: bool) -> None:
     """Version 1 fences with it, and an abort that is repeated in version 2 is told it."""
-    p = Producer(epoch=LAST_EPOCH, server_version=1)
-    p.add(A)
-    p.init()
-    assert p.end(False, by=(100, LAST_EPOCH))[:3] == (ErrorCode.none, 100, MAX_EPOCH)
-    p.add(A)
-    outcome = p.end(commit, markers=False)
+    producer = Producer(epoch=LAST_EPOCH, server_version=1)
+    producer.add(A)
+    producer.init()
+    assert producer.end(False, by=(100, LAST_EPOCH))[:3] == (ErrorCode.none, 100, MAX_EPOCH)
+    producer.add(A)
+    outcome = producer.end(commit, markers=False)
     assert (outcome.error, outcome.producer_id, outcome.epoch) == (ErrorCode.none, 101, 0)
-    assert p.machine.marker() == Marker(100, MAX_EPOCH, commit, 2)
-    p.finish()
-    assert p.now == (101, 0)
+    assert producer.machine.marker() == Marker(100, MAX_EPOCH, commit, 2)
+    producer.finish()
+    assert producer.now == (101, 0)
 
 
 @pytest.mark.parametrize("server_version", [1, 2])
 def test_the_very_last_epoch_can_still_be_taken_away(server_version: int) -> None:
-    p = Producer(epoch=MAX_EPOCH, server_version=server_version)
-    p.add(A)
-    assert p.init().error is ErrorCode.concurrent_transactions
-    assert p.log[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
-    p.init()
-    assert p.now == ((101, 0) if server_version < 2 else (101, 1))
+    producer = Producer(epoch=MAX_EPOCH, server_version=server_version)
+    producer.add(A)
+    assert producer.init().error is ErrorCode.concurrent_transactions
+    assert producer.log[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    producer.init()
+    assert producer.now == ((101, 0) if server_version < 2 else (101, 1))
 
 
 def test_v2_taking_away_with_epochs_used_up() -> None:
-    p = Producer(epoch=LAST_EPOCH)
-    p.add(A)
-    p.init()
-    assert p.now == (101, 0)
-    assert p.init().epoch == 1
+    producer = Producer(epoch=LAST_EPOCH)
+    producer.add(A)
+    producer.init()
+    assert producer.now == (101, 0)
+    assert producer.init().epoch == 1
 
 
 def test_v2_an_abort_without_a_transaction_writes_no_markers() -> None:
-    p = Producer()
-    p.end(False, markers=False)
-    assert p.state is State.PREPARE_ABORT
-    assert not p.machine.unmarked
-    p.finish()
-    assert p.machine.current.started_ms == NOW
+    producer = Producer()
+    producer.end(False, markers=False)
+    assert producer.state is State.PREPARE_ABORT
+    assert not producer.machine.unmarked
+    producer.finish()
+    assert producer.machine.current.started_ms == NOW
 
 
 # ------------------------------------------------------------------ nothing counts before it is committed
 
 
 def test_while_a_write_is_under_way_everybody_waits() -> None:
-    p = Producer()
-    p.machine.add(*p.now, [A], 2, NOW)
-    assert p.state is State.EMPTY
-    assert error(p.init()) is ErrorCode.concurrent_transactions
-    assert error(p.add(B)) is ErrorCode.concurrent_transactions
-    assert error(p.end(True)) is ErrorCode.concurrent_transactions
-    assert error(p.end(True, version=0)) is ErrorCode.concurrent_transactions
-    assert p.machine.time_out(NOW + 10 * TIMEOUT, p.new_id, 2) is None
-    assert not p.machine.expire(NOW + 10 * TIMEOUT)
-    p.machine.written()
-    assert p.state is State.ONGOING
+    producer = Producer()
+    producer.machine.add(*producer.now, [A], 2, NOW)
+    assert producer.state is State.EMPTY
+    assert error(producer.init()) is ErrorCode.concurrent_transactions
+    assert error(producer.add(B)) is ErrorCode.concurrent_transactions
+    assert error(producer.end(True)) is ErrorCode.concurrent_transactions
+    assert error(producer.end(True, version=0)) is ErrorCode.concurrent_transactions
+    assert producer.machine.time_out(NOW + 10 * TIMEOUT, producer.new_id, 2) is None
+    assert not producer.machine.expire(NOW + 10 * TIMEOUT)
+    producer.machine.written()
+    assert producer.state is State.ONGOING
 
 
 def test_a_write_that_fails_changes_nothing() -> None:
-    p = Producer()
-    p.add(A)
-    before = p.machine.current
+    producer = Producer()
+    producer.add(A)
+    before = producer.machine.current
     for begin in (
-        lambda: p.machine.end(*p.now, True, 2, NOW, p.new_id),
-        lambda: p.machine.init(TIMEOUT, None, NOW, p.new_id, 2),
-        lambda: p.machine.time_out(NOW + 2 * TIMEOUT, p.new_id, 2),
+        lambda: producer.machine.end(*producer.now, True, 2, NOW, producer.new_id),
+        lambda: producer.machine.init(TIMEOUT, None, NOW, producer.new_id, 2),
+        lambda: producer.machine.time_out(NOW + 2 * TIMEOUT, producer.new_id, 2),
     ):
         begin()
-        p.machine.give_up()
-        assert p.machine.current == before
-        assert p.machine.pending is None
-    assert error(p.end(True)) is ErrorCode.none
+        producer.machine.give_up()
+        assert producer.machine.current == before
+        assert producer.machine.pending is None
+    assert error(producer.end(True)) is ErrorCode.none
 
 
 # ------------------------------------------------------------------ the clock
@@ -436,45 +453,45 @@ def test_a_write_that_fails_changes_nothing() -> None:
 
 @pytest.mark.parametrize("server_version", [0, 2])
 def test_a_transaction_that_is_open_for_too_long_is_aborted(server_version: int) -> None:
-    p = Producer(server_version=server_version)
-    p.add(A)
+    producer = Producer(server_version=server_version)
+    producer.add(A)
     late = NOW + TIMEOUT
-    assert p.machine.time_out(late, p.new_id, server_version) is None
-    outcome = p.machine.time_out(late + 1, p.new_id, server_version)
+    assert producer.machine.time_out(late, producer.new_id, server_version) is None
+    outcome = producer.machine.time_out(late + 1, producer.new_id, server_version)
     assert outcome is not None
-    p.commit(outcome)
-    assert p.state is State.COMPLETE_ABORT
-    assert p.now == (100, 1)
-    assert error(p.add(B, by=(100, 0))) is ErrorCode.producer_fenced
-    assert error(p.end(True, by=(100, 0), version=0)) is ErrorCode.producer_fenced
+    producer.commit(outcome)
+    assert producer.state is State.COMPLETE_ABORT
+    assert producer.now == (100, 1)
+    assert error(producer.add(B, by=(100, 0))) is ErrorCode.producer_fenced
+    assert error(producer.end(True, by=(100, 0), version=0)) is ErrorCode.producer_fenced
     expected = ErrorCode.invalid_txn_state
-    assert error(p.end(True, by=(100, 0))) is expected
+    assert error(producer.end(True, by=(100, 0))) is expected
 
 
 def test_only_open_transactions_time_out() -> None:
-    p = Producer()
-    assert p.machine.time_out(NOW * 2, p.new_id, 2) is None
-    p.add(A)
-    p.end(True)
-    assert p.machine.time_out(NOW * 2, p.new_id, 2) is None
+    producer = Producer()
+    assert producer.machine.time_out(NOW * 2, producer.new_id, 2) is None
+    producer.add(A)
+    producer.end(True)
+    assert producer.machine.time_out(NOW * 2, producer.new_id, 2) is None
 
 
 def test_a_two_phase_commit_never_times_out() -> None:
-    p = Producer()
-    p.commit(p.machine.init(0x7FFFFFFF, None, NOW, p.new_id, 2))
-    p.add(A)
-    assert p.machine.time_out(NOW + 2**40, p.new_id, 2) is None
+    producer = Producer()
+    producer.commit(producer.machine.init(0x7FFFFFFF, None, NOW, producer.new_id, 2))
+    producer.add(A)
+    assert producer.machine.time_out(NOW + 2**40, producer.new_id, 2) is None
 
 
 def test_idle_ids_expire_open_transactions_never() -> None:
-    p = Producer()
-    assert not p.machine.expire(NOW - 1)
-    assert p.machine.expire(NOW)
-    assert error(p.init()) is ErrorCode.concurrent_transactions
-    p.machine.give_up()
-    p.add(A)
-    assert not p.machine.expire(NOW * 2)
-    p.end(True, markers=False)
-    assert not p.machine.expire(NOW * 2)
-    p.finish()
-    assert p.machine.expire(NOW * 2)
+    producer = Producer()
+    assert not producer.machine.expire(NOW - 1)
+    assert producer.machine.expire(NOW)
+    assert error(producer.init()) is ErrorCode.concurrent_transactions
+    producer.machine.give_up()
+    producer.add(A)
+    assert not producer.machine.expire(NOW * 2)
+    producer.end(True, markers=False)
+    assert not producer.machine.expire(NOW * 2)
+    producer.finish()
+    assert producer.machine.expire(NOW * 2)
