@@ -79,6 +79,10 @@ class Server:
         answer.raise_for_status()
         return [json.loads(line) for line in answer.text.splitlines()[1:]]
 
+    def insert(self, lines: list[str]) -> None:
+        headers = {"Content-Type": "application/vnd.ksqlapi.delimited.v1"}
+        self.http.post("/inserts-stream", content="\n".join(lines), headers=headers).raise_for_status()
+
     def wait(self, sql: str, count: int) -> None:
         until = time.monotonic() + 120
         while len(self.rows(sql)) < count:
@@ -123,7 +127,7 @@ def pulls(server: Server, count: int, connections: int) -> None:
     )
     lines = [json.dumps({"target": "P"})]
     lines += [json.dumps({"K": f"key{number}", "V": number}) for number in range(1000)]
-    server.http.post("/inserts-stream", content="\n".join(lines)).raise_for_status()
+    server.insert(lines)
     server.wait("SELECT K FROM COUNTS;", 1000)
 
     def ask(numbers: range, times: list[float]) -> None:
@@ -186,7 +190,7 @@ def statements(server: Server, count: int) -> None:
     print(f"{count} statements, nothing to do: {(server.cpu() - cpu) * 10:.0f} % of a core")
     lines = [json.dumps({"target": "BUSY"}), *(json.dumps({"K": "k", "V": number}) for number in range(2000))]
     cpu, began = server.cpu(), time.perf_counter()
-    server.http.post("/inserts-stream", content="\n".join(lines)).raise_for_status()
+    server.insert(lines)
     for number in range(busy):
         server.wait(f"SELECT * FROM MANY{number};", 2001)
     seconds = time.perf_counter() - began
