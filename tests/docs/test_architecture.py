@@ -14,7 +14,8 @@ PACKAGE = ROOT / "src" / "millstream"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.py|\.json|\.txt))`")
 # Not our own settings, which begin with the same word: millstream.loop.slow.callback.ms
-MODULE = re.compile(r"\bmillstream(?!\.(?:leader|log|loop|metrics|fish)\b)(?:\.[a-z_][a-z0-9_]*)+")
+SETTINGS = "leader|log|loop|metrics|fish|driver|dedicated|restarts"
+MODULE = re.compile(rf"\bmillstream(?!\.(?:{SETTINGS})\b)(?:\.[a-z_][a-z0-9_]*)+")
 TREE_ENTRY = re.compile(r"^( *)([\w/]+/) ")
 # Named beside the folder they are in, or in a user's own folder.
 FOREIGN = {"run.py", "classes.txt", "conftest.py", "millstream-metadata/"}
