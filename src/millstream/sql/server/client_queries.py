@@ -188,10 +188,16 @@ class ClientQueries:
 
         gone = _tombstones(planner.analysis, [column for column, _ in types])
 
+        # Of a table: a row that a condition left out was never there for the client, and cannot go.
+        there: set[Any] = set()
+
         def emit(key: Any, value: Any) -> None:
             if value is not None:
+                if flow.stream is None:
+                    there.add(_identity(key))
                 result.put(make(value))
-            elif flow.stream is None:
+            elif flow.stream is None and _identity(key) in there:
+                there.discard(_identity(key))
                 result.put(gone(key))
 
         stream.for_each(emit)
@@ -279,6 +285,15 @@ def _tombstones(analysis: Analysis, columns: list[SelectColumn]) -> Callable[[An
         )
 
     return gone
+
+
+def _identity(key: Any) -> Any:
+    """A key that can be looked up: those with lists or maps in them by their text."""
+    try:
+        hash(key)
+    except TypeError:
+        return repr(key)
+    return key
 
 
 def _nothing(_record: Raw) -> None:
