@@ -391,8 +391,8 @@ class Analyser:
     # The rest -----------------------------------------------------------------------------------------------
 
     def _check_partition_by(self, nodes: tuple[ast.Expression, ...]) -> None:
-        for place, node in enumerate(nodes):
-            if node in nodes[:place]:
+        for index, node in enumerate(nodes):
+            if node in nodes[:index]:
                 raise sql_error("duplicate PARTITION BY", expression=text(self._shown(node)))
         if len(nodes) > 1 and any(isinstance(node, ast.Literal) and node.value is None for node in nodes):
             raise sql_error("PARTITION BY null and more")

@@ -31,11 +31,11 @@ def analyse_joins(
             entry = "self join" if len(sources) == 2 else "source twice"
             raise sql_error(entry, name=bound.source.name)
         seen.add(bound.source.name)
-    for place, (join, bound) in enumerate(zip(query.joins, sources[1:], strict=True)):
+    for index, (join, bound) in enumerate(zip(query.joins, sources[1:], strict=True)):
         # A condition sees the sources up to its own, not those that are joined behind it.
-        later = frozenset(one.alias for one in sources[place + 2 :])
-        seen_here = Resolver(sources[: place + 2], later=later)
-        _sides(join, bound, sources[: place + 1], seen_here, windows=True)
+        later = frozenset(one.alias for one in sources[index + 2 :])
+        seen_here = Resolver(sources[: index + 2], later=later)
+        _sides(join, bound, sources[: index + 1], seen_here, windows=True)
     resolver = Resolver(sources)
     steps: list[JoinStep] = []
     for join, bound in zip(query.joins, sources[1:], strict=True):

@@ -21,11 +21,11 @@ def with_keys(analysis: Analysis, sink: str | None) -> Analysis:
     select = list(analysis.select)
     missing: list[int] = []
     for slot, viable in enumerate(slots):
-        place = _find(analysis, select, viable, grouped=bool(analysis.group_by))
-        if place is None:
+        index = _find(analysis, select, viable, grouped=bool(analysis.group_by))
+        if index is None:
             missing.append(slot)
         else:
-            select[place] = replace(select[place], key=slot)
+            select[index] = replace(select[index], key=slot)
     if missing:
         raise _missing(analysis, slots, missing, sink)
     if all(column.key is not None for column in select):
@@ -56,16 +56,16 @@ def _find(
     analysis: Analysis, select: list[SelectColumn], viable: tuple[ast.Expression, ...], grouped: bool
 ) -> int | None:
     for node in viable:
-        places = [place for place, column in enumerate(select) if column.expression == node]
-        if len(places) > 1:
-            names = sorted(select[place].name for place in places)
+        indexes = [index for index, column in enumerate(select) if column.expression == node]
+        if len(indexes) > 1:
+            names = sorted(select[index].name for index in indexes)
             if grouped:
                 raise sql_error("key twice in groups", names=join_english([quoted(name) for name in names]))
             raise sql_error(
                 "key twice", key=quoted(_internal_name(analysis, node)), names=join_english(names)
             )
-        if places:
-            return places[0]
+        if indexes:
+            return indexes[0]
     return None
 
 

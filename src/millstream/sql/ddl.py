@@ -272,7 +272,7 @@ def _topic_text(source: Source) -> str:
 
 def _schema_change(old: Schema, new: Schema) -> str:
     for what, before, after in (("key ", old.key, new.key), ("", old.columns, new.columns)):
-        missing = [one for place, one in enumerate(before) if place >= len(after) or after[place] != one]
+        missing = [one for index, one in enumerate(before) if index >= len(after) or after[index] != one]
         if missing:
             suffix = {"key": " KEY", "value": "", "header": " HEADERS"}
             shown = ", ".join(f"{quoted(one.name)} {one.type}{suffix[one.namespace]}" for one in missing)
@@ -294,8 +294,8 @@ def check_schema_id(part: str, format_: Format, sink: Source, registry: SchemaRe
     ).columns
     wrong = [
         (name, type_)
-        for place, (name, type_) in enumerate(Schema.pairs(columns))
-        if place >= len(found) or (not is_key and found[place][0] != name) or found[place][1] != type_
+        for index, (name, type_) in enumerate(Schema.pairs(columns))
+        if index >= len(found) or (not is_key and found[index][0] != name) or found[index][1] != type_
     ]
     if wrong:
         raise sql_error("schema id columns", part=part, wrong=_shown(wrong), found=_shown(found))

@@ -68,7 +68,7 @@ def store_key(format_: Format, key_types: tuple[SqlType, ...], window: WindowInf
     """The serde of keys in stores and internal topics: the bytes that the format writes, so that partitions
     and the order in a store are those of the topics. Formats of a registry would bring a schema for every
     internal topic, and some formats cannot carry all keys: those are written our own way."""
-    columns = tuple((f"KEY{place}", type_) for place, type_ in enumerate(key_types))
+    columns = tuple((f"KEY{index}", type_) for index, type_ in enumerate(key_types))
     if format_.name == "NONE" or format_.traits.infers:
         format_ = Format("KAFKA")
     try:
@@ -98,9 +98,9 @@ class FlowCompiler(Compiler):
     flow: Flow = field(kw_only=True)
 
     def compile(self, node: ast.Expression) -> Code:
-        place = self.flow.replaced.get(node)
-        if place is not None:
-            return Code(f"v[{self.flow.columns[place]}]", self.flow.types[place], safe=True)
+        index = self.flow.replaced.get(node)
+        if index is not None:
+            return Code(f"v[{self.flow.columns[index]}]", self.flow.types[index], safe=True)
         return super().compile(node)
 
 

@@ -64,10 +64,10 @@ class _Scope:
             for name, type_ in PSEUDO_COLUMNS.items()
             if name == "ROWTIME"
         }
-        for place, column in enumerate(value):
-            self._codes[column.name] = Code(f"v[{place}]", column.type, safe=True)
-        for place, column in enumerate(key):
-            self._codes[column.name] = Code(f"(None if k is None else k[{place}])", column.type, safe=True)
+        for index, column in enumerate(value):
+            self._codes[column.name] = Code(f"v[{index}]", column.type, safe=True)
+        for index, column in enumerate(key):
+            self._codes[column.name] = Code(f"(None if k is None else k[{index}])", column.type, safe=True)
         self.keys = {column.name for column in key}
 
     def column(self, node: ast.Column) -> Code:
@@ -142,14 +142,14 @@ def fused(planner: Planner, columns: list[SelectColumn], sink: Source) -> Filter
         body += guarded("passes", code, "filter", planner.shown(analysis.where), names, indent=" " * 8)
         body += "        if passes is not True:\n            continue\n"
     parts = []
-    for place, (column, target) in enumerate(zip(columns, sink.schema.value, strict=True)):
+    for index, (column, target) in enumerate(zip(columns, sink.schema.value, strict=True)):
         code = compiler.converted(compiler.compile(column.expression), target.type)
         if code.safe:
             parts.append(code.text)
             continue
-        parts.append(f"c{place}")
+        parts.append(f"c{index}")
         shown = planner.shown(column.expression)
-        body += guarded(f"c{place}", code, f"column {column.name}", shown, names, indent=" " * 8)
+        body += guarded(f"c{index}", code, f"column {column.name}", shown, names, indent=" " * 8)
     key_line = ""
     if needed & scope.keys or not _any_bytes(source.schema.key, source.key_format.name):
         key = _key_serde(source, planner)

@@ -46,13 +46,13 @@ class SqlTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self.rows[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
 
     def to_arrow(self) -> pa.Table:
         import pyarrow as pa
 
-        values = {name: [row[place] for row in self.rows] for place, name in enumerate(self.columns)}
+        values = {name: [row[index] for row in self.rows] for index, name in enumerate(self.columns)}
         return pa.table(values)
 
     def to_pandas(self) -> Any:

@@ -36,7 +36,7 @@ class AdminParser(QueryParser):
             self.fail("a literal")
         return self._signed()
 
-    def admin_statement(self, place: Any) -> Statement | None:
+    def admin_statement(self, location: Any) -> Statement | None:
         token = self.token
         if token.kind != "word":
             return None
@@ -44,50 +44,50 @@ class AdminParser(QueryParser):
         if method is None:
             return None
         self.take()
-        return cast(Statement, method(place))
+        return cast(Statement, method(location))
 
     # Looking ------------------------------------------------------------
 
-    def _list_statement(self, place: Any) -> Statement:
-        return self._show_statement(place)
+    def _list_statement(self, location: Any) -> Statement:
+        return self._show_statement(location)
 
-    def _show_statement(self, place: Any) -> Statement:
+    def _show_statement(self, location: Any) -> Statement:
         if self.word("ALL", "TOPICS"):
-            return statements.Show("ALL TOPICS", self.word("EXTENDED"), location=place)
+            return statements.Show("ALL TOPICS", self.word("EXTENDED"), location=location)
         for what in ("TOPICS", "STREAMS", "TABLES", "QUERIES"):
             if self.word(what):
-                return statements.Show(what, self.word("EXTENDED"), location=place)
+                return statements.Show(what, self.word("EXTENDED"), location=location)
         for what in ("FUNCTIONS", "PROPERTIES", "TYPES", "VARIABLES", "CONNECTORS"):
             if self.word(what):
-                return statements.Show(what, location=place)
+                return statements.Show(what, location=location)
         if self.word("CONNECTOR", "PLUGINS"):
-            return statements.Show("CONNECTOR PLUGINS", location=place)
+            return statements.Show("CONNECTOR PLUGINS", location=location)
         if self.word("COLUMNS"):
             if not self.word("FROM"):
                 self.need_word("IN")
-            return statements.Show("COLUMNS", which=self.identifier(), location=place)
+            return statements.Show("COLUMNS", which=self.identifier(), location=location)
         for kind in ("SOURCE", "SINK"):
             if self.word(kind, "CONNECTORS"):
-                return statements.Show("CONNECTORS", which=kind, location=place)
+                return statements.Show("CONNECTORS", which=kind, location=location)
         self.fail("'STREAMS'", "'TABLES'", "'TOPICS'", "'QUERIES'", "'FUNCTIONS'", "'PROPERTIES'", "'TYPES'")
 
-    def _describe_statement(self, place: Any) -> Statement:
+    def _describe_statement(self, location: Any) -> Statement:
         for what in ("FUNCTION", "CONNECTOR"):
             if self.word(what):
-                return statements.Describe(what, self.identifier(), location=place)
+                return statements.Describe(what, self.identifier(), location=location)
         for what in ("STREAMS", "TABLES"):
             if self.word(what):
-                return statements.Describe(what, None, self.word("EXTENDED"), location=place)
+                return statements.Describe(what, None, self.word("EXTENDED"), location=location)
         if self.word("EXTENDED"):
-            return statements.Describe("SOURCE", self.identifier(), True, location=place)
+            return statements.Describe("SOURCE", self.identifier(), True, location=location)
         name = self.identifier()
-        return statements.Describe("SOURCE", name, self.word("EXTENDED"), location=place)
+        return statements.Describe("SOURCE", name, self.word("EXTENDED"), location=location)
 
-    def _explain_statement(self, place: Any) -> Statement:
+    def _explain_statement(self, location: Any) -> Statement:
         analyze = self.word("ANALYZE")
         if any(self.is_word(word) for word in ("SELECT", "CREATE", "INSERT")):
-            return statements.Explain(None, self._statement(), analyze, location=place)
-        return statements.Explain(self.query_id(), None, analyze, location=place)
+            return statements.Explain(None, self._statement(), analyze, location=location)
+        return statements.Explain(self.query_id(), None, analyze, location=location)
 
     def _statement(self) -> Statement:
         raise NotImplementedError
@@ -97,7 +97,7 @@ class AdminParser(QueryParser):
         there."""
         return self.identifier()
 
-    def _print_statement(self, place: Any) -> Statement:
+    def _print_statement(self, location: Any) -> Statement:
         token = self.token
         topic = self.string() if token.kind == "string" else self._topic_name()
         beginning = self.word("FROM", "BEGINNING")
@@ -105,7 +105,7 @@ class AdminParser(QueryParser):
         if self.word("INTERVAL") or self.word("SAMPLE"):
             interval = self.integer()
         limit = self.integer() if self.word("LIMIT") else None
-        return statements.Print(topic, beginning, interval, limit, location=place)
+        return statements.Print(topic, beginning, interval, limit, location=location)
 
     def _topic_name(self) -> str:
         """A topic's name keeps its case and may have dots and hyphens in it."""
@@ -125,52 +125,52 @@ class AdminParser(QueryParser):
 
     # Setting ------------------------------------------------------------
 
-    def _set_statement(self, place: Any) -> Statement:
+    def _set_statement(self, location: Any) -> Statement:
         name = self.string()
         self.need_symbol("=")
-        return statements.SetProperty(name, self.string(), location=place)
+        return statements.SetProperty(name, self.string(), location=location)
 
-    def _unset_statement(self, place: Any) -> Statement:
+    def _unset_statement(self, location: Any) -> Statement:
         if self.word("ALL"):
-            return statements.UnsetProperty(None, location=place)
-        return statements.UnsetProperty(self.string(), location=place)
+            return statements.UnsetProperty(None, location=location)
+        return statements.UnsetProperty(self.string(), location=location)
 
-    def _define_statement(self, place: Any) -> Statement:
+    def _define_statement(self, location: Any) -> Statement:
         name = self.identifier()
         self.need_symbol("=")
-        return statements.Define(name, self.string(), location=place)
+        return statements.Define(name, self.string(), location=location)
 
-    def _undefine_statement(self, place: Any) -> Statement:
-        return statements.Undefine(self.identifier(), location=place)
+    def _undefine_statement(self, location: Any) -> Statement:
+        return statements.Undefine(self.identifier(), location=location)
 
     # Steering ------------------------------------------------------------
 
-    def _terminate_statement(self, place: Any) -> Statement:
-        return statements.Terminate(self._query_or_all(), location=place)
+    def _terminate_statement(self, location: Any) -> Statement:
+        return statements.Terminate(self._query_or_all(), location=location)
 
-    def _pause_statement(self, place: Any) -> Statement:
-        return statements.Pause(self._query_or_all(), location=place)
+    def _pause_statement(self, location: Any) -> Statement:
+        return statements.Pause(self._query_or_all(), location=location)
 
-    def _resume_statement(self, place: Any) -> Statement:
-        return statements.Resume(self._query_or_all(), location=place)
+    def _resume_statement(self, location: Any) -> Statement:
+        return statements.Resume(self._query_or_all(), location=location)
 
     def _query_or_all(self) -> str | None:
         return None if self.word("ALL") else self.query_id()
 
-    def create_connector(self, place: Any) -> Statement:
+    def create_connector(self, location: Any) -> Statement:
         kind = cast(Any, self.take().value)
         self.need_word("CONNECTOR")
         if_not_exists = self.word("IF", "NOT", "EXISTS")
         name = self.identifier()
         self.need_word("WITH")
-        return statements.CreateConnector(name, kind, self.properties(), if_not_exists, location=place)
+        return statements.CreateConnector(name, kind, self.properties(), if_not_exists, location=location)
 
-    def _assert_statement(self, place: Any) -> Statement:
+    def _assert_statement(self, location: Any) -> Statement:
         exists = not self.word("NOT", "EXISTS")
         if self.word("TOPIC"):
             topic = self.string() if self.token.kind == "string" else self._topic_name()
             properties = self.properties() if self.word("WITH") else {}
-            return statements.AssertTopic(topic, properties, exists, self._timeout(), location=place)
+            return statements.AssertTopic(topic, properties, exists, self._timeout(), location=location)
         if not self.word("SCHEMA"):
             self.fail("'TOPIC'", "'SCHEMA'", "'NOT'")
         subject, schema_id = None, None
@@ -180,7 +180,7 @@ class AdminParser(QueryParser):
             schema_id = self.integer()
         if subject is None and schema_id is None:
             self.fail("'SUBJECT'", "'ID'")
-        return statements.AssertSchema(subject, schema_id, exists, self._timeout(), location=place)
+        return statements.AssertSchema(subject, schema_id, exists, self._timeout(), location=location)
 
     def _timeout(self) -> int | None:
         return self.duration().milliseconds if self.word("TIMEOUT") else None

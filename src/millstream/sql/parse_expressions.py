@@ -49,8 +49,8 @@ class Cursor:
 
     def is_word(self, *words: str, ahead: int = 0) -> bool:
         """Whether these words come next, in this order."""
-        for place, word in enumerate(words):
-            token = self.peek(ahead + place)
+        for offset, word in enumerate(words):
+            token = self.peek(ahead + offset)
             if token.kind != "word" or token.value != word:
                 return False
         return True
@@ -144,62 +144,62 @@ class ExpressionParser(Cursor):
     def _or(self) -> ast.Expression:
         left = self._and()
         while self.is_word("OR"):
-            place = left.location
+            location = left.location
             self.take()
-            left = ast.Logical("OR", left, self._and(), location=place)
+            left = ast.Logical("OR", left, self._and(), location=location)
         return left
 
     def _and(self) -> ast.Expression:
         left = self._not()
         while self.is_word("AND"):
-            place = left.location
+            location = left.location
             self.take()
-            left = ast.Logical("AND", left, self._not(), location=place)
+            left = ast.Logical("AND", left, self._not(), location=location)
         return left
 
     def _not(self) -> ast.Expression:
-        place, negations = self.here, 0
+        location, negations = self.here, 0
         while self.word("NOT"):
             negations += 1
         found = self._predicate()
         for _ in range(negations):
-            found = ast.Not(found, location=place)
+            found = ast.Not(found, location=location)
         return found
 
     def _predicate(self) -> ast.Expression:
         left = self.value_expression()
-        place, token = left.location, self.token
+        location, token = left.location, self.token
         if token.kind == "symbol" and token.value in _COMPARISONS:
             self.take()
             operator = cast(Any, _COMPARISONS[token.value])
-            return ast.Compare(operator, left, self.value_expression(), location=place)
+            return ast.Compare(operator, left, self.value_expression(), location=location)
         if self.word("IS"):
             negated = self.word("NOT")
             if self.word("NULL"):
-                return ast.IsNull(left, negated, location=place)
+                return ast.IsNull(left, negated, location=location)
             if not self.word("DISTINCT"):
                 self.fail("'NULL'", "'DISTINCT'")
             self.need_word("FROM")
-            found = ast.Compare("IS DISTINCT FROM", left, self.value_expression(), location=place)
-            return ast.Not(found, location=place) if negated else found
+            found = ast.Compare("IS DISTINCT FROM", left, self.value_expression(), location=location)
+            return ast.Not(found, location=location) if negated else found
         negated = self.is_word("NOT") and any(
             self.is_word(word, ahead=1) for word in ("IN", "LIKE", "BETWEEN")
         )
         if negated:
             self.take()
-        test = self._test(left, place)
+        test = self._test(left, location)
         if test is None:
             return left
-        return ast.Not(test, location=place) if negated else test
+        return ast.Not(test, location=location) if negated else test
 
-    def _test(self, left: ast.Expression, place: Location) -> ast.Expression | None:
+    def _test(self, left: ast.Expression, location: Location) -> ast.Expression | None:
         if self.word("IN"):
             self.need_symbol("(")
             items = [self.expression()]
             while self.symbol(","):
                 items.append(self.expression())
             self.need_symbol(")")
-            return ast.In(left, tuple(items), location=place)
+            return ast.In(left, tuple(items), location=location)
         if self.word("LIKE"):
             pattern, escape = self.value_expression(), None
             if self.word("ESCAPE"):
@@ -207,11 +207,11 @@ class ExpressionParser(Cursor):
                 escape = self.string()
                 if len(escape) != 1:
                     raise SqlParseError(f"Expected single character escape but got: {escape}", escape_place)
-            return ast.Like(left, pattern, escape, location=place)
+            return ast.Like(left, pattern, escape, location=location)
         if self.word("BETWEEN"):
             least = self.value_expression()
             self.need_word("AND")
-            return ast.Between(left, least, self.value_expression(), location=place)
+            return ast.Between(left, least, self.value_expression(), location=location)
         return None
 
     # Values ------------------------------------------------------------
@@ -238,13 +238,13 @@ class ExpressionParser(Cursor):
 
     def _signed(self) -> ast.Expression:
         if self.is_symbol("-") or self.is_symbol("+"):
-            place, sign = self.here, self.take().value
+            location, sign = self.here, self.take().value
             if sign == "-" and self.token.kind in ("integer", "decimal", "float"):
-                return self._postfix(self._number(place, negative=True))
+                return self._postfix(self._number(location, negative=True))
             self._depth += 1
             if self._depth > _DEPTH:
-                raise SqlSyntaxError(f"The expression is nested more than {_DEPTH} deep", place)
-            found = ast.Signed(cast(Any, sign), self._signed(), location=place)
+                raise SqlSyntaxError(f"The expression is nested more than {_DEPTH} deep", location)
+            found = ast.Signed(cast(Any, sign), self._signed(), location=location)
             self._depth -= 1
             return found
         return self._postfix(self._primary())
@@ -261,55 +261,57 @@ class ExpressionParser(Cursor):
             else:
                 return base
 
-    def _number(self, place: Location, negative: bool = False) -> ast.Literal:
+    def _number(self, location: Location, negative: bool = False) -> ast.Literal:
         token = self.take()
         text = "-" + token.text if negative else token.text
         if token.kind == "integer":
             value = int(text)
             if not -_LONG_LIMIT <= value < _LONG_LIMIT:
-                raise SqlParseError(f"Invalid numeric literal: {text}", place)
-            return ast.Literal(value, long=not -_INT_LIMIT <= value < _INT_LIMIT, location=place)
+                raise SqlParseError(f"Invalid numeric literal: {text}", location)
+            return ast.Literal(value, long=not -_INT_LIMIT <= value < _INT_LIMIT, location=location)
         if token.kind == "decimal":
-            return ast.Literal(Decimal(text), location=place)
+            return ast.Literal(Decimal(text), location=location)
         number = float(text)
         if isinf(number):
-            raise SqlParseError(f"Number overflows DOUBLE: {text}", place)
-        return ast.Literal(number, location=place)
+            raise SqlParseError(f"Number overflows DOUBLE: {text}", location)
+        return ast.Literal(number, location=location)
 
     def _primary(self) -> ast.Expression:
-        token, place = self.token, self.here
+        token, location = self.token, self.here
         if token.kind in ("integer", "decimal", "float"):
-            return self._number(place)
+            return self._number(location)
         if token.kind == "string":
             self.take()
-            return ast.Literal(token.value, location=place)
+            return ast.Literal(token.value, location=location)
         if token.kind == "variable":
             self.fail_variable(token)
         if self.is_symbol("("):
-            return self._parenthesis(place)
+            return self._parenthesis(location)
         if token.kind == "word":
-            found = self._word(token, place)
+            found = self._word(token, location)
             if found is not None:
                 return found
         name = self.identifier()
         if self.is_symbol("=>"):
             self.take()
-            return ast.Lambda((name,), self.expression(), location=place)
+            return ast.Lambda((name,), self.expression(), location=location)
         if self.symbol("("):
-            return self._call(name, place)
+            return self._call(name, location)
         if self.is_symbol(".") and not self.is_symbol("*", ahead=1):
             self.take()
-            return ast.Column(self.identifier(), name, location=place)
-        return ast.Column(name, location=place)
+            return ast.Column(self.identifier(), name, location=location)
+        return ast.Column(name, location=location)
 
-    def _word(self, token: Token, place: Location) -> ast.Expression | None:
+    def _word(self, token: Token, location: Location) -> ast.Expression | None:
         """What begins with a word and is no name."""
         match token.value:
             case "NULL" | "TRUE" | "FALSE":
                 self.take()
-                return ast.Literal({"NULL": None, "TRUE": True, "FALSE": False}[token.value], location=place)
+                return ast.Literal(
+                    {"NULL": None, "TRUE": True, "FALSE": False}[token.value], location=location
+                )
             case "CASE":
-                return self._case(place)
+                return self._case(location)
             case "CAST":
                 self.take()
                 self.need_symbol("(")
@@ -317,20 +319,20 @@ class ExpressionParser(Cursor):
                 self.need_word("AS")
                 type_name = self.type_name()
                 self.need_symbol(")")
-                return ast.Cast(operand, type_name, location=place)
+                return ast.Cast(operand, type_name, location=location)
             case "ARRAY" if self.is_symbol("[", ahead=1):
                 self.at += 2
                 items = self._list("]", self.expression)
-                return ast.MakeArray(tuple(items), location=place)
+                return ast.MakeArray(tuple(items), location=location)
             case "MAP" if self.is_symbol("(", ahead=1):
                 self.at += 2
-                return ast.MakeMap(tuple(self._list(")", self._map_entry)), location=place)
+                return ast.MakeMap(tuple(self._list(")", self._map_entry)), location=location)
             case "STRUCT" if self.is_symbol("(", ahead=1):
                 self.at += 2
-                return ast.MakeStruct(tuple(self._list(")", self._struct_field)), location=place)
+                return ast.MakeStruct(tuple(self._list(")", self._struct_field)), location=location)
             case "REPLACE" | "IF" if self.is_symbol("(", ahead=1):
                 self.at += 2
-                return self._call(token.value, place)
+                return self._call(token.value, location)
         return None
 
     def _list(self, end: str, item: Any) -> list[Any]:
@@ -353,12 +355,12 @@ class ExpressionParser(Cursor):
         self.need_symbol(":=")
         return name, self.expression()
 
-    def _parenthesis(self, place: Location) -> ast.Expression:
+    def _parenthesis(self, location: Location) -> ast.Expression:
         start = self.at
         self.take()
         names = self._lambda_parameters()
         if names is not None:
-            return ast.Lambda(names, self.expression(), location=place)
+            return ast.Lambda(names, self.expression(), location=location)
         self.at = start + 1
         found = self.expression()
         self.need_symbol(")")
@@ -375,13 +377,13 @@ class ExpressionParser(Cursor):
                 break
         return tuple(names) if self.symbol(")") and self.symbol("=>") else None
 
-    def _call(self, name: str, place: Location) -> ast.Expression:
+    def _call(self, name: str, location: Location) -> ast.Expression:
         if self.is_symbol("*") and self.is_symbol(")", ahead=1):
             self.at += 2
-            return ast.Call(name, (), location=place)
+            return ast.Call(name, (), location=location)
         # DAY, HOUR, MINUTE and SECOND are names of columns, too: units only where nothing else makes sense.
         units = _UNITS if name.upper() in _TAKE_UNITS else _UNITS.keys() - _COLUMN_NAMES
-        return ast.Call(name, tuple(self._list(")", lambda: self._argument(units))), location=place)
+        return ast.Call(name, tuple(self._list(")", lambda: self._argument(units))), location=location)
 
     def _argument(self, units: Container[str]) -> ast.Expression:
         token = self.token
@@ -390,7 +392,7 @@ class ExpressionParser(Cursor):
             return ast.Interval(_UNITS[token.value], location=token.location)
         return self.expression()
 
-    def _case(self, place: Location) -> ast.Expression:
+    def _case(self, location: Location) -> ast.Expression:
         self.take()
         operand = None if self.is_word("WHEN") else self.value_expression()
         whens = []
@@ -402,7 +404,7 @@ class ExpressionParser(Cursor):
             self.fail("'WHEN'")
         default = self.expression() if self.word("ELSE") else None
         self.need_word("END")
-        return ast.Case(operand, tuple(whens), default, location=place)
+        return ast.Case(operand, tuple(whens), default, location=location)
 
     # Types ------------------------------------------------------------
 
@@ -416,26 +418,26 @@ class ExpressionParser(Cursor):
             self._depth -= 1
 
     def _type(self) -> ast.TypeName:
-        place = self.here
+        location = self.here
         if self.is_word("ARRAY") and self.is_symbol("<", ahead=1):
             self.at += 2
             item = self.type_name()
             self._close_type()
-            found = ast.TypeName("ARRAY", arguments=(item,), location=place)
+            found = ast.TypeName("ARRAY", arguments=(item,), location=location)
         elif self.is_word("MAP") and self.is_symbol("<", ahead=1):
             self.at += 2
             key = self.type_name()
             self.need_symbol(",")
             value = self.type_name()
             self._close_type()
-            found = ast.TypeName("MAP", arguments=(key, value), location=place)
+            found = ast.TypeName("MAP", arguments=(key, value), location=location)
         elif self.is_word("STRUCT") and (self.is_symbol("<", ahead=1) or self.is_symbol("<>", ahead=1)):
-            found = ast.TypeName("STRUCT", fields=self._struct_fields(), location=place)
+            found = ast.TypeName("STRUCT", fields=self._struct_fields(), location=location)
         else:
-            found = self._base_type(place)
+            found = self._base_type(location)
         while self.is_word("ARRAY") and not self.is_symbol("<", ahead=1):
             self.take()
-            found = ast.TypeName("ARRAY", arguments=(found,), location=place)
+            found = ast.TypeName("ARRAY", arguments=(found,), location=location)
         return found
 
     def _struct_fields(self) -> tuple[tuple[str, ast.TypeName], ...]:
@@ -459,7 +461,7 @@ class ExpressionParser(Cursor):
         expression."""
         self.need_symbol(">")
 
-    def _base_type(self, place: Location) -> ast.TypeName:
+    def _base_type(self, location: Location) -> ast.TypeName:
         quoted = self.token.kind == "quoted"
         name = self.identifier()
         parameters: list[str] = []
@@ -467,7 +469,7 @@ class ExpressionParser(Cursor):
             parameters = self._list(")", self._type_parameter)
             if not parameters:
                 self.fail("'STRING'", "INTEGER_VALUE")
-        return ast.TypeName(name, tuple(parameters), location=place, quoted=quoted)
+        return ast.TypeName(name, tuple(parameters), location=location, quoted=quoted)
 
     def _type_parameter(self) -> str:
         if self.token.kind == "integer" or self.is_word("STRING"):

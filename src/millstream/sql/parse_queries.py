@@ -14,7 +14,7 @@ _JOINS = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "JOIN")
 
 class QueryParser(ExpressionParser):
     def query(self) -> ast.Query:
-        place = self.here
+        location = self.here
         self.need_word("SELECT")
         distinct = self.word("DISTINCT")
         select = [self._select_item()]
@@ -59,7 +59,7 @@ class QueryParser(ExpressionParser):
             limit,
             order_by,
             distinct,
-            location=place,
+            location=location,
         )
 
     def _limit(self) -> int | None:
@@ -85,18 +85,18 @@ class QueryParser(ExpressionParser):
                 return tuple(found)
 
     def _select_item(self) -> ast.SelectItem:
-        place = self.here
+        location = self.here
         if self.symbol("*"):
-            return ast.SelectItem(star=True, location=place)
+            return ast.SelectItem(star=True, location=location)
         if self.is_symbol(".", ahead=1) and self.is_symbol("*", ahead=2):
             source = self.identifier()
             self.at += 2
-            return ast.SelectItem(star=True, source=source, location=place)
+            return ast.SelectItem(star=True, source=source, location=location)
         expression = self.expression()
         if self.is_symbol("->") and self.is_symbol("*", ahead=1):
             self.at += 2
-            return ast.SelectItem(expression, star=True, location=place)
-        return ast.SelectItem(expression, self._alias(), location=place)
+            return ast.SelectItem(expression, star=True, location=location)
+        return ast.SelectItem(expression, self._alias(), location=location)
 
     def _alias(self) -> str | None:
         if self.word("AS"):
@@ -111,14 +111,14 @@ class QueryParser(ExpressionParser):
         return None
 
     def _source(self) -> ast.Source:
-        place = self.here
+        location = self.here
         name = self.identifier()
         if self.is_symbol("("):
             self.fail("'WINDOW'", "'WHERE'", "'GROUP'", "<EOF>")
-        return ast.Source(name, self._alias() or name, location=place)
+        return ast.Source(name, self._alias() or name, location=location)
 
     def _join(self) -> ast.JoinedSource:
-        place = self.here
+        location = self.here
         join_type: ast.JoinType = "INNER"
         if self.is_word("LEFT") or self.is_word("RIGHT"):
             join_type = cast(ast.JoinType, self.take().value)
@@ -134,7 +134,7 @@ class QueryParser(ExpressionParser):
         source = self._source()
         within = self._within() if self.word("WITHIN") else None
         self.need_word("ON")
-        return ast.JoinedSource(join_type, source, within, self.expression(), location=place)
+        return ast.JoinedSource(join_type, source, within, self.expression(), location=location)
 
     def _within(self) -> ast.Within:
         if self.symbol("("):
@@ -151,7 +151,7 @@ class QueryParser(ExpressionParser):
         return ast.Within(before, after, grace)
 
     def _window(self) -> ast.Window:
-        place = self.here
+        location = self.here
         if not any(self.is_word(word) for word in ("TUMBLING", "HOPPING", "SESSION")):
             name_first = self.token.kind in ("word", "quoted") and not self.is_symbol("(")
             if not name_first:
@@ -182,7 +182,7 @@ class QueryParser(ExpressionParser):
                 self.need_word("GRACE", "PERIOD")
                 grace = self.duration()
         self.need_symbol(")")
-        return ast.Window(window_type, size, advance, retention, grace, location=place)
+        return ast.Window(window_type, size, advance, retention, grace, location=location)
 
     def _keys(self) -> tuple[ast.Expression, ...]:
         """One or more expressions, or all of them in one pair of parentheses."""

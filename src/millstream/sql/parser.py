@@ -119,8 +119,10 @@ def _moved(found: list[Token], first: Token) -> list[Token]:
     moved = []
     for token in found:
         own_line, own_column = token.location
-        place = type(first.location)(own_line + line - 1, own_column + (column - 1 if own_line == 1 else 0))
-        moved.append(replace(token, location=place))
+        location = type(first.location)(
+            own_line + line - 1, own_column + (column - 1 if own_line == 1 else 0)
+        )
+        moved.append(replace(token, location=location))
     return moved
 
 
@@ -144,19 +146,19 @@ class Parser(AdminParser):
         return found
 
     def _statement(self) -> Statement:
-        place = self.here
+        location = self.here
         if self.is_word("SELECT"):
-            return statements.Select(self.query(), location=place)
+            return statements.Select(self.query(), location=location)
         if self.word("CREATE"):
-            return self._create(place)
+            return self._create(location)
         if self.word("INSERT"):
             self.need_word("INTO")
-            return self._insert(place)
+            return self._insert(location)
         if self.word("DROP"):
-            return self._drop(place)
+            return self._drop(location)
         if self.word("ALTER"):
-            return self._alter(place)
-        found = self.admin_statement(place)
+            return self._alter(location)
+        found = self.admin_statement(location)
         if found is None:
             token = self.token
             raise SqlSyntaxError(
@@ -166,15 +168,15 @@ class Parser(AdminParser):
 
     # CREATE ------------------------------------------------------------
 
-    def _create(self, place: Any) -> Statement:
+    def _create(self, location: Any) -> Statement:
         or_replace = self.word("OR", "REPLACE")
         if not or_replace and (self.is_word("SOURCE", "CONNECTOR") or self.is_word("SINK", "CONNECTOR")):
-            return self.create_connector(place)
+            return self.create_connector(location)
         if not or_replace and self.word("TYPE"):
             if_not_exists = self.word("IF", "NOT", "EXISTS")
             name = self.identifier()
             self.need_word("AS")
-            return statements.CreateType(name, self.type_name(), if_not_exists, location=place)
+            return statements.CreateType(name, self.type_name(), if_not_exists, location=location)
         read_only = self.word("SOURCE")
         if not self.is_word("STREAM") and not self.is_word("TABLE"):
             self.fail("'STREAM'", "'TABLE'", "'TYPE'", "'SOURCE'", "'SINK'", "'OR'")
@@ -192,14 +194,14 @@ class Parser(AdminParser):
         properties = self.properties() if self.word("WITH") else {}
         if not elements and not read_only and self.word("AS"):
             return statements.CreateAs(
-                kind, name, self.query(), properties, or_replace, if_not_exists, location=place
+                kind, name, self.query(), properties, or_replace, if_not_exists, location=location
             )
         return CreateSource(
-            kind, name, elements, properties, or_replace, if_not_exists, read_only, location=place
+            kind, name, elements, properties, or_replace, if_not_exists, read_only, location=location
         )
 
     def _element(self, kind: str) -> Element:
-        place = self.here
+        location = self.here
         name = self.identifier()
         type_name = self.type_name()
         constraint: Any = None
@@ -215,14 +217,14 @@ class Parser(AdminParser):
             constraint, header = "HEADERS", self.string()
             self.need_symbol(")")
         if constraint == "KEY" and kind == "TABLE":
-            raise sql_error("KEY in a table", place, name=name)
+            raise sql_error("KEY in a table", location, name=name)
         if constraint == "PRIMARY KEY" and kind == "STREAM":
-            raise sql_error("PRIMARY KEY in a stream", place, name=name)
-        return Element(name, type_name, constraint, header, location=place)
+            raise sql_error("PRIMARY KEY in a stream", location, name=name)
+        return Element(name, type_name, constraint, header, location=location)
 
     # INSERT, DROP, ALTER ------------------------------------------------------------
 
-    def _insert(self, place: Any) -> Statement:
+    def _insert(self, location: Any) -> Statement:
         target = self.identifier()
         columns: list[str] = []
         if self.symbol("("):
@@ -236,33 +238,33 @@ class Parser(AdminParser):
             while self.symbol(","):
                 values.append(self.expression())
             self.need_symbol(")")
-            return statements.InsertValues(target, tuple(columns), tuple(values), location=place)
+            return statements.InsertValues(target, tuple(columns), tuple(values), location=location)
         if columns:
             self.fail("'VALUES'")
         properties = self.properties() if self.word("WITH") else {}
         if not self.is_word("SELECT"):
             self.fail("'VALUES'", "'WITH'", "'SELECT'")
-        return statements.InsertInto(target, self.query(), properties, location=place)
+        return statements.InsertInto(target, self.query(), properties, location=location)
 
-    def _drop(self, place: Any) -> Statement:
+    def _drop(self, location: Any) -> Statement:
         if self.word("CONNECTOR"):
             if_exists = self.word("IF", "EXISTS")
-            return statements.DropConnector(self.identifier(), if_exists, location=place)
+            return statements.DropConnector(self.identifier(), if_exists, location=location)
         if self.word("TYPE"):
             if_exists = self.word("IF", "EXISTS")
-            return statements.DropType(self.identifier(), if_exists, location=place)
+            return statements.DropType(self.identifier(), if_exists, location=location)
         if not self.is_word("STREAM") and not self.is_word("TABLE"):
             self.fail("'STREAM'", "'TABLE'", "'CONNECTOR'", "'TYPE'")
         kind = cast(statements.SourceKind, self.take().value)
         if_exists = self.word("IF", "EXISTS")
         name = self.identifier()
-        return statements.DropSource(kind, name, if_exists, self.word("DELETE", "TOPIC"), location=place)
+        return statements.DropSource(kind, name, if_exists, self.word("DELETE", "TOPIC"), location=location)
 
-    def _alter(self, place: Any) -> Statement:
+    def _alter(self, location: Any) -> Statement:
         if self.word("SYSTEM"):
             name = self.string()
             self.need_symbol("=")
-            return statements.AlterSystem(name, self.string(), location=place)
+            return statements.AlterSystem(name, self.string(), location=location)
         if not self.is_word("STREAM") and not self.is_word("TABLE"):
             self.fail("'STREAM'", "'TABLE'", "'SYSTEM'")
         kind = cast(statements.SourceKind, self.take().value)
@@ -275,4 +277,4 @@ class Parser(AdminParser):
             columns.append((column, self.type_name()))
             if not self.symbol(","):
                 break
-        return statements.AlterSource(kind, name, tuple(columns), location=place)
+        return statements.AlterSource(kind, name, tuple(columns), location=location)

@@ -122,7 +122,7 @@ class Planner:
             codes.append(Code(f"{names.add(overload.bind(arguments))}({', '.join(texts)})", type_))
         shown = [self.shown(call) for call in calls]
         lists = projection(
-            [(shown[place], code, shown[place]) for place, code in enumerate(codes)], names, self.log
+            [(shown[index], code, shown[index]) for index, code in enumerate(codes)], names, self.log
         )
 
         def explode(value: Any) -> list[Any]:
@@ -131,15 +131,15 @@ class Planner:
             found = [each or () for each in lists(value)]
             longest = max(map(len, found))
             return [
-                value + tuple(each[place] if place < len(each) else None for each in found)
-                for place in range(longest)
+                value + tuple(each[index] if index < len(each) else None for each in found)
+                for index in range(longest)
             ]
 
         assert flow.stream is not None
         columns, all_types, replaced = dict(flow.columns), dict(flow.types), dict(flow.replaced)
-        for place, (call, type_) in enumerate(zip(calls, types, strict=True)):
-            own = (None, f"${place}")
-            columns[own], all_types[own], replaced[call] = flow.width + place, type_, own
+        for index, (call, type_) in enumerate(zip(calls, types, strict=True)):
+            own = (None, f"${index}")
+            columns[own], all_types[own], replaced[call] = flow.width + index, type_, own
         stream = flow.stream.flat_map_values(explode)
         return flow.with_stream(stream, columns=columns, types=all_types, replaced=replaced)
 
@@ -161,7 +161,7 @@ class Planner:
             )
         shown = [self.shown(node) for node in nodes]
         make = projection(
-            [(shown[place], code, shown[place]) for place, code in enumerate(codes)], names, self.log
+            [(shown[index], code, shown[index]) for index, code in enumerate(codes)], names, self.log
         )
         single = len(nodes) == 1
 

@@ -36,7 +36,7 @@ def aggregated(planner: Planner, flow: Flow) -> Flow:
         key_types.append(code.type)
     shown = [planner.shown(node) for node in analysis.group_by]
     make_key = projection(
-        [(shown[place], code, shown[place]) for place, code in enumerate(groups)], names, planner.log
+        [(shown[index], code, shown[index]) for index, code in enumerate(groups)], names, planner.log
     )
     aggregates = [aggregate_call(planner, flow, call) for call in analysis.aggregates]
     _check_states(planner, aggregates)
@@ -60,10 +60,10 @@ def aggregated(planner: Planner, flow: Flow) -> Flow:
         if node is not None:
             replaced[node] = name
 
-    for place, (node, type_) in enumerate(zip(analysis.group_by, key_types, strict=True)):
-        add((None, f"$group{place}"), type_, node)
-    for place, (call, one) in enumerate(zip(analysis.aggregates, aggregates, strict=True)):
-        add((None, f"$aggregate{place}"), one[0].result_type, call)
+    for index, (node, type_) in enumerate(zip(analysis.group_by, key_types, strict=True)):
+        add((None, f"$group{index}"), type_, node)
+    for index, (call, one) in enumerate(zip(analysis.aggregates, aggregates, strict=True)):
+        add((None, f"$aggregate{index}"), one[0].result_type, call)
     if window is not None:
         for name, type_ in WINDOW_BOUNDS.items():
             add((None, name), type_)
@@ -136,7 +136,7 @@ class States:
         planner, names = self._planner, Names()
         names.objects["_log"] = planner.log
         lines, results = "", []
-        for place, (made, call, count) in enumerate(self._aggregates):
+        for index, (made, call, count) in enumerate(self._aggregates):
             function = names.add(getattr(made, which))
             arguments = []
             for number, argument in enumerate(call.arguments[:count]):
@@ -144,19 +144,19 @@ class States:
                 if code.safe:
                     arguments.append(code.text)
                     continue
-                variable = f"a{place}_{number}"
+                variable = f"a{index}_{number}"
                 lines += guarded(variable, code, f"argument of {call.name}", planner.shown(argument), names)
                 arguments.append(variable)
-            results.append(f"{function}({', '.join([f's[{place}]', *arguments])})")
+            results.append(f"{function}({', '.join([f's[{index}]', *arguments])})")
         body = "".join(result + ", " for result in results)
         source = f"def update(k, v, s):\n{lines}    return ({body})\n"
         return build(source, names, "update")
 
     def results(self, windowed: bool, keys: int) -> Any:
         names = Names()
-        parts = [f"k[{place}]" for place in range(keys)]
-        for place, made in enumerate(self.made):
-            parts.append(f"s[{place}]" if made.result is None else f"{names.add(made.result)}(s[{place}])")
+        parts = [f"k[{index}]" for index in range(keys)]
+        for index, made in enumerate(self.made):
+            parts.append(f"s[{index}]" if made.result is None else f"{names.add(made.result)}(s[{index}])")
         head = ""
         if windowed:
             head = "    k, w = k\n"

@@ -51,8 +51,8 @@ def joined(planner: Planner, left: Flow, step: JoinStep, right: Flow) -> Flow:
 
 def _combined(left: Flow, right: Flow, step: JoinStep, key_types: tuple[SqlType, ...]) -> Flow:
     columns, types = dict(left.columns), dict(left.types)
-    for own, place in right.columns.items():
-        columns[own], types[own] = left.width + place, right.types[own]
+    for own, index in right.columns.items():
+        columns[own], types[own] = left.width + index, right.types[own]
     if step.synthetic is not None:
         own = (None, step.synthetic)
         columns[own], types[own] = left.width + right.width, key_types[0]
@@ -149,16 +149,16 @@ def _source_key(planner: Planner, alias: str) -> tuple[ColumnId, ...]:
 
 def _left_keys(planner: Planner, step: JoinStep) -> tuple[tuple[ColumnId, ...], ...]:
     """The columns that are the key of the left side, in all their names."""
-    place = planner.analysis.joins.index(step)
-    if place == 0:
+    index = planner.analysis.joins.index(step)
+    if index == 0:
         return (_source_key(planner, planner.analysis.sources[0].alias),)
-    before = planner.analysis.joins[place - 1]
+    before = planner.analysis.joins[index - 1]
     return tuple(((node.source, node.name),) for node in before.key if isinstance(node, ast.Column))
 
 
 def _left_is_key(planner: Planner, step: JoinStep) -> bool:
-    place = planner.analysis.joins.index(step)
-    if place and step.left_on in planner.analysis.joins[place - 1].equal:
+    index = planner.analysis.joins.index(step)
+    if index and step.left_on in planner.analysis.joins[index - 1].equal:
         return True
     return _is_key(step.left_on, _left_keys(planner, step))
 

@@ -73,9 +73,9 @@ def _store_name(planner: Planner, bound: BoundSource) -> str:
     sources = planner.analysis.sources
     if len(sources) == 1:
         return "KsqlTopic-Reduce"
-    place = sources.index(bound)
-    side = "Left" if place == 0 else "Right"
-    prefix = "L_" * (len(sources) - 1 - max(place, 1))
+    index = sources.index(bound)
+    side = "Left" if index == 0 else "Right"
+    prefix = "L_" * (len(sources) - 1 - max(index, 1))
     return f"KafkaTopic_{prefix}{side}-Reduce"
 
 
@@ -92,12 +92,12 @@ def _layout(bound: BoundSource, needed: set[str]) -> tuple[dict[ColumnId, int], 
         parts.append(part)
 
     schema = bound.schema
-    for place, column in enumerate(schema.value):
+    for index, column in enumerate(schema.value):
         if column.name in needed:
-            add(column.name, column.type, f"v[{place}]")
-    for place, column in enumerate(schema.key):
+            add(column.name, column.type, f"v[{index}]")
+    for index, column in enumerate(schema.key):
         if column.name in needed:
-            add(column.name, column.type, f"(None if k is None else k[{place}])")
+            add(column.name, column.type, f"(None if k is None else k[{index}])")
     for column in schema.headers:
         if column.name in needed:
             add(column.name, column.type, f"{names.add(header_reader(column.header or ''))}(h)")
@@ -134,12 +134,12 @@ def stamp_reader(source: Source) -> Callable[[Any, Any], Any] | None:
     if timestamp is None:
         return None
     read = _stamp(timestamp, source)
-    for place, column in enumerate(source.schema.key):
+    for index, column in enumerate(source.schema.key):
         if column.name == timestamp.column:
-            return lambda key, _value: None if key is None else read(_plain(key)[place])
-    for place, column in enumerate(source.schema.value):
+            return lambda key, _value: None if key is None else read(_plain(key)[index])
+    for index, column in enumerate(source.schema.value):
         if column.name == timestamp.column:
-            return lambda _key, value: read(value[place])
+            return lambda _key, value: read(value[index])
     return None
 
 

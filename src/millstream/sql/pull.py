@@ -102,16 +102,16 @@ class _Scope:
 
     def __init__(self, source: Source) -> None:
         columns = [*source.schema.key, *source.schema.value]
-        self.places: dict[str, tuple[int, SqlType]] = {
+        self.indexes: dict[str, tuple[int, SqlType]] = {
             one.name: (index, one.type) for index, one in enumerate(columns)
         }
-        self.places["ROWTIME"] = (len(columns), BIGINT)
+        self.indexes["ROWTIME"] = (len(columns), BIGINT)
         if source.window is not None:
             for name in WINDOW_BOUNDS:
-                self.places[name] = (len(self.places), BIGINT)
+                self.indexes[name] = (len(self.indexes), BIGINT)
 
     def column(self, node: ast.Column) -> Code:
-        found = self.places.get(node.name)
+        found = self.indexes.get(node.name)
         if found is None:
             raise SqlError(f"column '{node.name}' cannot be resolved.")
         return Code(f"v[{found[0]}]", found[1], safe=True)

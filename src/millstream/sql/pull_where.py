@@ -67,7 +67,7 @@ class _Disjunct:
     def __init__(self, source: Source, scans: bool) -> None:
         self._source, self._scans = source, scans
         self._windowed = source.window is not None
-        self._keys = {one.name: place for place, one in enumerate(source.schema.key)}
+        self._keys = {one.name: index for index, one in enumerate(source.schema.key)}
         self._seen: set[str] = set()
         self._scan = False
 

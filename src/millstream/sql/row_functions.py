@@ -51,11 +51,11 @@ def projection(
     """(name, code, text) of each column; the function gives the tuple of their values."""
     names.objects["_log"] = log
     lines, values = "", []
-    for place, (name, code, shown) in enumerate(columns):
+    for index, (name, code, shown) in enumerate(columns):
         if code.safe:
             values.append(code.text)
             continue
-        variable = f"c{place}"
+        variable = f"c{index}"
         lines += guarded(variable, code, f"column {name}", shown, names)
         values.append(variable)
     result = f"({', '.join(values)}{',' if len(values) == 1 else ''})"

@@ -97,10 +97,10 @@ def ordered(
 ) -> Iterator[Row]:
     """Rows by the values beside them; null is before everything else, as in Spark."""
     held = list(rows)
-    for place in reversed(range(len(descending))):
+    for index in reversed(range(len(descending))):
         held.sort(
-            key=lambda one, at=place: (one[1][at] is not None, one[1][at]),  # type: ignore[misc]
-            reverse=descending[place],
+            key=lambda one, at=index: (one[1][at] is not None, one[1][at]),  # type: ignore[misc]
+            reverse=descending[index],
         )
     for row, _ in held if limit is None else held[:limit]:
         yield row

@@ -156,7 +156,7 @@ class _Side:
 
     def flow(self) -> Flow:
         """Of a row of this source alone."""
-        columns = {name: place - self.start for name, place in self.columns.items()}
+        columns = {name: index - self.start for name, index in self.columns.items()}
         return Flow(columns, self.types, (), Format("KAFKA"))
 
     def scan(self, table: TableSnapshot) -> Iterator[Row]:
@@ -215,7 +215,7 @@ class _TablePlanner:
         for bound in analysis.sources:
             start = sum(side.width for side in self._sides)
             self._sides.append(_Side(bound, environment, start))
-        columns = {name: place for side in self._sides for name, place in side.columns.items()}
+        columns = {name: index for side in self._sides for name, index in side.columns.items()}
         types = {name: type_ for side in self._sides for name, type_ in side.types.items()}
         self._flow = Flow(columns, types, (), Format("KAFKA"))
 
@@ -229,7 +229,7 @@ class _TablePlanner:
             keys = Keys(
                 first.bound.source, unqualified(_all_of(early)), self._catalog, self._environment
             ).find()
-        joins = [self._join(place) for place in range(1, len(self._sides))]
+        joins = [self._join(index) for index in range(1, len(self._sides))]
         passes = self._condition(late, self._flow, "WHERE")
         grouped, flow = self._grouping()
         having = None
@@ -291,14 +291,14 @@ class _TablePlanner:
             )
         return condition(code, self._planner.shown(node), names, self._planner.log)
 
-    def _join(self, place: int) -> _Join:
-        join, side = self._analysis.query.joins[place - 1], self._sides[place]
+    def _join(self, index: int) -> _Join:
+        join, side = self._analysis.query.joins[index - 1], self._sides[index]
         if join.within is not None:
             raise SqlError(
                 "WITHIN is for streams: a pull query joins what the tables have now", join.location
             )
-        before = {one.bound.alias for one in self._sides[:place]}
-        known = tuple(one.bound for one in self._sides[: place + 1])
+        before = {one.bound.alias for one in self._sides[:index]}
+        known = tuple(one.bound for one in self._sides[: index + 1])
         left_on, right_on, rest = [], [], []
         for part in _conjuncts(Resolver(known).qualify(join.on, "JOIN ON")):
             sides = _equality(part, before, side.bound.alias)
@@ -331,8 +331,8 @@ class _TablePlanner:
     def _values(self, nodes: list[ast.Expression], flow: Flow) -> Callable[[Row], Row]:
         names = Names()
         coded = [
-            (str(place), self._planner.code(flow, node, names), self._planner.shown(node))
-            for place, node in enumerate(nodes)
+            (str(index), self._planner.code(flow, node, names), self._planner.shown(node))
+            for index, node in enumerate(nodes)
         ]
         return projection(coded, names, self._planner.log)
 
@@ -350,11 +350,11 @@ class _TablePlanner:
         replaced: dict[ast.Expression, ColumnId] = {}
         found = [(node, planner.code(self._flow, node, Names()).type) for node in analysis.group_by]
         found += [(call, made.result_type) for made, call, _ in calls]
-        for place, (node, type_) in enumerate(found):
+        for index, (node, type_) in enumerate(found):
             if type_ is None:
                 raise sql_error("GROUP BY null", node.location)
-            name = replaced[node] = (None, f"${place}")
-            columns[name], types[name] = place, type_
+            name = replaced[node] = (None, f"${index}")
+            columns[name], types[name] = index, type_
         results = states.results(False, len(analysis.group_by))
 
         def grouped(rows: Iterable[Row], budget: Budget) -> Iterator[Row]:

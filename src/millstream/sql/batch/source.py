@@ -129,7 +129,7 @@ class RowDecoder:
         self._stamp = stamp_reader(source)
         self._headers = [header_reader(one.header or "") for one in source.schema.headers]
         self._is_table = source.kind == "TABLE"
-        self._places = _places(source)
+        self._columns = _column_indexes(source)
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -138,9 +138,9 @@ class RowDecoder:
 
         rows = list(self._rows(batch))
         names, arrays = [], []
-        for place, (name, type_) in enumerate(columns_of(self._source)):
+        for index, (name, type_) in enumerate(columns_of(self._source)):
             convert = to_arrow(type_)
-            values = [row[place] for row in rows]
+            values = [row[index] for row in rows]
             if convert is not None:
                 values = [convert(value) for value in values]
             names.append(name)
@@ -170,7 +170,9 @@ class RowDecoder:
             if found is not None:
                 yield found
 
-    def _row(self, key: Any, value: Any, place: tuple[int, int, int], pairs: Any) -> tuple[Any, ...] | None:
+    def _row(
+        self, key: Any, value: Any, position: tuple[int, int, int], pairs: Any
+    ) -> tuple[Any, ...] | None:
         """None for what is no row: a record that cannot be read, a stream's record without a value."""
         if value is None and not self._is_table:
             return None
@@ -181,7 +183,7 @@ class RowDecoder:
                 bounds = (own.window.start, own.window.end)
                 own = own.key
             if self._stamp is not None and read is not None:
-                place = (int(self._stamp(own, read)), *place[1:])
+                position = (int(self._stamp(own, read)), *position[1:])
         except RegistryUnreachable:
             raise
         except Exception:
@@ -192,13 +194,13 @@ class RowDecoder:
             "value": read or (None,) * len(schema.value),
             "header": [one([(pair["key"], pair["value"]) for pair in pairs or ()]) for one in self._headers],
         }
-        row = [parts[namespace][index] for namespace, index in self._places]
+        row = [parts[namespace][index] for namespace, index in self._columns]
         bounds = bounds or ((0, 0) if self._source.window is not None else ())
         end = (key, value is None) if self._is_table else ()
-        return (*row, *place, *bounds, *end)
+        return (*row, *position, *bounds, *end)
 
 
-def _places(source: Source) -> list[tuple[str, int]]:
+def _column_indexes(source: Source) -> list[tuple[str, int]]:
     """Where each column of the schema is: among the keys, the values or the headers."""
     counts = {"key": 0, "value": 0, "header": 0}
     found: list[tuple[str, int]] = []

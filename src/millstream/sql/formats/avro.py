@@ -54,8 +54,8 @@ def _check_name(name: str) -> None:
     for index, character in enumerate(name):
         if character == "_" or character.isalpha() or (index and character.isdigit()):
             continue
-        place = "initial character" if index == 0 else "character in"
-        raise SqlError(f"Schema is not compatible with Avro: Illegal {place}: {name}")
+        where = "initial character" if index == 0 else "character in"
+        raise SqlError(f"Schema is not compatible with Avro: Illegal {where}: {name}")
 
 
 def _schema(type_: ConnectType, names: list[str]) -> Any:
