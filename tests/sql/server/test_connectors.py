@@ -75,6 +75,8 @@ def test_from_a_file_to_a_stream(connected: RunningSql, name: str, tmp_path: Pat
         "partitions=1);"
     )
     sql.wait_for_rows(f"SELECT LINE FROM {name}_S;", [["one"], ["two"]])
+    # The worker notes which topics a connector writes to after it has written.
+    wait_until(lambda: sql.ksql(f"DESCRIBE CONNECTOR {name};")[0]["sources"])
     (described,) = sql.ksql(f"DESCRIBE CONNECTOR {name};")
     assert described["connectorClass"] == "FileStreamSource"
     assert described["status"]["connector"]["state"] == "RUNNING"
