@@ -39,5 +39,5 @@ def test_the_story(run: Run, tmp_path: Path) -> None:
             if step.file is not None:
                 (tmp_path / "input").write_text(step.file)
             words = arguments(step, broker.bootstrap_servers, str(tmp_path))
-            wrong += differences(step, run(step.tool, *words, stdin=step.stdin))
+            wrong += differences(step, run(step.tool, *words, stdin=step.stdin or ""))
     assert not wrong, "\n" + "\n".join(wrong)
