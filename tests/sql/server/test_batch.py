@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from millstream.host.link import Link
+from millstream.sql.batch.driver import BatchServer
 from tests.sql.server.sql_client import RunningSql
 from tests.support.running import RunningRegistry
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -152,3 +157,29 @@ def test_files_and_programs_have_to_be_allowed(bootstrap: str, tmp_path: Path) -
             assert "ksql.batch.external" in sql.refused(statement, "/query-stream")["message"], statement
         create = f"BATCH CREATE TEMPORARY VIEW v USING csv OPTIONS (path '{file}');"
         assert "ksql.batch.external" in sql.refused(create)["message"]
+
+
+def test_a_query_that_cannot_be_cancelled_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client is gone: for the driver nobody is there any more, and it may end."""
+    running, end = threading.Event(), threading.Event()
+
+    def query(_self: BatchServer, _link: Link, _arguments: object) -> int:
+        running.set()
+        end.wait()
+        return 0
+
+    monkeypatch.setattr(BatchServer, "_query", query)
+    server = BatchServer(MagicMock(), b"secret")
+    try:
+        link = Link.connect(server.address, server.port, b"secret")
+        link.send({"number": 0, "call": "query", "arguments": {}})
+        running.wait()
+        assert server.idle_seconds == 0
+        link.close()
+        wait_until(lambda: server.idle_seconds > 0)
+        with_another = Link.connect(server.address, server.port, b"secret")
+        wait_until(lambda: server.idle_seconds == 0)
+        with_another.close()
+    finally:
+        end.set()
+        server.close()

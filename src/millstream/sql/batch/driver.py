@@ -2,7 +2,8 @@
 
 Each connection runs one query after the other. A query has a session of its own, in which the sources that it
 names are temporary views. Spark delivers a partition of the result at a time, from memory: results have a
-limit. A client that closes its connection cancels the job.
+limit. A client that closes its connection cancels the job; a job that Spark cannot interrupt does not keep
+the process when all clients have gone.
 
 Spark could do much more than read topics: read files, open databases, run programs (TRANSFORM), call Java
 (reflect). Unless the server's settings allow that, it is refused here, by what Spark's own parser has found.
@@ -50,13 +51,31 @@ class BatchServer(ControlServer):
     def __init__(self, session: Any, secret: bytes) -> None:
         super().__init__(None, secret)  # type: ignore[arg-type]  # a host has no part in this
         self._session = session
+        self._abandoned = 0
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long nobody has waited for anything: queries whose clients have gone do not count."""
+        return 0.0 if self._clients > self._abandoned else time.monotonic() - self.idle_since
+
+    @contextlib.contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """A client has gone, and its query goes on."""
+        with self._lock:
+            self._abandoned += 1
+            self.idle_since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._abandoned -= 1
 
     def _call(self, link: Link, name: str, arguments: dict[str, Any], _mine: set[str]) -> Any:
         if name != "query":
             raise ValueError(f"{name} is no call")
         group = uuid.uuid4().hex
         context = self._session.sparkContext
-        with _cancelled_with(link, lambda: context.cancelJobGroup(group)):
+        with self._cancelled_with(link, lambda: context.cancelJobGroup(group)):
             context.setJobGroup(group, "BATCH", interruptOnCancel=True)
             try:
                 return self._query(link, arguments)
@@ -64,6 +83,28 @@ class BatchServer(ControlServer):
                 raise
             except Exception as error:
                 raise ValueError(_explained(error)) from None
+
+    @contextlib.contextmanager
+    def _cancelled_with(self, link: Link, cancel: Any) -> Iterator[None]:
+        """Whoever waits for an answer says nothing: when there is something to read, the connection has
+        ended."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.is_set():
+                if select.select([link], [], [], 0.2)[0]:
+                    with self._abandoning():
+                        # Again and again: the query may be about to start its next job.
+                        while not done.wait(0.2):
+                            cancel()
+
+        watcher = threading.Thread(target=watch, name="batch-watch", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
     def _query(self, link: Link, arguments: Message) -> int:
         from millstream.sql.batch.source import SqlDataSource
@@ -132,27 +173,6 @@ def _check(session: Any, sql: str, external: bool) -> None:
         raise NotAllowed(
             "This query calls programs or Java. The server allows that only with ksql.batch.external=true"
         )
-
-
-@contextlib.contextmanager
-def _cancelled_with(link: Link, cancel: Any) -> Iterator[None]:
-    """Whoever waits for an answer says nothing: when there is something to read, the connection has ended."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.is_set():
-            if select.select([link], [], [], 0.2)[0]:
-                # Again and again: the query may be about to start its next job.
-                while not done.wait(0.2):
-                    cancel()
-
-    watcher = threading.Thread(target=watch, name="batch-watch", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
