@@ -86,8 +86,10 @@ def test_a_lost_machine(
     def all_through(rounds: int) -> bool:
         """Every record was copied once, and the newest count of every key is the number of rounds."""
         copied = Counter(values_of(cluster, copies))
-        assert set(copied.values()) <= {KEYS}
-        return len(copied) == rounds and Counter(values_of(cluster, counts))[b"%d" % rounds] == KEYS
+        # Tasks of a batch commit one after the other, so some may be there before the rest.
+        assert max(copied.values(), default=0) <= KEYS
+        complete = len(copied) == rounds and set(copied.values()) == {KEYS}
+        return complete and Counter(values_of(cluster, counts))[b"%d" % rounds] == KEYS
 
     log = tmp_path / "driver.log"
     with open(log, "wb") as out:
