@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
 from millstream.connect.api import SourceContext, SourceTask
 from millstream.connect.data.record import SourceRecord
 from millstream.connect.runtime.redrive import COUNT_HEADER, belongs, counted, original
@@ -33,6 +34,16 @@ def send(servers: str, topic: str, *values: bytes) -> None:
     producer.flush()
 
 
+def end_offset(servers: str, topic: str) -> int:
+    """0 if there is no such topic yet."""
+    with Cluster(ClientConfig.of(servers)) as cluster:
+        cluster.refresh()
+        if topic not in cluster.topics:
+            return 0
+        partition = TopicPartition(topic, 0)
+        return list_offsets(cluster, {partition: LATEST})[partition].offset
+
+
 def test_letters_go_to_the_sink_once_more(
     make_worker: MakeWorker, connect_broker: str, tmp_path: Path
 ) -> None:
@@ -42,6 +53,8 @@ def test_letters_go_to_the_sink_once_more(
     letters = {"errors.deadletterqueue.topic.name": "redriven-letters"}
     worker.http.put("/connectors/r/config", json=sink(copied, "redriven", **TOLERANT, **letters))
     wait_until(lambda: lines(copied) == ["a", "b"])
+    # Letters go out with the commit that passes their records.
+    wait_until(lambda: end_offset(connect_broker, "redriven-letters") >= 2)
     assert worker.http.get("/connectors/r/redrive").status_code == 404
     # What they needed was another converter.
     plain = {**sink(copied, "redriven", **TOLERANT, **letters), "value.converter": "StringConverter"}

@@ -119,10 +119,12 @@ class MariaDbServer(Server):
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder, port)
         data = folder / "data"
+        # Not /tmp: a server that starts removes whatever looks like a temporary table there, of others too.
         subprocess.run(
             ["mariadb-install-db", "--no-defaults", f"--datadir={data}",
              "--auth-root-authentication-method=normal", "--skip-test-db"],
             check=True, capture_output=True, user=_account(), cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
         )  # fmt: skip
         start = folder / "start.sql"
         start.write_text(
@@ -132,7 +134,8 @@ class MariaDbServer(Server):
         os.chmod(start, 0o644)
         server = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "mariadbd"
         self.command = [
-            server, "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
+            server, "--no-defaults", f"--datadir={data}", f"--tmpdir={folder}", f"--port={port}",
+            "--bind-address=127.0.0.1",
             f"--socket={folder}/mysql.sock", f"--init-file={start}", "--innodb-flush-log-at-trx-commit=0",
             "--skip-name-resolve", f"--pid-file={folder}/pid", "--innodb-buffer-pool-size=16M",
         ]  # fmt: skip
