@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 AGAINST ?= millstream
 KILLS   ?= 100
 POINTS  ?= 2000
+SEEDS   ?= 2000
 SEED    ?=
 ONLY    ?=
 BEFORE  ?=
@@ -14,12 +15,19 @@ CODE    := src tests benchmarks examples
 QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
 # Rooms that decide and do not act: their tests run in one process, so coverage says something and costs seconds.
 MEASURED := cluster filters schemas settings
-PYTEST  := $(BIN)/python -m pytest -p no:schemathesis -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(QUICK)"
+PYTEST  := MILLSTREAM_TESTS=quick $(BIN)/python -m pytest -p no:schemathesis -m "$(QUICK)"
+# `make check` runs one process for each of these, beside ruff and mypy: folders that import the same things are
+# together, because a process that collects a folder imports all of it. (xdist would collect every folder in
+# every process.) What is named nowhere goes with the last.
+LOG        := broker storage testing wire
+SERVICES   := cli client console http interop registry rest
+CONNECT    := connect
+PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) support,$(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)))
 
 # Without it every process would compile every module anew, and pytest would rewrite every assertion.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-broker dev check coverage test lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams power-loss examples wheel docs clean help
+.PHONY: demo demo-broker dev check check-lint check-measured check-log check-services check-connect check-processing coverage test lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams faults-sql faults-connect power-loss examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -34,7 +42,9 @@ help:
 	@echo "make faults    the long kill -9 runs: KILLS=500 SEED=7 (default: 100 kills, a new seed)"
 	@echo "make faults-pipeline  the same for an exactly-once pipeline: workers, driver, JVM and broker"
 	@echo "make power-loss  crash points of the disk under two models: POINTS=10000 (default: 2000; counts add up)"
+	@echo "make simulation  the cluster in simulated time under seeded faults: SEEDS=10000 (default: 2000), SEED=7 for one of them"
 	@echo "make faults-streams   the same for a Streams application that counts, with its local stores lost now and then"
+	@echo "make faults-sql, faults-connect   the same for a SQL server that counts, and for a Connect worker with a file source and sink"
 	@echo "make examples  every example of examples/streams on Spark, each against a broker of its own"
 	@echo "make bench     every benchmark against Apache Kafka, with ratios"
 	@echo "make bench-before BEFORE=DIR  the broker of this checkout against the one of another: CPU for each request"
@@ -88,13 +98,29 @@ dev: $(VENV)/.editable
 	@echo "Ready. One test: $(BIN)/pytest tests/wire/test_records.py -k varint; all quick ones: make check"
 
 check: $(VENV)/.editable
+	@$(MAKE) --no-print-directory --jobs --output-sync=target check-lint check-measured check-log check-services check-connect check-processing
+
+check-lint:
 	$(LINT)
+
+check-measured:
 	@$(PYTEST) $(MEASURED:%=tests/%) $(MEASURED:%=--cov=millstream.%)
-	@$(PYTEST) $(MEASURED:%=--ignore=tests/%)
+
+check-log:
+	@$(PYTEST) $(LOG:%=tests/%)
+
+check-services:
+	@$(PYTEST) $(SERVICES:%=tests/%)
+
+check-connect:
+	@$(PYTEST) $(CONNECT:%=tests/%)
+
+check-processing:
+	@$(PYTEST) $(PROCESSING:%=tests/%)
 
 # Of the whole package. Tracing multiplies the processor time: `check` measures a few rooms, `test` none.
 coverage: $(VENV)/.editable
-	@$(PYTEST) --cov=millstream
+	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov=millstream
 
 # Most tests wait more than they work: two at a time, a file's tests together, in the order of their names.
 test: $(VENV)/.dev
@@ -125,6 +151,12 @@ faults-pipeline: $(VENV)/.dev
 
 power-loss: $(VENV)/.dev
 	@$(BIN)/python tests/faults/power_loss/run.py --points $(POINTS) $(if $(SEED),--seed $(SEED))
+
+faults-sql faults-connect: $(VENV)/.dev
+	@$(BIN)/python tests/faults/spark/run.py $(@:faults-%=%) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+simulation: $(TOOLS)
+	@$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED) --verbose,--seeds $(SEEDS))
 
 faults-streams: $(VENV)/.dev
 	@$(BIN)/python tests/faults/spark/run.py streams --kills $(KILLS) $(if $(SEED),--seed $(SEED))

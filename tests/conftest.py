@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from tests.support import needs
+from tests.support import effort, needs
+from tests.support.zookeeper import RunningZooKeeper, temporary_folder
 
 # How long one example takes says something about the machine, not about the code.
-hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.register_profile("no deadline", deadline=None, max_examples=effort.examples(100))
 hypothesis.settings.load_profile("no deadline")
 
 
@@ -42,6 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def against(pytestconfig: pytest.Config) -> str:
     """ "millstream", "kafka", or an address."""
     return str(pytestconfig.getoption("--against"))
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[RunningZooKeeper]:
+    """A ZooKeeper for the whole run; a test takes a `chroot()` of it."""
+    with temporary_folder() as folder, RunningZooKeeper(Path(folder)) as running:
+        yield running
 
 
 def _skip_reasons(terminal: pytest.TerminalReporter) -> Counter[str]:

@@ -33,6 +33,10 @@ def main(argv: list[str] | None = None) -> int:
         from millstream.sql.server.main import main as run_sql_server
 
         return run_sql_server(arguments[2:])
+    if len(arguments) > 1 and arguments[1] == "zookeeper":
+        from millstream.cluster.zookeeper.server import main as run_zookeeper
+
+        return run_zookeeper(arguments[2:])
     from millstream.cli.app import main as run_command
 
     return run_command(arguments[1:])

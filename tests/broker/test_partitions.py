@@ -9,7 +9,7 @@ import pytest
 
 from millstream.broker.partitions import Partitions
 from millstream.cluster.image import Delta, Image, difference
-from millstream.cluster.metadata_records import Partition, Record, Topic, TopicGone
+from millstream.cluster.metadata_records import Config, Partition, Record, Topic, TopicGone
 from millstream.settings.log_config import LogConfig
 from millstream.storage.log_dirs import LogDirs
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -21,11 +21,17 @@ class Disk(LogDirs):
     """Refuses the logs of some partitions."""
 
     full: frozenset[int] = frozenset()
+    stuck: frozenset[int] = frozenset()
 
     def create(self, topic, partition, topic_id, config):  # type: ignore[no-untyped-def]
         if partition in self.full:
             raise KafkaError(ErrorCode.kafka_storage_error, "No space left on device")
         return super().create(topic, partition, topic_id, config)
+
+    def delete(self, log, now_ms):  # type: ignore[no-untyped-def]
+        super().delete(log, now_ms)
+        if log.partition in self.stuck:
+            raise KafkaError(ErrorCode.kafka_storage_error, "Read-only file system")
 
 
 class World:
@@ -73,3 +79,55 @@ async def test_a_topic_without_a_log_can_be_deleted(world: World) -> None:
     await world.partitions.create_missing_logs(world.image)
     assert not world.partitions.without_log and not len(world.partitions)
     assert difference(Image(), world.image).roles(1).lead == []
+
+
+async def test_a_folder_that_cannot_be_removed_keeps_nobody_from_his_role(world: World) -> None:
+    await world.create(2)
+    world.disk.stuck = frozenset({0})
+    other = uuid.UUID(int=8)
+    await world.apply(TopicGone(TOPIC_ID), Topic(other, "u"), Partition(other, 0, (1,), (1,), 1))
+    assert [(partition.topic, partition.leads) for partition in world.partitions] == [("u", True)]
+
+
+async def test_a_role_is_taken_under_the_settings_of_its_entry(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a larger min.insync.replicas comes a smaller ISR: under the old setting it would commit alone."""
+
+    def config_of(topic_id: uuid.UUID) -> LogConfig:
+        wanted = world.image.topic_config(topic_id).get("min.insync.replicas", "1")
+        return LogConfig(min_insync_replicas=int(wanted))
+
+    seen: list[int] = []
+    take = Partitions._take_role
+
+    def take_role(self: Partitions, image: Image, record: Partition) -> None:
+        partition = self.find("t", record.index)
+        if partition is not None:
+            seen.append(partition.log.config.min_insync_replicas)
+        take(self, image, record)
+
+    world.partitions.config_of = config_of
+    await world.create(1)
+    monkeypatch.setattr(Partitions, "_take_role", take_role)
+    await world.apply(
+        Config("topic", TOPIC_ID.hex, {"min.insync.replicas": "3"}),
+        Partition(TOPIC_ID, 0, (1,), (1,), 1, partition_epoch=1),
+    )
+    assert seen == [3]
+
+
+async def test_a_log_that_was_found_gets_the_settings_of_the_image(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.create(1)
+    world.disk.close()
+    again = World(tmp_path)
+    again.disk.load(lambda topic: LogConfig())
+    again.partitions.config_of = lambda _topic_id: LogConfig(min_insync_replicas=2)
+    await again.apply(
+        Topic(TOPIC_ID, "t"),
+        Config("topic", TOPIC_ID.hex, {"min.insync.replicas": "2"}),
+        Partition(TOPIC_ID, 0, (1,), (1,), 1),
+    )
+    found = again.partitions.find("t", 0)
+    assert found is not None and found.log.config.min_insync_replicas == 2

@@ -275,9 +275,13 @@ def test_two_at_once(up, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     second.process.communicate(timeout=PATIENCE)
     assert run("-p", "up", "topics", "--list").code == 0  # the one that is left
     third = up("--only", "broker", name="b").ready()
+    assert third.process.stdout is not None
+    out = ""
+    while "shows the logs" not in out:  # said after it is ready, and while the other one runs
+        out += third.process.stdout.readline()
     done = run("down", "--all")
     assert sorted(done.out.splitlines()) == [f"Stopped broker ({a}).", f"Stopped broker ({b})."]
-    out, _ = third.process.communicate(timeout=PATIENCE)
+    third.process.wait(PATIENCE)
     assert f"`MILLSTREAM_DATA_DIR={b} millstream -p up topics --list`" in out
     assert f"`millstream logs -f --data-dir {b}`" in out
     assert run("down", "--all").code == 0

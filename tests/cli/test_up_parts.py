@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.logs import Tail
-from millstream.cli.status import duration
+from millstream.cli.status import duration, resident
 from millstream.up import supervised_service
 from millstream.up.data_folders import AlreadyRunning, DataFolder, Instance, ServiceState, find
 from millstream.up.forking import Forked
@@ -147,6 +148,22 @@ def test_tails(tmp_path: Path) -> None:
     whole.close()
     assert last_lines(file, 3) == ["cut"]
     assert last_lines(tmp_path / "missing", 3) == []
+
+
+def test_memory_counts_the_processes_below() -> None:
+    """As ZooKeeper runs: a small process of ours that waits for a large one."""
+    large = "held = bytearray(b'x' * 100_000_000); print('ready', flush=True); input()"
+    small = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {large!r}])"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-S", "-c", small], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        memory = resident(process.pid)
+        process.communicate(b"\n")
+    if sys.platform == "linux":
+        assert memory is not None
+        assert memory > 100
+    assert resident(process.pid) is None
 
 
 def test_durations() -> None:

@@ -23,22 +23,35 @@ class Authority:
         self.pem = folder / f"{name}.pem"
         self.pem.write_bytes(self.certificate.public_bytes(PEM))
 
-    def issue(self, name: str, host: str = "127.0.0.1", password: str = "") -> Path:
+    def issue(
+        self,
+        name: str,
+        host: str = "127.0.0.1",
+        password: str = "",
+        days: float = 1,
+        subject: x509.Name | None = None,
+        file: str = "",
+    ) -> Path:
         """A file with a new private key and its certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._signed(subject, key.public_key(), host=host)
+        subject = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = self._signed(subject, key.public_key(), host=host, days=days)
         hidden = (
             serialization.BestAvailableEncryption(password.encode())
             if password
             else serialization.NoEncryption()
         )
-        path = self._folder / f"{name}.pem"
+        path = self._folder / (file or f"{name}.pem")
         path.write_bytes(key.private_bytes(PEM, PKCS8, hidden) + certificate.public_bytes(PEM))
         return path
 
     def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, authority: bool = False, host: str = ""
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        authority: bool = False,
+        host: str = "",
+        days: float = 1,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         builder = (
@@ -47,8 +60,8 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=2))
+            .not_valid_after(now + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         )
         if host:

@@ -183,9 +183,27 @@ def test_what_passes_is_done_again(cluster, topic, name, monkeypatch):
     assert _offsets(cluster, name) == {0: 1, 1: 2}
 
 
-def test_a_topic_that_does_not_exist_fails_only_its_own(cluster, topic, name):
+def test_a_topic_that_does_not_exist_fails_only_its_own(millstream_broker, topic, name):
+    # It is waited for: the topic may be new and not known everywhere.
+    config = ClientConfig.of(millstream_broker.bootstrap_servers, {"default.api.timeout.ms": "2000"})
+    with Cluster(config) as cluster:
+        _fails_only_its_own(cluster, topic, name)
+
+
+def _fails_only_its_own(cluster, topic, name):
     works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
     works[0].rounds = [{TopicPartition("missing-" + topic, 0): batch(b"x")}]
+    failed = commit_all(cluster, works)
+    assert failed.keys() == {f"{name}-0"}
+    assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition
+    assert committed(cluster, topic) == [b"1"]
+
+
+def test_offsets_of_a_topic_that_was_deleted_fail_at_once(cluster, topic, name, monkeypatch):
+    works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
+    works[0].rounds, works[0].group = [], name
+    works[0].offsets = {TopicPartition("deleted-" + topic, 0): 1}
+    monkeypatch.setattr(TransactionalProducer, "commit_offsets", lambda *_: pytest.fail("it is waited for"))
     failed = commit_all(cluster, works)
     assert failed.keys() == {f"{name}-0"}
     assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition

@@ -9,15 +9,18 @@ from millstream.cluster.commands import (
     BrokerLost,
     ClaimController,
     CreateTopics,
+    DeleteTopics,
     FeatureUpdate,
     NewTopic,
     ProducerIdBlock,
     RegisterBroker,
+    UnregisterBroker,
     UpdateFeatures,
     UpgradeType,
 )
 from millstream.cluster.metadata_records import (
     BrokerDown,
+    BrokerGone,
     BrokerUp,
     Controller,
     Endpoint,
@@ -241,3 +244,18 @@ def test_every_broker_must_support_a_feature() -> None:
     with pytest.raises(KafkaError, match="Broker 2 only supports versions 0-1"):
         world.do(UpdateFeatures([FeatureUpdate("transaction.version", 2)]))
     world.do(UpdateFeatures([FeatureUpdate("transaction.version", 1)]))
+
+
+def test_a_broker_that_is_gone_for_good_can_be_forgotten() -> None:
+    world = World(1, 2)
+    world.topic("a", (2, 1))
+    for broker_id, code in ((2, ErrorCode.invalid_request), (9, ErrorCode.broker_id_not_registered)):
+        reply = world.decide(UnregisterBroker(broker_id)).reply
+        assert isinstance(reply, KafkaError) and reply.code is code
+    world.do(BrokerLost(2, world.image.brokers[2].epoch))
+    reply = world.decide(UnregisterBroker(2)).reply
+    assert isinstance(reply, KafkaError) and "1 replicas" in reply.message
+    world.do(DeleteTopics(["a"]))
+    world.do(UnregisterBroker(2))
+    assert world.log[-1] == [BrokerGone(2)]
+    assert not world.image.knows_broker(2)

@@ -16,6 +16,7 @@ from millstream.cluster.commands import (
     OK,
     AllocateProducerIds,
     AlterConfigs,
+    BrokerLost,
     ConfigChange,
     ConfigOp,
     CreateTopics,
@@ -41,9 +42,8 @@ from millstream.cluster.metadata_records import (
 from millstream.cluster.registration import Registration, command_for
 from millstream.cluster.store import Member, MetadataStore, StoreBroken
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.memory_store import Hub, MemoryStore
 from tests.support.waiting import let_tasks_run, wait_until_async
-
-from .memory_store import Hub, MemoryStore
 
 
 def registration(**more: Any) -> Registration:
@@ -402,6 +402,7 @@ async def test_another_takes_over(start: Start) -> None:
     one, first = await start.shared(1)
     two, _ = await start.shared(2)
     await one.submit(CreateTopics([NewTopic("a", 2, 2)]))
+    first.barred = True
     first.expire()
     await wait_until_async(lambda: two.leading)
     await wait_until_async(lambda: not one.leading)  # it saw the claim in the log
@@ -412,6 +413,76 @@ async def test_another_takes_over(start: Start) -> None:
     assert two.image.controller_epoch == 2
 
 
+async def test_a_broker_that_was_declared_dead_registers_again(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, _ = await start.shared(1)
+    two, second = await start.shared(2)
+    await one.submit(CreateTopics([NewTopic("a", 2, 2)]))
+    first_life = two.broker_epoch
+    second.expire()  # its session is over
+    await wait_until_async(lambda: two.broker_epoch > first_life)
+    await wait_until_async(lambda: 2 in one.image.brokers and one.image.brokers[2].epoch > first_life)
+    second_life = two.broker_epoch
+    await one.submit(BrokerLost(2, second_life))  # the controller's own verdict; the session lasts
+    await wait_until_async(lambda: two.broker_epoch > second_life)
+    await wait_until_async(lambda: 2 in one.image.brokers and one.image.brokers[2].epoch > second_life)
+    assert one.leading and "broker 2 registered again" in caplog.text
+    assert [p.leader for p in one.image.all_partitions()] == [1, 1]
+
+
+async def test_lost_data_is_reported_until_the_log_knows_of_it(start: Start) -> None:
+    """Its first registration ends before the controller has heard of it; the second says the same."""
+    start.hub.candidates.append("somebody who does nothing")
+    two = Controller(MemoryStore(start.hub), 2, Context())
+    start.started.append(two)
+    starting = asyncio.create_task(two.start(registration(lost_data=True)))
+    await wait_until_async(lambda: 2 in start.hub.members and bool(two._tasks))
+    first = start.hub.members[2].epoch
+    two._fenced.set()  # as if its session had been lost
+    await wait_until_async(lambda: start.hub.members[2].epoch > first)
+    assert command_for(start.hub.members[2]).lost_data
+    starting.cancel()
+
+
+async def test_an_epoch_that_is_known_after_the_image_shows_it(start: Start) -> None:
+    """The entry with a broker's new life may be read before the answer to the registration has come."""
+    one, _ = await start.shared(1)
+    waiting = asyncio.create_task(one._until(lambda: one.broker_epoch == 7))
+    await let_tasks_run()
+
+    async def register(broker_id: int, data: bytes) -> int:
+        return 7
+
+    one._store.register = register  # type: ignore[method-assign]
+    one._fenced.set()
+    async with asyncio.timeout(60):
+        await waiting
+
+
+async def test_a_snapshot_that_is_written_during_the_start(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the older one needed is gone by the time it is read: the newer one is loaded."""
+    one, first = await start.shared(1)
+    await one.submit(new_topic("a"))
+    store = MemoryStore(start.hub)
+    read = store.snapshot
+    calls = 0
+
+    async def snapshot() -> tuple[int, list[bytes]]:
+        nonlocal calls
+        calls += 1
+        found = await read()
+        if calls == 1:
+            await first.compact(one.image.version, list(driver.encode_chunks(one.image.records())), 0)
+        return found
+
+    monkeypatch.setattr(store, "snapshot", snapshot)
+    two = await start.on(store, 2)
+    assert calls == 2 and two.image.topic("a") is not None
+
+
 async def test_an_old_controller_cannot_write(start: Start) -> None:
     """Its append is under way when the other claims the log: it loses the position, and says so."""
     one, first = await start.shared(1)
@@ -419,6 +490,7 @@ async def test_an_old_controller_cannot_write(start: Start) -> None:
     first.gate.clear()
     late = one.submit(new_topic("late"))
     await let_tasks_run()
+    first.barred = True
     first.expire()
     await wait_until_async(lambda: two.leading and 1 in two.image.brokers_down)
     first.gate.set()

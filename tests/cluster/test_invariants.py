@@ -43,6 +43,7 @@ from millstream.cluster.configs import rules_for
 from millstream.cluster.image import Image, PartitionKey
 from millstream.cluster.metadata_records import NO_LEADER, Partition, Record, decode, encode
 from millstream.wire.errors import KafkaError
+from tests.support.effort import examples
 
 from .world import World
 
@@ -265,7 +266,7 @@ def steps_of(seed: int) -> list[tuple[int, int, int, int]]:
     return [(*(numbers.randrange(64) for _ in range(4)),) for _ in range(120)]  # type: ignore[misc]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(small, small, small, small), max_size=60))
 def test_whatever_happens(steps: list[tuple[int, int, int, int]]) -> None:
     cluster = run(steps)

@@ -29,6 +29,7 @@ from millstream.cluster.local_file import (
 )
 from millstream.cluster.local_store import LocalStore
 from millstream.cluster.store import Conflict, MetadataStore, NotWritten, StoreBroken
+from tests.support.effort import examples
 
 from .store_contract import Opener, StoreContract
 
@@ -353,7 +354,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(actions)
 def test_any_history_is_what_it_should_be(
     tmp_path_factory: pytest.TempPathFactory, history: list[object]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .memory_store import Hub, MemoryStore
+from tests.support.memory_store import Hub, MemoryStore
+
 from .store_contract import Opener, SharedStoreContract
 
 

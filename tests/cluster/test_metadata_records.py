@@ -15,6 +15,7 @@ from millstream.cluster.metadata_records import (
     DEFLATE_ABOVE,
     MAX_ENTRY_RECORDS,
     BrokerDown,
+    BrokerGone,
     BrokerUp,
     Config,
     Controller,
@@ -29,6 +30,17 @@ from millstream.cluster.metadata_records import (
     decode,
     encode,
     encode_chunks,
+)
+from millstream.cluster.security_records import (
+    Account,
+    AccountGone,
+    Acl,
+    AclGone,
+    ApiKey,
+    ApiKeyGone,
+    Quota,
+    Token,
+    TokenGone,
 )
 
 ids = st.integers(0, 2**31 - 1)
@@ -52,12 +64,26 @@ any_record: st.SearchStrategy[Record] = st.one_of(
         ranges,
     ),
     st.builds(BrokerDown, ids, longs),
+    st.builds(BrokerGone, ids),
     st.builds(Topic, uuids, text),
     st.builds(TopicGone, uuids),
     st.builds(Partition, uuids, ids, lists, lists, ids, ids, ids, lists, lists, lists, st.booleans()),
     st.builds(Config, text, text, st.dictionaries(text, text, max_size=3)),
     st.builds(ProducerIds, longs),
     st.builds(Feature, text, ids),
+    st.builds(Acl, ids, text, ids, text, text, ids, ids),
+    st.builds(AclGone, ids, text, ids, text, text, ids, ids),
+    st.builds(
+        Quota,
+        st.lists(st.tuples(text, st.none() | text), max_size=2).map(tuple),
+        st.dictionaries(text, st.floats(0, 1e12), max_size=3),
+    ),
+    st.builds(Token, text, text, text, st.lists(text, max_size=2).map(tuple), longs, longs, longs),
+    st.builds(TokenGone, text),
+    st.builds(Account, text, text, text),
+    st.builds(AccountGone, text),
+    st.builds(ApiKey, text, text, text, longs, longs, text),
+    st.builds(ApiKeyGone, text),
 )
 
 

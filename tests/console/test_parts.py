@@ -24,6 +24,7 @@ from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.compression import CODEC_IDS
 from millstream.wire.errors import ErrorCode
 from millstream.wire.records import Record, encode_batch
+from tests.support.effort import examples
 
 
 def test_masks_by_path() -> None:
@@ -117,7 +118,7 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@hypothesis.settings(max_examples=200, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=examples(200), deadline=None, derandomize=True)
 @hypothesis.given(JSON_VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_laying_out_changes_white_space_only(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -235,7 +236,7 @@ PIECE = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"", b"ab",
 HEADERS = st.lists(st.tuples(st.sampled_from(["ab", "a", "Abc"]), PIECE), max_size=2).map(tuple)
 
 
-@hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=examples(150), deadline=None, derandomize=True)
 @hypothesis.given(
     st.lists(st.tuples(PIECE, PIECE, HEADERS), min_size=1, max_size=8),
     st.sampled_from(["a", "ab", "b", "aab"]),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from millstream.filters import BadTime, FilterError, compile_filter, parse_time
 from millstream.filters.syntax import DEEPEST, FUNCTIONS, LONGEST, OPERATORS, ROOTS
 from millstream.filters.times import parse_duration
+from tests.support.effort import examples
 
 
 class Sample(NamedTuple):
@@ -279,7 +280,7 @@ expressions = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(expressions, records)
 def test_every_expression_answers_yes_or_no_for_every_record(text: str, record: Sample) -> None:
     answer = compile_filter(text)(record)
@@ -287,7 +288,7 @@ def test_every_expression_answers_yes_or_no_for_every_record(text: str, record: 
     assert compile_filter(f"not ({text})")(record) is not answer
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(operands, operands, records)
 def test_comparisons_agree_with_each_other(a: str, b: str, record: Sample) -> None:
     def answer(operator: str, left: str = a, right: str = b) -> bool:
@@ -305,7 +306,7 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(words, max_size=12).map(" ".join) | st.text(max_size=30))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
@@ -317,7 +318,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
         assert found(RECORD) in (True, False)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(max_size=20))
 def test_text_in_quotes_is_that_text(text: str) -> None:
     assert compile_filter(f"value.a == {json.dumps(text)}")(Sample(value={"a": text}))

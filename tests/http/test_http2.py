@@ -1,12 +1,15 @@
-"""HTTP/2 without TLS, beside HTTP/1.1 on the same port."""
+"""HTTP/2 beside HTTP/1.1 on the same port, in clear text and over TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 
 import httpx
 import pytest
@@ -21,6 +24,7 @@ from starlette.routing import Route
 from millstream.http import http2
 from millstream.http.serving import HttpService, bind, bound_ports, serve
 from millstream.sql.server.sql_config import SqlConfig
+from tests.registry.test_secure import make_certificate
 from tests.support.waiting import wait_until
 
 BYTES = 3_000_000
@@ -29,7 +33,7 @@ BYTES = 3_000_000
 class Running:
     """An application that says what it saw, in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.gone = threading.Event()
         routes = [
             Route("/echo", self._echo, methods=["POST"]),
@@ -37,7 +41,8 @@ class Running:
             Route("/forever", self._forever),
             Route("/broken", self._broken),
         ]
-        self.config = SqlConfig({"bootstrap.servers": "localhost:1", "listeners": "http://127.0.0.1:0"})
+        own = {"bootstrap.servers": "localhost:1", "listeners": "http://127.0.0.1:0", **(settings or {})}
+        self.config = SqlConfig(own)
         self._sockets = bind(self.config)
         self.port = bound_ports(self._sockets)[0]
         self._app = Starlette(routes=routes)
@@ -137,6 +142,25 @@ def test_a_response_larger_than_every_window_comes_out(client: httpx.Client) -> 
 def test_http_1_is_served_on_the_same_port(running: Running) -> None:
     answer = httpx.post(f"http://127.0.0.1:{running.port}/echo", content=b"abc")
     assert (answer.http_version, answer.json()["version"]) == ("HTTP/1.1", "1.1")
+
+
+def test_an_offer_of_http_2_that_comes_line_by_line(running: Running) -> None:
+    """As Python's hyper sends it, which ksqlDB's Python client uses."""
+    body = b"x" * 1000
+    head = b"POST /echo HTTP/1.1\r\n|Host: h\r\n|Connection: Upgrade, HTTP2-Settings\r\n|Upgrade: h2c\r\n|"
+    head += b"Content-Length: 1000\r\n|\r|\n"
+    with socket.create_connection(("127.0.0.1", running.port), 30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(2):
+            for part in [*head.split(b"|"), body[:400], body[400:]]:
+                connection.sendall(part)
+                time.sleep(0.01)  # each in a packet of its own
+            answer = b""
+            while b'"size":1000' not in answer:
+                part = connection.recv(65536)
+                assert part, answer
+                answer += part
+            assert answer.startswith(b"HTTP/1.1 200")
 
 
 def test_many_streams_of_one_connection(client: httpx.Client) -> None:
@@ -248,3 +272,27 @@ def test_the_end_of_the_server_ends_its_streams() -> None:
     running.stop()
     wait_until(running.gone.is_set)
     raw.socket.close()
+
+
+def test_over_tls_the_client_chooses(tmp_path: Path) -> None:
+    server, certificate = make_certificate(tmp_path)
+    running = Running(
+        {
+            "listeners": "https://127.0.0.1:0",
+            "ssl.keystore.location": str(server),
+            "ssl.keystore.type": "PEM",
+        }
+    )
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    body = b"z" * BYTES
+    try:
+        for version, options in (("HTTP/2", {"http2": True}), ("HTTP/1.1", {"http2": False})):
+            with httpx.Client(
+                verify=trusted, base_url=f"https://127.0.0.1:{running.port}", timeout=30, **options
+            ) as client:
+                for _ in range(2):
+                    answer = client.post("/echo", content=body)
+                    assert (answer.http_version, answer.json()["size"]) == (version, BYTES)
+                assert len(client.get("/many").content) == BYTES
+    finally:
+        running.stop()

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.schemas import InvalidSchema, Reference, parse
+from tests.support.effort import examples
 
 
 def canonical(schema: Any) -> str:
@@ -198,7 +199,7 @@ def records(draw: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": fields}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(old=records(), new=records())
 def test_readable_means_readable(old: dict[str, Any], new: dict[str, Any]) -> None:
     import io

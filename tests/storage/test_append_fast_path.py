@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import CONTROL, HEADER, LOG_APPEND_TIME, MAX_SEQUENCE, TRANSACTIONAL
 from millstream.wire.errors import KafkaError
+from tests.support.effort import examples
 
 from .batches import NOW, batch, contents, real, sealed, small
 from .conftest import OpenLog
@@ -263,7 +264,7 @@ def folder_content(folder: Path) -> dict[str, bytes]:
 @given(
     config=st.sampled_from((CONFIG, *CONFIGS[:3], *CONFIGS)), life=st.lists(steps(), min_size=8, max_size=30)
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_both_ways_of_appending_come_to_the_same(config: Any, life: list[Step]) -> None:
     root = Path(tempfile.mkdtemp())
     opened: list[PartitionLog] = []

@@ -182,11 +182,21 @@ def test_after_a_kill(tmp_path: Path) -> None:
 def test_a_power_cut_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dirs = start(tmp_path)
     assert not log_dirs.page_cache_lost
+    log_dirs.data_loss_reported()
     log_dirs._unlock()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "current_boot_id", lambda: "another boot")
         log_dirs = start(tmp_path)
         assert log_dirs.page_cache_lost
+        log_dirs._unlock()
+        log_dirs = start(tmp_path)
+        assert log_dirs.page_cache_lost, "the process died before it could report the loss"
+        log_dirs.close()
+        log_dirs = start(tmp_path)
+        assert log_dirs.page_cache_lost, "it stopped before it could report the loss"
+        assert log_dirs.data_lost
+        log_dirs.data_loss_reported()
+        assert not log_dirs.data_lost, "said once: a later registration of this process has nothing to report"
         log_dirs.close()
     log_dirs = start(tmp_path)
     assert not log_dirs.page_cache_lost, "the stop was clean"

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from millstream.storage.log import PartitionLog
 from millstream.wire.batch import TRANSACTIONAL, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.effort import examples
 
 from .batches import NOW, batch, contents, small
 
@@ -332,7 +333,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -4,8 +4,8 @@ A test gets a marker of this table by itself as soon as it uses the fixture besi
 program in another way carries the marker in its file. Where none of the programs is found, the tests with the
 marker are skipped, and the last line of the run names the package.
 
-`LONG` names the folders and files whose tests kill services, wait for retries to give up, or run for many
-seconds: `make test` runs them, `make check` does not.
+`LONG` names the folders and files whose tests start several services, kill them, wait for retries to give up,
+or run for many seconds: `make test` runs them, `make check` does not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Need:
 JAVA = "openjdk-17-jre-headless"
 NEEDS = (
     Need("spark", ("java",), JAVA, frozenset({"spark"})),
-    Need("java", ("java",), JAVA, frozenset({"kafka_classes"})),
+    Need("java", ("java",), JAVA, frozenset({"kafka_classes", "zookeeper", "ensemble"})),
     Need("browser", ("chromium", "chromium-browser", "google-chrome"), "chromium", frozenset({"chromium"})),
     Need("kcat", ("kcat", "kafkacat"), "kcat", frozenset({"kcat"})),
     Need("postgres", ("pg_createcluster",), "postgresql", frozenset({"postgres"})),
@@ -52,6 +52,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONG = (
     "tests/broker/apis/test_fast_path_equivalence.py",
     "tests/broker/apis/test_slices.py",
+    "tests/broker/cluster",
     "tests/broker/coordinators/groups/test_clients_consumer_protocol.py",
     "tests/broker/coordinators/groups/test_group_restart.py",
     "tests/broker/coordinators/transactions/test_transaction_clients.py",
@@ -64,7 +65,10 @@ LONG = (
     "tests/cli/test_perf.py",
     "tests/cli/test_schema_formats.py",
     "tests/cli/test_up.py",
+    "tests/cli/test_up_brokers.py",
     "tests/cluster/test_invariants.py",
+    "tests/connect/jdbc/test_walks.py",
+    "tests/connect/test_isolation.py",
     "tests/connect/test_worker.py",
     "tests/console/test_bad_input.py",
     "tests/console/test_security.py",
@@ -81,7 +85,12 @@ LONG = (
     "tests/rest/test_bad_input.py",
     "tests/rest/test_openapi.py",
     "tests/rest/test_tls_cluster.py",
+    "tests/spark/test_package.py",
+    "tests/sql/server/test_bad_days.py",
+    "tests/sql/server/test_connectors.py",
+    "tests/sql/server/test_jupyter.py",
     "tests/sql/server/test_servers.py",
+    "tests/sql/server/test_user_functions.py",
     "tests/storage/cleaning/test_model.py",
     "tests/storage/test_append_fast_path.py",
     "tests/storage/test_crashes.py",

@@ -7,6 +7,8 @@ import pytest
 
 from millstream.wire._kio import entity_reader, entity_writer, load_request_schema, load_response_schema
 from millstream.wire.client_produce_fetch import (
+    CONSUMER,
+    DEBUGGING_REPLICA,
     FETCH_NEWEST,
     PRODUCE_NEWEST,
     Position,
@@ -140,3 +142,20 @@ def test_cut_off_fetch_answer_is_a_kafka_error(version):
         except KafkaError:
             continue
         pytest.fail(f"{size} of {len(body)} bytes were taken for an answer")
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("replica_id", [CONSUMER, DEBUGGING_REPLICA])
+def test_the_broker_reads_who_fetches(version: int, replica_id: int) -> None:
+    body = pack_fetch(
+        version,
+        {"orders": {0: Position(5)}},
+        {"orders": uuid.UUID(int=7)},
+        max_wait_ms=1,
+        min_bytes=1,
+        max_bytes=1000,
+        partition_max_bytes=100,
+        isolation=0,
+        replica_id=replica_id,
+    )
+    assert read_fetch_request(memoryview(body), 0, version).replica_id == replica_id

@@ -18,6 +18,7 @@ from millstream.wire.metadata import (
     pack_partition,
     pack_topic,
 )
+from tests.support.effort import examples
 
 METADATA = 3
 ids = st.lists(st.integers(-1, 2**31 - 1), max_size=4).map(tuple)
@@ -47,7 +48,7 @@ topics = st.tuples(
 
 
 @pytest.mark.parametrize("version", range(14))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     nodes=st.lists(brokers, max_size=2),
     found=st.lists(topics, max_size=3),

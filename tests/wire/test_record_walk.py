@@ -27,6 +27,7 @@ from millstream.wire.record_walk import (
 )
 from millstream.wire.records import Record, iter_records
 from millstream.wire.varint import varint
+from tests.support.effort import examples
 
 BASE_OFFSET = 1000
 BASE_TIMESTAMP = 1_700_000_000_000
@@ -120,7 +121,7 @@ def columns_of(batch: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 @given(batch=batches(), needle=st.sampled_from([b"\0", b"a", b"\xff\x01"]))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_every_walk_finds_what_the_strict_reader_finds(batch: bytes, needle: bytes) -> None:
     header = read_header(batch)
     data = batch[HEADER_SIZE:]

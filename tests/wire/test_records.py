@@ -27,6 +27,7 @@ from millstream.wire.records import (
     iter_records,
 )
 from millstream.wire.varint import varint
+from tests.support.effort import examples
 
 NOW = 1_700_000_000_000
 CODECS = [0, 1, 2, 3, 4]
@@ -315,7 +316,7 @@ def test_gaps_in_offsets_are_for_logs_not_for_producers():
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
 def test_damage_raises_only_kafka_error(codec, data):
     batch = encode_batch(SAMPLE[:4], codec)
@@ -335,7 +336,7 @@ def test_damage_raises_only_kafka_error(codec, data):
         pass
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(payload=st.binary(max_size=200), count=st.integers(0, 30), spare=st.integers(0, 5))
 def test_junk_records_raise_only_kafka_error_and_the_check_is_no_laxer_than_the_reader(payload, count, spare):
     batch = plain_batch(payload, count, last_delta=count + spare)

@@ -34,6 +34,7 @@ from millstream.wire.varint import (
     uvarint,
     varint,
 )
+from tests.support.effort import examples
 
 REFUSED = (IndexError, Malformed, KafkaError, Damaged, Mismatch, NotFramed)
 MAX_INT = (1 << 31) - 1
@@ -204,7 +205,7 @@ hostile = (
 @example(b"\xff" * 9 + b"\x02")
 @example(b"\xff" * 10 + b"\x00")
 @example(b"\x80" * 9 + b"\x00")
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_every_reader_gives_the_same_number_or_refuses(data: bytes) -> None:
     for bits, readers in ((32, READERS_32), (64, READERS_64)):
         answer = expected(data, bits)

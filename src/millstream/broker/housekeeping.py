@@ -14,6 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from millstream.broker.partitions import Yielder
+from millstream.cluster.commands import ElectLeaders
+from millstream.cluster.leader_balance import leaderships_to_return
+from millstream.cluster.security_commands import RemoveExpiredTokens
 from millstream.storage import checkpoints
 from millstream.storage.files import SyncFailed
 from millstream.wire.errors import KafkaError
@@ -49,6 +52,8 @@ class Housekeeping:
             (5.0, self.idle_connections),
             ("producer.id.expiration.check.interval.ms", self.expire_producers),
             ("offsets.retention.check.interval.ms", self.expire_offsets),
+            ("leader.imbalance.check.interval.seconds", self.balance_leaders),
+            ("delegation.token.expiry.check.interval.ms", self.expire_tokens),
             ("transaction.abort.timed.out.transaction.cleanup.interval.ms", transactions.abort_timed_out),
             ("transaction.remove.expired.transaction.cleanup.interval.ms", transactions.forget_expired),
         ):
@@ -61,11 +66,14 @@ class Housekeeping:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _repeat(self, interval: str | float, job: Callable[[], Awaitable[None]]) -> None:
-        """Do a job again and again; its interval is in seconds, or is a setting in milliseconds that may
-        change."""
+        """Do a job again and again; its interval is in seconds, or is a setting (in milliseconds, if its name
+        does not say otherwise) that may change."""
         while True:
             settings = self.broker.settings
-            seconds = settings.integer(interval) / 1000 if isinstance(interval, str) else interval
+            if isinstance(interval, float):
+                seconds = interval
+            else:
+                seconds = settings.integer(interval) / (1 if interval.endswith(".seconds") else 1000)
             await asyncio.sleep(max(seconds, 0.01))
             try:
                 await job()
@@ -75,6 +83,11 @@ class Housekeeping:
                 logger.error("%s failed, it will be tried again: %s", job.__name__, error)
             except Exception:
                 logger.exception("%s failed, it will be tried again", job.__name__)
+
+    async def expire_tokens(self) -> None:
+        """An expired token is no longer good for a login; the controller also forgets it."""
+        if self.broker.controller.leading and self.broker.image.tokens:
+            await self.broker.controller.submit(RemoveExpiredTokens(time.time_ns() // 1_000_000))
 
     async def retention(self) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -140,6 +153,20 @@ class Housekeeping:
 
     async def expire_offsets(self) -> None:
         await self.broker.groups.expire_offsets()
+
+    async def balance_leaders(self) -> None:
+        """As controller: leadership goes back to the preferred replicas, some at a time."""
+        controller = self.broker.controller
+        while controller.leading and self.broker.settings.boolean("auto.leader.rebalance.enable"):
+            partitions = leaderships_to_return(controller.image)
+            if not partitions:
+                return
+            outcome = await controller.submit(ElectLeaders(partitions), is_large=True)
+            elected = sum(result.ok for result in outcome.values())
+            logger.info("%d partitions are led by their preferred replicas again", elected)
+            if not elected:
+                return
+            await asyncio.sleep(1.0)
 
     async def _all(self) -> AsyncIterator[Partition]:
         """Every partition that can be written, letting the loop serve others now and then."""

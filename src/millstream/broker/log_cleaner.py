@@ -85,6 +85,10 @@ class LogCleaner:
         """Whether the retention of this log is left to the cleaner."""
         return log in self._busy or (self.enabled and log.config.compact and log not in self.uncleanable)
 
+    def is_cleaning(self, log: PartitionLog) -> bool:
+        """Whether its files are being replaced just now."""
+        return log in self._busy
+
     @property
     def threads(self) -> int:
         return self.broker.settings.integer("log.cleaner.threads")

@@ -12,7 +12,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from millstream.broker import quotas
+
 if TYPE_CHECKING:
+    from millstream.broker.replication.replica_manager import ReplicaManager
     from millstream.broker.server import Broker
 
 Sample = tuple[str, float | int]  # labels as text, value
@@ -49,8 +52,39 @@ def render(broker: Broker) -> str:
     _network(page, broker)
     _groups(page, broker)
     _transactions(page, broker)
+    _security(page, broker)
+    _logins(page, broker)
     _process(page, broker)
     return page.text()
+
+
+def _security(page: Page, broker: Broker) -> None:
+    """At most 1,000 entities: clients choose their ids."""
+    found = list(quotas.rows(broker.quotas))
+    for name, help, at in (
+        ("rate", "What clients with a quota use: bytes or percent a second; of changes, what is left.", 3),
+        ("bound", "Their quotas.", 4),
+        ("throttled_seconds_total", "For how long they were told to wait.", 5),
+    ):
+        samples = [
+            (f'quota="{row[0]}",user="{_label(row[1])}",client_id="{_label(row[2])}"', float(row[at]))
+            for row in found
+        ]
+        page.add(f"millstream_quota_{name}", "counter" if at == 5 else "gauge", help, samples)
+    page.one(
+        "millstream_quota_muted_connections",
+        "gauge",
+        "Connections that are not listened to because they exceed a quota.",
+        broker.quotas.muted,
+    )
+    if broker.rights is not None:
+        page.one("millstream_acls", "gauge", "Access control lists.", len(broker.rights.index.acls))
+        page.one(
+            "millstream_denied_requests_total",
+            "counter",
+            "Operations that were refused for lack of a right.",
+            broker.rights.denied,
+        )
 
 
 def _topics(page: Page, broker: Broker) -> None:
@@ -110,6 +144,52 @@ def _requests(page: Page, broker: Broker) -> None:
     )
 
 
+def _logins(page: Page, broker: Broker) -> None:
+    security = broker.security
+    if security is None:
+        return
+    page.add(
+        "millstream_certificate_expires_seconds",
+        "gauge",
+        "Seconds until the certificate of a listener expires.",
+        [(f'listener="{_label(name)}"', round(tls.expires_in())) for name, tls in security.tls.items()],
+    )
+    page.add(
+        "millstream_certificate_reloads_total",
+        "counter",
+        "New keys and certificates of a listener that came into use.",
+        [(f'listener="{_label(name)}"', tls.reloads) for name, tls in security.tls.items()],
+    )
+    handshakes = security.handshakes
+    for name, metric_type, help, value in (
+        ("tls_handshakes_total", "counter", "TLS handshakes that succeeded.", handshakes.done),
+        ("tls_handshakes_failed_total", "counter", "TLS handshakes that failed.", handshakes.failed),
+        ("tls_handshakes_open", "gauge", "TLS handshakes under way.", handshakes.half_open),
+        ("login_failures_total", "counter", "Logins and handshakes refused.", security.failures.total),
+        (
+            "logins_turned_away_total",
+            "counter",
+            "Connections closed at once because of earlier failures from their address.",
+            security.failures.turned_away,
+        ),
+    ):
+        page.one(f"millstream_{name}", metric_type, help, value)
+    for name, help, attribute in (
+        ("logins_total", "Logins that succeeded.", "successes"),
+        ("logins_again_total", "Logins of connections that were logged in already.", "again"),
+        ("sessions_expired_total", "Sessions closed because they did not log in again.", "expired"),
+    ):
+        page.add(
+            f"millstream_{name}",
+            "counter",
+            help,
+            [
+                (f'listener="{_label(listener)}"', getattr(login, attribute))
+                for listener, login in security.logins.items()
+            ],
+        )
+
+
 def _replicas(page: Page, broker: Broker) -> None:
     image = broker.image
     leading = sum(1 for partition in broker.partitions if partition.leads)
@@ -129,13 +209,25 @@ def _replicas(page: Page, broker: Broker) -> None:
         sum(1 for partition in broker.partitions if partition.leads and not partition.enough_in_sync),
     )
     page.one(
+        "kafka_server_replicamanager_atminisrpartitioncount",
+        "gauge",
+        "Partitions led with as few in-sync replicas as acks=all needs.",
+        sum(1 for found in broker.partitions if found.leads and found.at_min_isr),
+    )
+    page.one(
         "kafka_server_replicamanager_offlinereplicacount",
         "gauge",
         "Replicas that cannot be used.",
-        count - leading,
+        sum(1 for found in broker.partitions if found.log.offline is not None)
+        + len(broker.partitions.without_log),
     )
+    if "replicas" in broker.__dict__:
+        _replication(page, broker.replicas)
     page.one(
-        "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "1 where the controller runs.", 1
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "gauge",
+        "1 where the controller runs.",
+        int(broker.controller.leading),
     )
     page.one("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics.", len(image.topics_by_id))
     page.one(
@@ -148,9 +240,30 @@ def _replicas(page: Page, broker: Broker) -> None:
         "kafka_controller_kafkacontroller_offlinepartitionscount",
         "gauge",
         "Partitions without leader.",
-        count - leading,
+        sum(1 for record in image.all_partitions() if record.leader < 0) + len(broker.partitions.without_log),
     )
     page.one("millstream_metadata_version", "gauge", "Position in the metadata log.", image.version)
+
+
+def _replication(page: Page, replicas: ReplicaManager) -> None:
+    for name, help, value in (
+        ("isrshrinks", "Changes of ISRs by which a replica left.", replicas.isr_shrinks),
+        ("isrexpands", "Changes of ISRs by which a replica joined.", replicas.isr_expands),
+        ("failedisrupdates", "Changes of ISRs that were not accepted.", replicas.failed_isr_updates),
+    ):
+        page.one(f"kafka_server_replicamanager_{name}_total", "counter", help, value)
+    page.add(
+        "kafka_server_replicafetchermanager_maxlag",
+        "gauge",
+        "Records that the partition furthest behind has yet to fetch, by leader.",
+        [(f'broker="{leader}"', fetcher.max_lag) for leader, fetcher in replicas.fetchers.items()],
+    )
+    page.add(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "counter",
+        "Bytes that were fetched from leaders, by leader.",
+        [(f'broker="{leader}"', fetcher.bytes_in) for leader, fetcher in replicas.fetchers.items()],
+    )
 
 
 def _logs(page: Page, broker: Broker) -> None:

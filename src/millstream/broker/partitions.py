@@ -2,8 +2,9 @@
 
 `Partition` joins a log with its role: the leader epoch it may write under, the produce requests that wait for
 its high watermark, the fetches that wait for new records. Roles come only from the image, never from a
-request. `Partitions` finds them by topic name and by topic id, as the bytes that requests carry, and applies
-image deltas.
+request. Where a partition has several replicas, its leader has a `tracker` of the others, which decides what
+is committed; without one, everything is committed as it is written. `Partitions` finds partitions by topic
+name and by topic id, as the bytes that requests carry, and applies image deltas.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from millstream.broker.apis.fetch import ParkedFetch
     from millstream.broker.apis.fetch_in_slices import SlicedFetch
     from millstream.broker.coordinators.runtime import CoordinatorRuntime
+    from millstream.broker.replication.replica_tracker import Brokers, ReplicaTracker
+    from millstream.broker.replication.throttle import RateLimiter
     from millstream.cluster.image import Delta, Image
     from millstream.cluster.metadata_records import Partition as PartitionRecord
     from millstream.settings.log_config import LogConfig
@@ -37,12 +40,44 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 AckWaiter = tuple[int, int, Callable[[ErrorCode], None]]
 
 
+class Replication(Protocol):
+    """What a leader of several replicas needs to know of the cluster (replication/replica_manager.py)."""
+
+    @property
+    def brokers(self) -> Brokers:
+        """Those that are alive."""
+
+    max_lag: float  # seconds (replica.lag.time.max.ms)
+    by_rack: bool  # consumers may be sent to followers (replica.selector.class)
+
+    def now(self) -> float: ...
+
+    def propose_soon(self, partition: Partition) -> None:
+        """The ISR of this partition may have to change."""
+
+    def track(self, partition: Partition, record: PartitionRecord) -> ReplicaTracker: ...
+
+    def preferred_replica(self, partition: Partition, rack: bytes, offset: int) -> int:
+        """The follower from which a consumer of that rack should read; -1 for the leader."""
+
+    def role_changed(self, partition: Partition) -> None: ...
+
+    def forget(self, partition: Partition) -> None: ...
+
+    def send_limiter(self, partition: Partition, replica_id: int) -> RateLimiter | None:
+        """What slows down the copying of this partition to that replica."""
+
+    def may_lead(self) -> bool:
+        """Whether nobody can have elected another leader yet, as far as the clock says (the lease)."""
+
+
 class Partition:
     __slots__ = (
         "_flush",
         "ack_waiters",
         "bytes_in",
         "bytes_out",
+        "commit_waiters",
         "enough_in_sync",
         "fetch_waiters",
         "index",
@@ -54,8 +89,10 @@ class Partition:
         "messages_in",
         "open_to_clients",
         "replicas",
+        "replication",
         "topic",
         "topic_id",
+        "tracker",
     )
 
     def __init__(self, topic: str, topic_id: UUID, index: int, log: PartitionLog) -> None:
@@ -70,7 +107,12 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.enough_in_sync = True
-        self.fetch_waiters: set[ParkedFetch | SlicedFetch] = set()
+        # Of a leader with several replicas; None where this broker has the only one, or does not lead.
+        self.tracker: ReplicaTracker | None = None
+        self.replication: Replication | None = None
+        self.fetch_waiters: set[ParkedFetch | SlicedFetch] = set()  # woken by an append
+        # Consumers' fetches where an append is not yet a commit: woken by the high watermark.
+        self.commit_waiters: set[ParkedFetch | SlicedFetch] = set()
         self.ack_waiters: deque[AckWaiter] = deque()
         self.messages_in = self.bytes_in = self.bytes_out = 0
         self._flush: asyncio.Task[None] | None = None
@@ -80,38 +122,116 @@ class Partition:
 
     # ------------------------------------------------------------------ roles
 
-    def become_leader(self, epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
+    def become_leader(
+        self,
+        epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        tracker: ReplicaTracker | None = None,
+    ) -> None:
+        """Lead from now on, or under this epoch, or with these replicas; with a tracker if there are more."""
         if not self.leads or epoch != self.leader_epoch:
+            # What waits was written under an epoch that is over.
+            self._refuse_acks(ErrorCode.not_leader_or_follower)
             self.log.begin_epoch(epoch)
         self.leads = True
         self.open_to_clients = self.topic not in INTERNAL_TOPICS
         self.leader_epoch = epoch
         self.replicas = replicas
         self.isr = isr
+        self._track(tracker)
         self.check_in_sync()
-        self.log.set_high_watermark(self.log.end_offset)
+        if tracker is None:
+            self.log.set_high_watermark(self.log.end_offset)
+            if self.ack_waiters or self.fetch_waiters:  # it had other replicas until now
+                self._release_acks()
+                self.wake_fetches()
+
+    def _track(self, tracker: ReplicaTracker | None) -> None:
+        if tracker is not None and self.tracker is None:
+            self.commit_waiters |= self.fetch_waiters
+            self.fetch_waiters.clear()
+        elif tracker is None and self.commit_waiters:
+            self.fetch_waiters |= self.commit_waiters
+            self.commit_waiters.clear()
+        self.tracker = tracker
 
     def check_in_sync(self) -> None:
         """Whether acks=all may be accepted; again after a change of ISR or of `min.insync.replicas`."""
         self.enough_in_sync = len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
+        if self.tracker is not None:
+            if self.tracker.has_elr:  # by the controller's minimum there are not enough
+                self.enough_in_sync = False
+            self.advance()
 
     def resign(self) -> None:
         """Another broker leads, or the topic is gone: no write that is not committed may be acknowledged."""
         self.leads = self.open_to_clients = False
         self.enough_in_sync = False
+        self._track(None)
         self._refuse_acks(ErrorCode.not_leader_or_follower)
         self.wake_fetches()
+
+    def become_follower(self, record: PartitionRecord) -> None:
+        """Another broker leads, or nobody. Comes after `resign`, before the first fetch from the leader."""
+        self.leader, self.leader_epoch = record.leader, record.leader_epoch
+        self.replicas, self.isr = record.replicas, record.isr
+        self.log.end_epoch()
+
+    # ------------------------------------------------------------------ replicas
+
+    @property
+    def at_min_isr(self) -> bool:
+        return len(self.isr) == min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def knows_latest(self) -> bool:
+        """Whether this leader knows everything that was committed before its epoch (H4, KIP-207)."""
+        return self.tracker is None or self.log.high_watermark >= self.tracker.epoch_end
+
+    def replica_fetched(self, replica: int, broker_epoch: int, offset: int, log_start: int) -> None:
+        """A follower's log agrees with ours up to `offset`, where it ends."""
+        tracker, replication, log = self.tracker, self.replication, self.log
+        assert tracker is not None and replication is not None
+        if tracker.fetched(replica, broker_epoch, offset, log_start, log.end_offset, replication.now()):
+            self.advance()
+        if replica not in tracker.isr and tracker.may_join(replica, log.high_watermark, replication.brokers):
+            replication.propose_soon(self)
+
+    def advance(self) -> None:
+        """Move the high watermark to where all replicas are that count, and tell those who wait for it."""
+        tracker, replication, log = self.tracker, self.replication, self.log
+        if tracker is None or replication is None:
+            return
+        # With flush.messages or flush.ms our own log counts as far as it is synced.
+        end = log.end_offset if self._flush is None else log.recovery_point
+        reached = tracker.high_watermark(
+            end, log.config.min_insync_replicas, replication.brokers, replication.now(), replication.max_lag
+        )
+        if reached > log.high_watermark:
+            log.set_high_watermark(reached)
+            if self.ack_waiters:
+                self._release_acks()
+            self.wake_consumers()
+            if replication.by_rack:
+                self.wake_fetches()
 
     # ------------------------------------------------------------------ high watermark
 
     def appended(self, size: int, messages: int, now_ms: int) -> bool:
         """What follows every append: count it, advance the high watermark. Returns whether it is committed.
 
-        The high watermark is what every in-sync replica holds; in a cluster of one that is the log's end.
+        The high watermark is what every in-sync replica holds; where there is one replica, the log's end.
         """
         self.bytes_in += size
         self.messages_in += messages
         log = self.log
+        if self.tracker is not None:
+            if log.flushes and log.flush_due(now_ms):
+                self.flush_soon()
+            if self.tracker.alone:
+                self.advance()
+            return log.high_watermark >= log.end_offset
         if self._flush is not None or (log.flushes and log.flush_due(now_ms)):
             self.flush_soon()
             return log.high_watermark >= log.end_offset
@@ -133,10 +253,18 @@ class Partition:
         """One fsync covers every write that came while the one before it was under way."""
         log = self.log
         try:
-            while log.recovery_point < log.end_offset and self.leads:
-                log.set_high_watermark(await log.flush())
-                self._release_acks()
-                self.wake_fetches()
+            while log.recovery_point < log.end_offset:
+                flushed = await log.flush()
+                if self.tracker is not None:
+                    self.advance()
+                elif self.leads:
+                    log.set_high_watermark(flushed)
+                    self._release_acks()
+                    self.wake_fetches()
+                else:  # a follower, whose leader knows what is committed
+                    break
+            self._flush = None
+            self.advance()
         except (KafkaError, OSError) as error:
             logger.error("%s: fsync failed, what waits for it is refused: %s", self, error)
             self._refuse_acks(ErrorCode.kafka_storage_error)
@@ -155,9 +283,25 @@ class Partition:
             notify(error)
 
     def wake_fetches(self) -> None:
+        """There is something new in the log, or the role has changed."""
         if self.fetch_waiters:
             for fetch in tuple(self.fetch_waiters):
                 fetch.wake()
+
+    def wake_consumers(self) -> None:
+        """The high watermark has moved, later than the log's end."""
+        if self.commit_waiters:
+            for fetch in tuple(self.commit_waiters):
+                fetch.wake()
+
+    def park(self, fetch: ParkedFetch | SlicedFetch, of_replica: bool) -> None:
+        """Wake this fetch when there is something for it."""
+        waits_for_append = of_replica or (self.tracker is None and self.leads)
+        (self.fetch_waiters if waits_for_append else self.commit_waiters).add(fetch)
+
+    def unpark(self, fetch: ParkedFetch | SlicedFetch) -> None:
+        self.fetch_waiters.discard(fetch)
+        self.commit_waiters.discard(fetch)
 
 
 class Yielder:
@@ -186,6 +330,8 @@ class Partitions:
         # Internal topics whose roles coordinators follow.
         self.coordinated: dict[str, CoordinatorRuntime[Any]] = {}
         self.without_log: dict[TopicPartition, PartitionRecord] = {}
+        # What partitions with several replicas need; called for the first of them.
+        self.replication: Callable[[], Replication] | None = None
 
     def __iter__(self) -> Iterator[Partition]:
         for hosted in self.by_id.values():
@@ -206,20 +352,23 @@ class Partitions:
         roles = delta.roles(self.node_id)
         yield_now = Yielder()
         for record in roles.delete:
-            self._delete(record.topic_id, record.index)
+            try:
+                self._delete(record.topic_id, record.index)
+            except KafkaError as error:  # it is not served any more; the next start finds the folder
+                logger.error("a partition that is gone is still on disk: %s", error)
             await yield_now()
-        for record in (*roles.lead, *roles.update):
-            await yield_now()
-            if record.leader == self.node_id:
-                self._lead(image, record)
-        for record in (*roles.follow, *roles.resign):
-            partition = self._open(image, record)
-            partition.leader, partition.leader_epoch = record.leader, record.leader_epoch
-            self._resign(partition)
+        # Before the roles: with a larger `min.insync.replicas` comes the smaller ISR that made those who left
+        # it eligible. Under the old setting this leader would commit without them.
         for topic_id in delta.topic_configs():
             self._reconfigure(topic_id)
+        for record in (*roles.lead, *roles.update, *roles.follow, *roles.resign):
+            await yield_now()
+            try:
+                self._take_role(image, record)
+            except Exception:  # one partition must not keep all others from their roles
+                logger.exception("%s-%d has not taken its role", record.topic_id, record.index)
 
-    def _lead(self, image: Image, record: PartitionRecord) -> None:
+    def _take_role(self, image: Image, record: PartitionRecord) -> None:
         key = TopicPartition(image.topics_by_id[record.topic_id].name, record.index)
         try:
             partition = self._open(image, record)
@@ -229,8 +378,27 @@ class Partitions:
             self.without_log[key] = record
             return
         self.without_log.pop(key, None)
+        if record.leader == self.node_id:
+            self._lead(partition, record)
+        else:
+            if partition.leads or partition.leader_epoch != record.leader_epoch:
+                self._resign(partition)
+            partition.become_follower(record)
+        if partition.replication is not None or len(record.replicas) > 1:
+            self._replication_of(partition).role_changed(partition)
+
+    def _replication_of(self, partition: Partition) -> Replication:
+        if partition.replication is None:
+            assert self.replication is not None
+            partition.replication = self.replication()
+        return partition.replication
+
+    def _lead(self, partition: Partition, record: PartitionRecord) -> None:
         partition.leader = self.node_id
-        partition.become_leader(record.leader_epoch, record.replicas, record.isr)
+        tracker: ReplicaTracker | None = None
+        if len(record.replicas) > 1:
+            tracker = self._replication_of(partition).track(partition, record)
+        partition.become_leader(record.leader_epoch, record.replicas, record.isr, tracker)
         if partition.topic in self.coordinated:
             self.coordinated[partition.topic].leads(partition)
 
@@ -241,7 +409,7 @@ class Partitions:
             await yield_now()
             record = self.without_log.get(key)
             if record is not None:
-                self._lead(image, record)
+                self._take_role(image, record)
 
     def lacks_log(self, topic: bytes, index: int) -> bool:
         """Whether a partition, of a topic by name or by id, exists but has no log: the disk refused it."""
@@ -271,6 +439,8 @@ class Partitions:
             return partition
         name = image.topics_by_id[topic_id].name
         log = self._log(name, record.index, topic_id)
+        if image.topic_config(topic_id):  # it may have changed since the log was found
+            log.config = self.config_of(topic_id)
         partition = Partition(name, topic_id, record.index, log)
         if hosted is None:
             hosted = self.by_id[topic_id.bytes] = self.by_name[name.encode()] = {}
@@ -315,4 +485,6 @@ class Partitions:
             if self.by_name.get(partition.topic.encode()) is hosted:
                 del self.by_name[partition.topic.encode()]
         self._resign(partition)
+        if partition.replication is not None:
+            partition.replication.forget(partition)
         self.log_dirs.delete(partition.log, time.time_ns() // 1_000_000)

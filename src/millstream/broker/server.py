@@ -11,36 +11,51 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from uuid import UUID, uuid4
 
 from millstream.broker.apis.acls import AclsApi
+from millstream.broker.apis.alter_partition import AlterPartitionApi
 from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, ApiVersionsApi
+from millstream.broker.apis.client_quotas import ClientQuotasApi
 from millstream.broker.apis.cluster import ClusterApi
 from millstream.broker.apis.configs import ConfigsApi
 from millstream.broker.apis.consumer_groups import ConsumerGroupsApi
+from millstream.broker.apis.delegation_tokens import DelegationTokensApi
+from millstream.broker.apis.envelope import EnvelopeApi
 from millstream.broker.apis.fetch import FetchHandler
 from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.broker.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorApi
 from millstream.broker.apis.group_offsets import GroupOffsetsApi
 from millstream.broker.apis.groups import GroupsApi
+from millstream.broker.apis.leaders import Leaders
 from millstream.broker.apis.log_dirs import LogDirsApi
 from millstream.broker.apis.metadata import MetadataApi
 from millstream.broker.apis.partition_offsets import PartitionOffsetsApi
 from millstream.broker.apis.produce import ProduceHandler
+from millstream.broker.apis.sasl import SaslApi
+from millstream.broker.apis.scram_credentials import ScramCredentialsApi
 from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
 from millstream.broker.coordinators.transactions.coordinator import TransactionCoordinator
 from millstream.broker.coordinators.transactions.verification import TransactionVerifier
+from millstream.broker.forwarding import Forwarder
 from millstream.broker.housekeeping import Housekeeping
 from millstream.broker.log_cleaner import LogCleaner
+from millstream.broker.log_dir_moves import LogDirMoves
 from millstream.broker.network.buffer_budget import BufferBudget
-from millstream.broker.network.dispatch import Api, Dispatcher
+from millstream.broker.network.dispatch import Api, Call, Dispatcher
 from millstream.broker.network.listener import Acceptor, Admission, ListenerContext
 from millstream.broker.network.poller import Poller
 from millstream.broker.partitions import Partitions
+from millstream.broker.quotas import Quotas
+from millstream.broker.replication.throttle import ReplicationThrottles
+from millstream.broker.rights import AUTHORIZERS, CLUSTER, CLUSTER_ACTION, Rights, may, super_users
+from millstream.broker.tokens import Tokens
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
@@ -48,7 +63,7 @@ from millstream.cluster.image import Delta, Image
 from millstream.cluster.local_store import LocalStore
 from millstream.cluster.metadata_records import Endpoint, UnknownMetadata
 from millstream.cluster.registration import Registration
-from millstream.cluster.store import StoreError
+from millstream.cluster.store import MetadataStore, StoreError
 from millstream.settings.config_def import BROKER, TOPIC
 from millstream.settings.listeners import parse_address, parse_listeners
 from millstream.settings.log_config import LogConfig
@@ -57,11 +72,20 @@ from millstream.settings.validate import validate_broker_config
 from millstream.settings.values import InvalidSetting, Type, host_limits
 from millstream.storage.checkpoints import FormatError
 from millstream.storage.log_dirs import LogDirError, LogDirs
+from millstream.wire.acls import AclBinding
 from millstream.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from millstream.broker.liveness_probe import LivenessProbe
+    from millstream.broker.login.inter_broker import InterBrokerSecurity
+    from millstream.broker.replication.broker_connection import BrokerConnections
+    from millstream.broker.replication.replica_manager import ReplicaManager
+    from millstream.broker.security import Security
 
 logger = logging.getLogger("millstream.broker")
 
 METADATA_FOLDER = "millstream-metadata"
+NO_LIMIT = 2**31 - 1  # of max.connection.creation.rate
 BACKLOG = 1024  # connections that may wait to be accepted, unless a setting says otherwise
 
 
@@ -76,7 +100,6 @@ class Broker:
         self.node_id = settings.node_id
         self.started_at = time.time()
         self.loop_lag = 0.0
-        self.epoch = -1
         self.acceptors: list[Acceptor] = []
         self.dispatcher = Dispatcher(lambda: len(self.partitions))
         self.listeners = parse_listeners(settings)
@@ -84,15 +107,69 @@ class Broker:
         self.admission = Admission()
         self._set_admission()
         self.sessions = FetchSessions(settings.integer("max.incremental.fetch.session.cache.slots"))
+        self.security: Security | None = None  # where a listener asks who comes
+        self.throttles = ReplicationThrottles()
+        self._incarnation = uuid4().hex
         self.serving = False
+        self.alone = True  # its metadata lies in a store of its own: no other broker can join
+        self.probe: LivenessProbe | None = None
+        self._all_connections: list[BrokerConnections] = []
+        self.rights: Rights | None = None  # without an authorizer everybody may do everything
 
     @property
     def image(self) -> Image:
         return self.controller.image
 
     @property
+    def epoch(self) -> int:
+        """Of this broker's present registration; a lost session means a new one."""
+        return self.controller.broker_epoch
+
+    @property
     def cluster_id(self) -> str:
         return self.log_dirs.cluster_id
+
+    @cached_property
+    def connections(self) -> BrokerConnections:
+        """To the other brokers of the cluster; a broker that is alone does not even import it."""
+        return self.new_connections()
+
+    def new_connections(self, purpose: str = "") -> BrokerConnections:
+        """Connections of their own, for requests that may wait long: a broker answers those of a connection
+        in order."""
+        from millstream.broker.replication.broker_connection import BrokerConnections
+
+        made = BrokerConnections(
+            lambda: self.image,
+            self.listeners.inter_broker,
+            f"broker-{self.node_id}-{purpose}" if purpose else f"broker-{self.node_id}",
+            self.settings.integer("replica.socket.timeout.ms") / 1000,
+            self._inter_broker_security(),
+        )
+        self._all_connections.append(made)
+        return made
+
+    def _inter_broker_security(self) -> InterBrokerSecurity | None:
+        name = self.listeners.inter_broker
+        protocol = next(each.protocol for each in self.listeners.advertised if each.name == name)
+        if protocol == "PLAINTEXT":
+            return None
+        from millstream.broker.login.inter_broker import InterBrokerSecurity
+
+        return InterBrokerSecurity(self.settings, name, protocol)
+
+    def is_from_broker(self, call: Call) -> bool:
+        """Whether the caller may do what only brokers do to each other (ClusterAction)."""
+        return call.listener == self.listeners.inter_broker and may(
+            self.rights, call, CLUSTER_ACTION, CLUSTER
+        )
+
+    @cached_property
+    def replicas(self) -> ReplicaManager:
+        """Made when the first partition with several replicas comes."""
+        from millstream.broker.replication.replica_manager import ReplicaManager
+
+        return ReplicaManager(self)
 
     # ------------------------------------------------------------------ start
 
@@ -111,14 +188,20 @@ class Broker:
                 expiration_ms=self.settings.integer("producer.id.expiration.ms"),
             )
             self.log_dirs.on_offline = self._log_dir_failed
-            self.log_dirs.open(self.node_id)
-            self._bind(loop)
-            store = await LocalStore.open(Path(self.log_dirs.paths[0], METADATA_FOLDER))
+            if self.settings.string("zookeeper.connect"):
+                self.store = await self._join()
+            else:
+                self.log_dirs.open(self.node_id)
+                self._bind(loop)
+                self.store = await self._open_store()
         except (LogDirError, FormatError, StoreError, OSError) as error:
             raise CannotStart(str(error)) from error
-        self.controller = Controller(store, self.node_id, self._decision_context())
+        self.alone = isinstance(self.store, LocalStore)
+        self.controller = Controller(self.store, self.node_id, self._decision_context())
         self.controller.run_in_thread = self.dispatcher.in_thread
+        self.forwarding = self.dispatcher.forwarding = Forwarder(self)
         self.partitions = Partitions(self.node_id, self.log_dirs, self._config_of)
+        self.partitions.replication = lambda: self.replicas
         self.produce = ProduceHandler(self.partitions, loop)
         self.fetch = FetchHandler(
             self.partitions,
@@ -126,18 +209,27 @@ class Broker:
             self.settings.integer("fetch.max.bytes"),
             self.settings.integer("millstream.max.parked.fetches"),
         )
+        self.produce.leaders = self.fetch.leaders = Leaders(lambda: self.image)
         self.coordinators = FindCoordinatorApi(self)
         self.groups = GroupCoordinator(self, loop)
         self.coordinators.add(GROUP, self.groups.runtime)
         self.transactions = TransactionCoordinator(self)
         self.coordinators.add(TRANSACTION, self.transactions.runtime)
         self.produce.transactions = TransactionVerifier(self.transactions)
+        self.quotas = Quotas(self)
+        self.tokens = Tokens(self.settings.text("delegation.token.secret.key"), lambda: self.controller.image)
         self._serve_apis()
         try:
-            self.epoch = await self.controller.start(self._registration())
+            await self.controller.start(self._registration())
         except (StoreError, UnknownMetadata, KafkaError) as error:
+            await self.store.close()
+            if not self.alone:
+                raise CannotStart(str(error)) from error
             raise CannotStart(f"the metadata in {self.log_dirs.paths[0]} cannot be used: {error}") from error
+        self.log_dirs.data_loss_reported()
         image = self.controller.image
+        self._start_rights(image)
+        self._follow_quotas(image)
         self._follow_settings(image)  # before the logs are opened with them
         try:
             self.log_dirs.load(lambda topic: self._config_named(image, topic))
@@ -149,31 +241,52 @@ class Broker:
         self.partitions.set_aside_strays()
         self.log_cleaner = LogCleaner(self)
         self.log_cleaner.start()
+        self.log_dir_moves = LogDirMoves(self)
+        self.log_dir_moves.start()
         self.housekeeping = Housekeeping(self)
         self.housekeeping.start()
         await self._start_http()
+        if self.security is not None:
+            self.security.start()
         for acceptor in self.acceptors:
             acceptor.start()
         self.serving = True
+        if not self.alone:
+            from millstream.broker.liveness_probe import LivenessProbe
+
+            self.probe = LivenessProbe(self.controller, self.listeners.inter_broker)
+            await self.probe.start()
+
+    async def _open_store(self) -> MetadataStore:
+        """Of a broker that is alone: the metadata lies in its own folder."""
+        return await LocalStore.open(Path(self.log_dirs.paths[0], METADATA_FOLDER))
+
+    async def _join(self) -> MetadataStore:
+        """Of a broker with others: the metadata lies in ZooKeeper, which also says which cluster this is."""
+        from millstream.broker import membership
+
+        try:
+            identity = await membership.meet(self.settings)
+        except InvalidSetting as error:
+            raise CannotStart(error.message) from error
+        try:
+            self.node_id = identity.node_id
+            self.log_dirs.open(self.node_id, identity.cluster_id)
+            self._bind(self.loop)
+            folder = str(Path(self.log_dirs.paths[0], METADATA_FOLDER))
+            return await membership.open_store(identity.client, self.log_dirs, folder)
+        except BaseException:
+            await identity.client.close()
+            raise
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         number = self.settings.integer
-        if self.settings.text("authorizer.class.name"):
-            raise OSError(
-                "authorizer.class.name asks for ACLs, which this release does not have yet: "
-                "everybody who can connect may do everything. Take the setting out to start all the same"
-            )
 
         def chosen(name: str, otherwise: int) -> int:
             return number(name) if self.settings.is_set(name) else otherwise
 
         self.poller = Poller(loop)
         for listener in self.listeners.bound:
-            if listener.protocol != "PLAINTEXT":
-                raise OSError(
-                    f"listener {listener.name} wants {listener.protocol}, "
-                    "which this release does not serve yet; use PLAINTEXT"
-                )
             context = ListenerContext(
                 listener.name,
                 listener.protocol,
@@ -182,6 +295,8 @@ class Broker:
                 self.admission,
                 self.poller,
             )
+            if listener.protocol != "PLAINTEXT":
+                self._secure(context, loop)
             self.acceptors.append(
                 Acceptor(
                     listener.host,
@@ -194,8 +309,20 @@ class Broker:
                     send_buffer=chosen("socket.send.buffer.bytes", -1),
                     receive_buffer=chosen("socket.receive.buffer.bytes", -1),
                     backlog=chosen("socket.listen.backlog.size", BACKLOG),
+                    security=self.security,
                 )
             )
+
+    def _secure(self, context: ListenerContext, loop: asyncio.AbstractEventLoop) -> None:
+        """Listeners with TLS or logins have needs of their own, which the others do not load."""
+        if self.security is None:
+            from millstream.broker.security import Security
+
+            self.security = Security(self, loop)
+        try:
+            self.security.prepare(context)
+        except InvalidSetting as error:
+            raise CannotStart(error.message) from error
 
     def _serve_apis(self) -> None:
         self.produce.api = Api(0, "Produce", 3, 13, raw=self.produce.handle, advertised_from=0)
@@ -214,15 +341,25 @@ class Broker:
             GroupOffsetsApi,
             ConsumerGroupsApi,
             AclsApi,
+            ClientQuotasApi,
+            DelegationTokensApi,
             ClusterApi,
+            EnvelopeApi,
+            AlterPartitionApi,
+            SaslApi,
+            ScramCredentialsApi,
         ):
             for api in family(self).apis():
-                self.dispatcher.serve(api)
+                if not (api.between_brokers and self.alone):
+                    self.dispatcher.serve(api)
         for api in self.coordinators.apis():
             self.dispatcher.serve(api)
 
     async def _finalize_new_features(self) -> None:
-        """For a data folder from before this broker knew a feature: raise it to the level of a new folder."""
+        """For a data folder from before this broker knew a feature: raise it to the level of a new folder. In
+        a cluster an administrator does that, once every broker knows the feature."""
+        if not self.alone:
+            return
         missing = [
             FeatureUpdate(name, highest, UpgradeType.UPGRADE)
             for name, (_, highest) in SUPPORTED_FEATURES.items()
@@ -238,18 +375,19 @@ class Broker:
                 "feature levels raised: %s", ", ".join(f"{update.name}={update.level}" for update in missing)
             )
 
-    def _registration(self) -> Registration:
+    def _registration(self, draining: bool = False) -> Registration:
         """Where clients find us, with the ports that were really bound."""
         bound = {acceptor.context.name: acceptor.port for acceptor in self.acceptors}
         return Registration(
-            incarnation=uuid4().hex,
+            incarnation=self._incarnation,
             endpoints=tuple(
                 Endpoint(listener.name, listener.host, listener.port, listener.protocol)
                 for listener in self.listeners.advertised_on(bound).values()
             ),
             rack=self.settings.string("broker.rack") or None,
             features=SUPPORTED_FEATURES,
-            lost_data=self.log_dirs.page_cache_lost,
+            draining=draining,
+            lost_data=self.log_dirs.data_lost,
         )
 
     async def _start_http(self) -> None:
@@ -299,7 +437,10 @@ class Broker:
 
     def _health(self) -> tuple[int, str, str]:
         offline = sum(
-            1 for partition in self.partitions if not partition.leads or partition.log.offline is not None
+            1
+            for partition in self.partitions
+            if (not partition.leads and partition.leader in (-1, self.node_id))
+            or partition.log.offline is not None
         )
         folders = len(self.log_dirs.offline)
         good = self.serving and not offline and not folders
@@ -337,6 +478,10 @@ class Broker:
                 self.static_settings.validate_dynamic(values, self.settings.this_broker)
             elif name == str(self.node_id):
                 self.static_settings.validate_dynamic(self.settings.cluster_default, values)
+                if self.security is not None:
+                    self.security.check(
+                        self.static_settings.with_dynamic(self.settings.cluster_default, values)
+                    )
             else:  # only that broker knows its other settings
                 for setting, value in values.items():
                     validate_broker_config(setting, value, per_broker=True)
@@ -353,10 +498,61 @@ class Broker:
 
     async def _metadata_changed(self, image: Image, delta: Delta) -> None:
         """An entry of the metadata log was applied: follow it before the change is answered."""
+        if self.rights is not None and delta.changed("acls"):
+            self._follow_acls(self.rights, image, delta)
+        if delta.changed("quotas"):
+            self._follow_quotas(image)
+        if delta.changed("tokens"):
+            self.tokens.changed()
         if delta.broker_configs(self.node_id):
             self._follow_settings(image)
         await self.partitions.apply(image, delta)
+        if delta.brokers and "replicas" in self.__dict__:
+            self.replicas.brokers_changed()
         self.groups.metadata_changed(delta)
+        if self.security is not None:
+            self.security.metadata_changed(image, delta)
+
+    def _start_rights(self, image: Image) -> None:
+        name = self.settings.text("authorizer.class.name")
+        if not name:
+            return
+        if name not in AUTHORIZERS:
+            raise CannotStart(
+                f"authorizer.class.name={name} is not known here; use {AUTHORIZERS[0]}, "
+                "or leave it empty: then everybody who can connect may do everything"
+            )
+        apis = self.dispatcher.apis
+        self.rights = Rights(
+            image.acls,
+            super_users(self.settings.text("super.users") or ""),
+            self.settings.boolean("allow.everyone.if.no.acl.found"),
+            lambda key: apis[key].name if key in apis else str(key),
+        )
+        self.produce.rights = self.fetch.rights = self.rights
+        self.produce.topic_name = self.fetch.topic_name = self._topic_name
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        found = self.image.topics_by_id.get(UUID(bytes=topic_id))
+        return None if found is None else found.name
+
+    def _follow_acls(self, rights: Rights, image: Image, delta: Delta) -> None:
+        """What connections repeat was allowed by the old rules. Fetches that wait are judged when they
+        wake."""
+        keys = [cast(AclBinding, key) for table, key in delta.security if table == "acls"]
+        rights.change(
+            [key for key in keys if key in image.acls], [key for key in keys if key not in image.acls]
+        )
+        self.forget_fast_paths()
+
+    def _follow_quotas(self, image: Image) -> None:
+        self.quotas.follow(image)
+        self.fetch.quotas = self.quotas if self.quotas.active else None
+        self.admission.rates.by_ip = self.quotas.by_ip
+
+    def forget_fast_paths(self) -> None:
+        for connection in self.admission.open:
+            connection.fast_path = None
 
     def _follow_settings(self, image: Image) -> None:
         self.settings = self.static_settings.with_dynamic(
@@ -370,13 +566,28 @@ class Broker:
         settings = self.settings
         self.groups.settings_changed()
         self._set_admission()
+        if self.security is not None:
+            self.security.settings_changed()
         self.controller.context = self._decision_context()
+        self.throttles.configure(
+            settings.integer("leader.replication.throttled.rate"),
+            settings.integer("follower.replication.throttled.rate"),
+            settings.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
+            time.monotonic(),
+        )
         self.log_dirs.producers_expire_after(settings.integer("producer.id.expiration.ms"))
+        if "replicas" in self.__dict__:
+            self.replicas.settings_changed()
         self.partitions.reconfigure_all()
 
     def _set_admission(self) -> None:
         settings, admission = self.settings, self.admission
         admission.limit = settings.integer("max.connections")
+        admission.rates.limit = settings.integer("max.connection.creation.rate")
+        if admission.rates.limit >= NO_LIMIT:
+            admission.rates.limit = 0
+        admission.rates.windows = settings.integer("quota.window.num")
+        admission.rates.window_ms = settings.integer("quota.window.size.seconds") * 1000
         admission.per_address = settings.integer("max.connections.per.ip")
         name = "max.connections.per.ip.overrides"
         admission.overrides = host_limits(name, settings.string(name))
@@ -388,22 +599,41 @@ class Broker:
 
     # ------------------------------------------------------------------ stop
 
+    async def _leave(self) -> None:
+        from millstream.broker import controlled_shutdown
+
+        if self.probe is not None:
+            await self.probe.stop()
+        if self.settings.boolean("controlled.shutdown.enable"):
+            await controlled_shutdown.drain(self.controller, self._registration(draining=True))
+        self.controller.stay_away()
+
     async def stop(self) -> None:
-        """Clean stop: no new work, flush everything, mark the folders clean."""
+        """Clean stop: hand over what this broker leads, no new work, flush everything, mark the folders
+        clean."""
         self.serving = False
         logger.info("stopping")
+        if not self.alone:
+            await self._leave()
         for acceptor in self.acceptors:
             acceptor.stop()
         await self.housekeeping.stop()
+        await self.log_dir_moves.stop()
         await self.log_cleaner.stop()
         self.groups.close()
         self.transactions.close()
+        if self.security is not None:
+            await self.security.stop()
         for connection in list(self.admission.open):
             connection.close()
         self.poller.close()
         self.dispatcher.close()
         if self._http is not None:
             self._http.close()
+        if "replicas" in self.__dict__:
+            await self.replicas.close()
+        for connections in self._all_connections:
+            connections.close()
         await self.controller.close()
         await asyncio.get_running_loop().run_in_executor(None, self.log_dirs.close, True, self.epoch)
         logger.info("stopped")

@@ -135,7 +135,8 @@ def _run(name: str, arguments: list[str]) -> int:
     if separate is not None:
         module = importlib.import_module(f"millstream.cli.{separate}")
     refuse_removed_options(arguments, getattr(module, "REMOVED", {}))
-    if "--version" in arguments and hasattr(module, "SUBCOMMANDS") and name in KAFKA_COMMANDS:
+    asked = "--version" in arguments and (name in KAFKA_COMMANDS or arguments == ["--version"])
+    if asked and hasattr(module, "SUBCOMMANDS"):
         from millstream.cli.shared_options import show_version
 
         return show_version()
@@ -180,7 +181,10 @@ def typer_program(module: Any) -> Any:
     import typer
 
     program = typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=module.__doc__
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help=getattr(module, "HELP", None) or module.__doc__,
     )
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     commands: dict[str, Callable[..., int]] = getattr(module, "SUBCOMMANDS", {})

@@ -31,9 +31,17 @@ COMMAND_GROUPS = (
         },
     ),
     CommandGroup(
+        "Secure it",
+        {
+            "secure": Tool("secure", "certificates, an admin and settings for a secured broker in one step"),
+            "format": Tool("format", "users in a data folder whose broker does not run: the first admin"),
+        },
+    ),
+    CommandGroup(
         "Run one service",
         {
             "broker": Tool("", "run a broker"),
+            "zookeeper": Tool("", "run Apache ZooKeeper, for a cluster of several brokers"),
             "registry": Tool("", "run the Schema Registry; `registry codegen` makes classes from a schema"),
             "rest": Tool("", "run the REST Proxy"),
             "console": Tool("", "run the web console"),
@@ -67,7 +75,38 @@ COMMAND_GROUPS = (
             "transactions": Tool(
                 "transactions", "show transactions and their producers, end those that hang"
             ),
+            "acls": Tool("acls", "show, add and remove access control lists"),
+            "delegation-tokens": Tool(
+                "delegation_tokens", "create, renew, expire and show delegation tokens"
+            ),
             "configs": Tool("configs", "show and change the settings of topics and brokers"),
+        },
+    ),
+    CommandGroup(
+        "Replicas and the cluster",
+        {
+            "reassign-partitions": Tool(
+                "reassign_partitions", "move replicas between brokers and between data folders"
+            ),
+            "leader-election": Tool("leader_election", "elect the leaders of partitions anew"),
+            "replica-verification": Tool(
+                "replica_verification", "check that the replicas of partitions are the same"
+            ),
+            "log-dirs": Tool("log_dirs", "show data folders and what each replica takes in them"),
+            "cluster": Tool("cluster", "show id and brokers of the cluster; forget a broker that is gone"),
+            "features": Tool("features", "show and change the levels of features"),
+            "metadata-quorum": Tool(
+                "metadata_quorum", "show who leads the metadata and who follows, how far"
+            ),
+            "metadata": Tool("metadata", "dump the records of the metadata, of a folder or of ZooKeeper"),
+            "broker-api-versions": Tool("broker_api_versions", "show which APIs brokers serve"),
+        },
+    ),
+    CommandGroup(
+        "Users for programs",
+        {
+            "service-accounts": Tool("service_accounts", "create, list and delete service accounts"),
+            "api-keys": Tool("api_keys", "create, list and delete the API keys of service accounts"),
         },
     ),
     CommandGroup(
@@ -92,18 +131,18 @@ COMMANDS: dict[str, Tool] = {name: tool for group in COMMAND_GROUPS for name, to
 KAFKA_COMMANDS = frozenset(
     name
     for group in COMMAND_GROUPS
-    if group.title in ("Topics and records", "Groups, transactions, settings", "Look inside, measure")
+    if group.title
+    in (
+        "Topics and records",
+        "Groups, transactions, settings",
+        "Replicas and the cluster",
+        "Look inside, measure",
+    )
     for name in group.tools
 )
 
 NOT_YET = {
-    "acls": "this release has no access control lists",
-    "reassign-partitions": "this release has clusters of one broker, so there is nowhere to move a "
-    "partition to",
-    "replica-verification": "this release has clusters of one broker, so there is one replica of everything",
-    "leader-election": "this release has clusters of one broker, which leads every partition",
     "share-groups": "this release has no share groups",
     "console-share-consumer": "this release has no share groups: use console-consumer",
-    "delegation-tokens": "this release has no delegation tokens",
     "mirror": "mirroring between clusters comes with a later release",
 }

@@ -1,4 +1,5 @@
-"""`millstream configs`: what kafka-configs.sh does, for topics, brokers, groups and client metrics.
+"""`millstream configs`: what kafka-configs.sh does, for topics, brokers, groups and client metrics. Quotas of
+users, client ids and addresses are in `configs_quotas`.
 
 A setting's value can come from several places. Each line shows the value that counts and, as synonyms, all
 the places it was looked for, the winning one first.
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from millstream.cli import cluster_access, shared_options
+from millstream.cli import cluster_access, configs_quotas, scram_users, shared_options
 from millstream.cli.errors import CommandFailed, UsageError
 from millstream.cli.output import Report, check_style, emit
 
@@ -63,15 +64,21 @@ def prepare(arguments: list[str]) -> list[str]:
 def command(
     describe: Annotated[bool, typer.Option("--describe", help="Show settings.")] = False,
     alter: Annotated[bool, typer.Option("--alter", help="Change settings.")] = False,
-    entity_type: Annotated[
-        str, typer.Option(help="topics, brokers, broker-loggers, client-metrics or groups.", metavar="TYPE")
-    ] = "",
-    entity_name: Annotated[
-        str, typer.Option(help="Name of the topic, id of the broker, ...", metavar="NAME")
-    ] = "",
+    entity_types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entity-type",
+            help="topics, brokers, broker-loggers, client-metrics, groups; users, clients or ips.",
+            metavar="TYPE",
+        ),
+    ] = None,
+    entity_names: Annotated[
+        list[str] | None,
+        typer.Option("--entity-name", help="Name of the topic, id of the broker, ...", metavar="NAME"),
+    ] = None,
     entity_default: Annotated[
         bool,
-        typer.Option("--entity-default", help="The default of all brokers (with --entity-type brokers)."),
+        typer.Option("--entity-default", help="The default of all brokers, users, clients or ips."),
     ] = False,
     topic: Annotated[
         str, typer.Option(help="Short for --entity-type topics --entity-name NAME.", metavar="NAME")
@@ -98,12 +105,18 @@ def command(
     all_settings: Annotated[
         bool, typer.Option("--all", help="Show all settings, also those with their default value.")
     ] = False,
-    user: Annotated[str, typer.Option(hidden=True)] = "",
-    user_defaults: Annotated[bool, typer.Option("--user-defaults", hidden=True)] = False,
-    client: Annotated[str, typer.Option(hidden=True)] = "",
-    client_defaults: Annotated[bool, typer.Option("--client-defaults", hidden=True)] = False,
-    ip: Annotated[str, typer.Option(hidden=True)] = "",
-    ip_defaults: Annotated[bool, typer.Option("--ip-defaults", hidden=True)] = False,
+    user: Annotated[str, typer.Option(help="The quotas of a user.", metavar="NAME")] = "",
+    user_defaults: Annotated[
+        bool, typer.Option("--user-defaults", help="Those of all users without their own.")
+    ] = False,
+    client: Annotated[str, typer.Option(help="The quotas of a client id.", metavar="ID")] = "",
+    client_defaults: Annotated[
+        bool, typer.Option("--client-defaults", help="Those of all client ids without their own.")
+    ] = False,
+    ip: Annotated[str, typer.Option(help="The quotas of an address.", metavar="ADDRESS")] = "",
+    ip_defaults: Annotated[
+        bool, typer.Option("--ip-defaults", help="Those of all addresses without their own.")
+    ] = False,
     bootstrap_controller: Annotated[str, typer.Option(hidden=True)] = "",
     bootstrap_server: shared_options.Bootstrap = "",
     command_config: shared_options.CommandConfig = "",
@@ -115,10 +128,22 @@ def command(
         return shared_options.show_version()
     style = check_style(output)
     action = shared_options.chosen_action({"describe": describe, "alter": alter}, "--describe, --alter")
-    if user or user_defaults or client or client_defaults or ip or ip_defaults or entity_type in QUOTA_TYPES:
-        raise UsageError(
-            "quotas and users (entity types users, clients, ips) are not supported by this release"
-        )
+    types, names = entity_types or [], list(entity_names or ())
+    of_quotas = {"users": user, "clients": client, "ips": ip}
+    default_quotas = [
+        kind
+        for kind, given in (("users", user_defaults), ("clients", client_defaults), ("ips", ip_defaults))
+        if given
+    ]
+    if any(of_quotas.values()) or default_quotas or any(kind in QUOTA_TYPES for kind in types):
+        if any(kind not in QUOTA_TYPES for kind in types):
+            raise UsageError("quotas of users, clients and ips go with no other entity type")
+        with_default = [*names, *[None] * (len(types) - len(names))] if entity_default else names
+        entities = configs_quotas.chosen(types, with_default, of_quotas, default_quotas)
+        return quotas(action, entities, add_config, delete_config, bootstrap_server, command_config, style)
+    if len(types) > 1 or len(names) > 1:
+        raise UsageError("name one entity at a time")
+    entity_type, entity_name = "".join(types), "".join(names)
     short = {
         "topics": topic,
         "brokers": broker,
@@ -155,6 +180,47 @@ def command(
             if action == "describe"
             else change(admin, entity, changes, removals)
         )
+    emit(report, style)
+    return 0
+
+
+def quotas(
+    action: str,
+    entities: Sequence[configs_quotas.QuotaEntity],
+    add_config: str,
+    delete_config: str,
+    bootstrap_server: str,
+    command_config: str,
+    style: str,
+) -> int:
+    added = parse_added(add_config)
+    removed = [name.strip() for name in delete_config.split(",") if name.strip()]
+    if action == "alter" and not added and not removed:
+        raise UsageError("At least one of --add-config or --delete-config must be specified with --alter")
+    # A user has quotas and credentials, and is described by both.
+    user = entities[0].name if [entity.type for entity in entities] == ["users"] else None
+    if scram_users.are_credentials([*added, *removed]) and not user:
+        raise UsageError("SCRAM credentials belong to one user: name it, alone")
+    properties = cluster_access.read_client_properties(command_config)
+    with cluster_access.connect(bootstrap_server, properties, "millstream-configs") as cluster:
+        from millstream.client.security_admin import SecurityAdmin
+
+        admin = SecurityAdmin(cluster)
+        if action == "alter":
+            if user and scram_users.are_credentials([*added, *removed]):
+                report = scram_users.alter(cluster, user, added, removed)
+            else:
+                report = configs_quotas.change(admin, entities, added, removed)
+        else:
+            report = configs_quotas.show(admin, entities)
+            if entities[0].type == "users" and len(entities) == 1 and entities[0].name != "":
+                users = scram_users.describe(cluster, entities[0].name or "")
+                report = Report(
+                    [*report.lines, *users.lines],
+                    [*report.data, *users.data],
+                    report.columns,
+                    [*report.rows, *users.rows],
+                )
     emit(report, style)
     return 0
 

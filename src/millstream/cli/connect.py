@@ -218,7 +218,12 @@ def preview(
 def redrive(
     name: Name,
     status: Annotated[bool, typer.Option("--status", help="Only say how far it is.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Leave the rest of the letters alone.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Leave the rest of the dead letters alone.")
+    ] = False,
+    where: Annotated[
+        str, typer.Option("--where", help="Only these, as in console-consumer: 'value.id == 7'.")
+    ] = "",
     url: Url = DEFAULT_URL,
 ) -> int:
     """Give a sink its dead letters once more."""
@@ -227,8 +232,9 @@ def redrive(
         _ask("DELETE", url, path)
         print(f"Connector {name} reads no dead letters any more.")
         return 0
-    found = _ask("GET" if status else "POST", url, path)
-    print(f"{found['letters']} dead letters of {found['topic']} are left for connector {name}.")
+    body = {"where": where} if where and not status else None
+    found = _ask("GET" if status else "POST", url, path, body)
+    print(f"{found['dead_letters']} dead letters of {found['topic']} are left for connector {name}.")
     return 0
 
 

@@ -162,7 +162,10 @@ def is_this_python(program: str) -> bool:
 
 
 def java() -> Finding:
-    cure = f"install Java {OLDEST_JAVA} or newer, or set JAVA_HOME; only pipelines (Spark) need it"
+    cure = (
+        f"install Java {OLDEST_JAVA} or newer, or set JAVA_HOME; only pipelines (Spark) and several brokers "
+        "(ZooKeeper) need it"
+    )
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
     if program is None:
@@ -233,7 +236,7 @@ def ports(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
     """The ports that `up` would take. Those of an `up` that runs are its own."""
     from millstream.up.data_folders import NotRunning
     from millstream.up.ports import port_problem
-    from millstream.up.services import SERVICES
+    from millstream.up.several_brokers import CannotChange, Size, remembered, table
 
     try:
         instance = home.instance()
@@ -244,7 +247,18 @@ def ports(home: "DataFolder", port_base: int | None) -> Iterator[Finding]:
         yield Finding("Ports", GOOD, f"in use by `millstream up`, process {instance.pid}: {shown}")
         return
     busy: Callable[[int], str | None] = lambda port: port_problem("127.0.0.1", port)  # noqa: E731
-    for service in SERVICES.values():
+    try:
+        size = remembered(home.path)
+    except CannotChange as error:
+        yield Finding(
+            "Brokers", PROBLEM, str(error), f"write the number of brokers into {home.path}/cluster.json"
+        )
+        size = Size()
+    if size.zookeepers:
+        yield Finding(
+            "Brokers", GOOD, f"{size.brokers} brokers and {size.zookeepers} ZooKeeper in {home.path}"
+        )
+    for service in table(size).values():
         port = service.port if port_base is None else port_base + service.offset
         reason = busy(port) if 0 < port < 65536 else f"port {port} does not exist"
         if reason is None:

@@ -125,7 +125,15 @@ def local_cluster() -> Properties:
     addresses = {service.name: service.address for service in found.services}
     if "broker" not in addresses:
         raise CommandFailed(f"`millstream up` in {found.data_dir} runs no broker")
-    properties = {SERVERS: addresses["broker"]}
+    properties = {
+        SERVERS: ",".join(
+            address for name, address in addresses.items() if name == "broker" or name.startswith("broker-")
+        )
+    }
+    if any(service.name == "broker" and "SASL_SSL" in service.what for service in found.services):
+        from millstream.cli.secure_platform import admin_properties
+
+        properties = {**admin_properties(Path(found.data_dir)), **properties}
     if "registry" in addresses:
         properties[REGISTRY] = addresses["registry"]
     return properties

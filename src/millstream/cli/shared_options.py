@@ -1,7 +1,7 @@
 """Options that all commands share, and the rules between options."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -17,6 +17,16 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap-server",
         "--broker-list",
+        metavar="HOST:PORT,...",
+        help="Brokers to connect to first. Required, unless a profile says it (millstream -p NAME).",
+        show_default=False,
+    ),
+]
+# For the tools whose --broker-list names brokers by their ids.
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
         metavar="HOST:PORT,...",
         help="Brokers to connect to first. Required, unless a profile says it (millstream -p NAME).",
         show_default=False,
@@ -94,3 +104,15 @@ def action_options(arguments: list[str], actions: Sequence[str], object_option: 
     if object_option and rest and not rest[0].startswith("-"):
         rest = [object_option, *rest]
     return [f"--{arguments[0]}", *rest]
+
+
+def subcommand_first(arguments: list[str], subcommands: Container[str]) -> list[str]:
+    """`--bootstrap-server B describe` for `describe --bootstrap-server B`: some of Kafka's tools take the
+    options of all their subcommands in front."""
+    at = 0
+    while at < len(arguments) and arguments[at] not in subcommands:
+        # An option in front has a value, but for the help.
+        at += 2 if arguments[at].startswith("--") and "=" not in arguments[at] else 1
+    if not 0 < at < len(arguments):
+        return arguments
+    return [arguments[at], *arguments[:at], *arguments[at + 1 :]]

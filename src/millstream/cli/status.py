@@ -89,14 +89,17 @@ def report(instance: "Instance") -> Report:
 
 
 def resident(pid: int | None) -> float | None:
-    """Megabytes of memory that a process holds, where /proc says it."""
+    """Megabytes of memory that a process and those it started hold, where /proc says it. ZooKeeper and Spark
+    are a small process of ours with a JVM below it."""
     if pid is None:
         return None
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except (OSError, ValueError, IndexError):
         return None
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    below = [resident(int(child)) or 0.0 for text in lists for child in text.split()]
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6 + sum(below)
 
 
 def duration(seconds: float) -> str:

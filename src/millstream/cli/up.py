@@ -18,6 +18,7 @@ from millstream.cli.output import print_table
 if TYPE_CHECKING:
     from millstream.up.data_folders import DataFolder, Instance
     from millstream.up.services import Service
+    from millstream.up.several_brokers import Size
     from millstream.up.supervisor import CannotStart
 
 LAST_LINES = 15
@@ -62,6 +63,26 @@ def command(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The address that services listen on.")
     ] = "127.0.0.1",
+    brokers: Annotated[
+        str,
+        typer.Option(
+            metavar="N",
+            help="So many brokers, with ZooKeeper; auto: one per core. Without it: as many as the folder "
+            "has, or one.",
+            show_default=False,
+        ),
+    ] = "",
+    zookeepers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="1 (the default) or 3 ZooKeepers for several brokers."),
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, logins and ACLs: the broker speaks SASL_SSL, every service is a user of its own.",
+        ),
+    ] = False,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,20 +110,45 @@ def command(
             f"--port-base {port_base}: ports are numbers from 1 to 65535, or 0 for any free ones"
         )
     began = time.monotonic()
+    size = cluster_size(data_dir, ephemeral, brokers, zookeepers)
+    if secure and size.zookeepers:
+        raise UsageError("--secure runs one broker; several brokers are secured by their settings so far")
+    from millstream.up.several_brokers import table
+
+    services = table(size)
     try:
-        chosen = choose(service_names(only), service_names(also))
+        chosen = choose(service_names(only), service_names(also), services)
         settings = settings_by_service(setting or [], chosen)
     except CannotStart as error:
         raise UsageError(str(error)) from None
     for service in chosen:
         require_extra(service.name, service.module)
     if detach:
-        return start_in_background(data_dir, port_base, only, also, ephemeral, host, setting)
+        return start_in_background(
+            data_dir, port_base, only, also, ephemeral, host, setting, secure, brokers, zookeepers
+        )
 
     def ready(instance: "Instance") -> None:
         show(instance, time.monotonic() - began)
 
-    return serve(chosen, data_dir, port_base, host, settings, ephemeral, ready)
+    return serve(chosen, data_dir, port_base, host, settings, ephemeral, ready, secure, size)
+
+
+def cluster_size(data_dir: str, ephemeral: bool, brokers: str, zookeepers: int | None) -> "Size":
+    from millstream.up.data_folders import default_data_dir
+    from millstream.up.several_brokers import CannotChange, brokers_wanted, decide
+
+    if zookeepers not in (None, 1, 3):
+        raise UsageError(f"--zookeepers {zookeepers}: 1, or 3 of which one may fail")
+    try:
+        count = brokers_wanted(brokers) if brokers else None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    folder = None if ephemeral else Path(data_dir or default_data_dir())
+    try:
+        return decide(folder, count, zookeepers)
+    except CannotChange as error:
+        raise CommandFailed(str(error)) from None
 
 
 def serve(
@@ -113,21 +159,31 @@ def serve(
     settings: dict[str, dict[str, str]],
     ephemeral: bool,
     ready: "Callable[[Instance], None]",
+    secure: bool = False,
+    size: "Size | None" = None,
 ) -> int:
     """Run the services until a signal comes; `ready` is called once, when all of them are."""
     from millstream.up.data_folders import AlreadyRunning, DataFolder, NotRunning, default_data_dir
+    from millstream.up.several_brokers import Size, remember, table
     from millstream.up.supervisor import CannotStart, Supervisor
 
     temporary = tempfile.TemporaryDirectory(prefix="millstream-up-") if ephemeral else None
     home = DataFolder(Path(temporary.name if temporary else data_dir or default_data_dir()))
     try:
         home.lock()
+        if secure:
+            from millstream.cli.secure_platform import secured
+
+            chosen = secured(chosen, home.path, own_names(host))
+        if size is not None:
+            remember(home.path, size)
         supervisor = Supervisor(
             home,
             chosen,
             host=host,
             port_base=port_base,
             settings=settings,
+            table=table(size or Size()),
             ephemeral=ephemeral,
             report=print_event,
         )
@@ -150,6 +206,13 @@ def serve(
         if temporary is not None:
             temporary.cleanup()
             remove_own_log()
+
+
+def own_names(host: str) -> list[str]:
+    """What a certificate must name for clients to find us by."""
+    import socket
+
+    return [socket.gethostname()] if host in ("0.0.0.0", "::", "") else [host]  # noqa: S104
 
 
 def start_failure(error: "CannotStart", home: "DataFolder") -> str:
@@ -199,6 +262,14 @@ def settings_by_service(items: Sequence[str], chosen: "Sequence[Service]") -> di
 def require_extra(service: str, module: str) -> None:
     import importlib.util
 
+    if service.startswith("zookeeper"):
+        from millstream.cluster.zookeeper.server import CannotRun, class_path, java
+
+        try:
+            java()
+            class_path()
+        except CannotRun as error:
+            raise CommandFailed(str(error)) from None
     if module and importlib.util.find_spec(module) is None:
         raise CommandFailed(
             f"the {service} needs packages that are not installed ({module}): pip install "
@@ -279,6 +350,9 @@ def start_in_background(
     ephemeral: bool,
     host: str,
     setting: list[str] | None,
+    secure: bool = False,
+    brokers: str = "",
+    zookeepers: int | None = None,
 ) -> int:
     """The same command in a session of its own; what it says goes to us until it is ready, then to
     logs/up.log."""
@@ -289,6 +363,10 @@ def start_in_background(
     for option, values in (("--only", only), ("--with", also), ("--set", setting)):
         for value in values or ():
             words += [option, value]
+    if secure:
+        words.append("--secure")
+    words += ["--brokers", brokers] if brokers else []
+    words += [] if zookeepers is None else ["--zookeepers", str(zookeepers)]
     if ephemeral:
         words.append("--ephemeral")
         folder = Path(tempfile.gettempdir())

@@ -40,6 +40,12 @@ def describe(code: ErrorCode, message: str | None = None, subject: str = "") -> 
 
 
 _SENTENCES = {
+    ErrorCode.delegation_token_request_not_allowed: (
+        "delegation tokens are only for users who have logged in (SASL or a certificate), and not by a token"
+    ),
+    ErrorCode.delegation_token_auth_disabled: (
+        "delegation tokens are switched off: set delegation.token.secret.key, the same on all brokers"
+    ),
     ErrorCode.unknown_topic_or_partition: "this topic or partition does not exist",
     ErrorCode.offset_out_of_range: "the offset is outside of the log",
     ErrorCode.leader_not_available: "the partition has no leader at the moment",

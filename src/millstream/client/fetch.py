@@ -14,6 +14,7 @@ from millstream.client.errors import describe
 from millstream.client.messages import NO_ID
 from millstream.wire.batch import BatchHeader
 from millstream.wire.client_produce_fetch import (
+    CONSUMER,
     FETCH,
     FETCH_FLEXIBLE,
     FETCH_NEWEST,
@@ -40,6 +41,7 @@ class Fetcher:
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
         rack: str = "",
+        replica_id: int = CONSUMER,
     ) -> None:
         self._cluster = cluster
         self.read_committed = read_committed
@@ -47,6 +49,7 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
         self._rack = rack
+        self._replica_id = replica_id
         self._retry: Retry | None = None
 
     def poll(self, positions: Mapping[TopicPartition, int], max_wait_ms: int = 500) -> list[Fetched]:
@@ -107,6 +110,7 @@ class Fetcher:
             partition_max_bytes=self._partition_max_bytes,
             isolation=1 if self.read_committed else 0,
             rack=self._rack,
+            replica_id=self._replica_id,
         )
         connection.send(FETCH, version, version >= FETCH_FLEXIBLE, [body])
         return connection, version

@@ -8,7 +8,8 @@ partitions before its batches come, so nothing needs to wait. With several broke
 partitions are known.
 
 What fails with an error that passes is done again, one request at a time; what fails for good is reported by
-transactional id, and does not touch the others.
+transactional id, and does not touch the others. Offsets of a topic that the cluster does not have fail at
+once: it was deleted while it was read, and all others would wait with whoever waits for it.
 """
 
 import contextlib
@@ -66,7 +67,11 @@ def commit_all(cluster: Cluster, commits: Sequence[TransactionCommit]) -> dict[s
     for commit, error in _send_ahead(cluster, commits):
         if error is None:
             continue
-        if error.code.retriable and getattr(error, "again", True):
+        if (
+            error.code.retriable
+            and getattr(error, "again", True)
+            and not _input_is_gone(cluster, commit, error)
+        ):
             again.append(commit)
         else:
             failed[commit.producer.transactional_id] = error
@@ -92,6 +97,13 @@ def commit_all(cluster: Cluster, commits: Sequence[TransactionCommit]) -> dict[s
         if producer.transactional_id not in failed:
             producer.begin_next()
     return failed
+
+
+def _input_is_gone(cluster: Cluster, commit: TransactionCommit, error: KafkaError) -> bool:
+    if error.code is not ErrorCode.unknown_topic_or_partition or not commit.offsets:
+        return False
+    problems = cluster.refresh({topic for topic, _ in commit.offsets})
+    return any(problem.code is ErrorCode.unknown_topic_or_partition for problem in problems.values())
 
 
 def _one_by_one(commit: TransactionCommit) -> None:

@@ -10,6 +10,7 @@ from millstream.cluster.commands import (
     FeatureUpdate,
     ProducerIdBlock,
     RegisterBroker,
+    UnregisterBroker,
     UpdateFeatures,
     UpgradeType,
 )
@@ -18,6 +19,7 @@ from millstream.cluster.context import Context, Decision, refuse
 from millstream.cluster.image import Image
 from millstream.cluster.metadata_records import (
     BrokerDown,
+    BrokerGone,
     BrokerUp,
     Controller,
     Feature,
@@ -122,6 +124,25 @@ def broker_lost(image: Image, command: BrokerLost, context: Context) -> Decision
         if new is not partition:
             records.append(new)
     return Decision(records)
+
+
+def unregister_broker(image: Image, command: UnregisterBroker) -> Decision:
+    """One that is alive would only register again, and one that has replicas is still expected."""
+    broker_id = command.broker_id
+    if broker_id in image.brokers:
+        return refuse(ErrorCode.invalid_request, f"Broker {broker_id} is alive: stop it first.")
+    if broker_id not in image.brokers_down:
+        return refuse(
+            ErrorCode.broker_id_not_registered, f"Broker ID {broker_id} is not currently registered"
+        )
+    replicas = sum(1 for _ in image.partitions_of(broker_id))
+    if replicas:
+        return refuse(
+            ErrorCode.invalid_request,
+            f"Broker {broker_id} has {replicas} replicas: move them to other brokers first "
+            "(millstream reassign-partitions).",
+        )
+    return Decision([BrokerGone(broker_id)])
 
 
 # --- producer ids -------------------------------------------------------------------------------------------

@@ -74,6 +74,13 @@ class BrokerLost(Command[None]):
     epoch: int
 
 
+@dataclass(slots=True, eq=False)
+class UnregisterBroker(Command[None]):
+    """Forget a broker that is down and will not come back. Reply: None, or a KafkaError."""
+
+    broker_id: int
+
+
 # --- topics -------------------------------------------------------------------------------------------------
 
 

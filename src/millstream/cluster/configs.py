@@ -23,6 +23,7 @@ from millstream.cluster.metadata_records import (
     Record,
 )
 from millstream.cluster.partitions import Rules, reelect
+from millstream.cluster.security import ACCOUNT_SCOPES, change_account
 from millstream.cluster.topic_names import name_problem
 from millstream.settings.values import InvalidSetting
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -101,6 +102,10 @@ def _decide(
         try:
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            if resource.scope in ACCOUNT_SCOPES:
+                records += change_account(image, resource, change)  # type: ignore[arg-type]
+                replies[resource] = OK
+                continue
             _check_name(resource)
             key = _key(image, resource)
             old = {} if key is None else image.configs.get((resource.scope, key), {})

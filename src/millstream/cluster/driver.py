@@ -1,11 +1,12 @@
 """The controller's body: keeps the image in step with the log and, while this process leads, writes the log.
 
-Three tasks share the work. The *applier* tails the log and alone changes the image; after each entry it tells
+Tasks share the work. The *applier* tails the log and alone changes the image; after each entry it tells
 the listeners, then wakes those who wait for that version. The *leader* campaigns, claims the log, and then
 turns commands into entries: one append in flight, and all commands that arrive meanwhile go into the next
 entry together (group commit). A command is decided on the image as it will be after the commands before it,
 and its reply is given only when its entry is in the log and in this process's image. The *watcher* tells the
-leader of brokers that come and go.
+leader of brokers that come and go. The *keeper* registers this broker again when its session with
+the store was lost, or when the log says that it is dead: the same steps as at a start, with a new epoch.
 
 Losing the contest for a position (`Conflict`) means that another process leads: pending commands are answered
 NOT_CONTROLLER and this one campaigns again. What the log says and this version cannot understand ends
@@ -16,9 +17,12 @@ everything:
 import asyncio
 import gc
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from millstream.cluster.commands import BrokerLost, ClaimController, Command
@@ -42,6 +46,7 @@ from millstream.cluster.store import (
     MetadataStore,
     NotWritten,
     StoreBroken,
+    StoreClosed,
     StoreError,
     Unavailable,
 )
@@ -104,6 +109,8 @@ class Controller:
         self._since_snapshot = [0, 0]  # entries, records
         self._snapshot_records = 0
         self._started = False
+        self._registration: Registration | None = None
+        self._fenced = asyncio.Event()  # the log says that this broker is down
         self._tasks: list[asyncio.Task[None]] = []
         self._compaction: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -118,10 +125,12 @@ class Controller:
         """
         await self._load()
         self._informed = self.image.version
+        self._registration = registration
         self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
         self._tasks = [
-            asyncio.create_task(self._guard(self._apply_forever()), name="metadata-applier"),
-            asyncio.create_task(self._guard(self._lead_forever()), name="metadata-leader"),
+            asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper"),
+            asyncio.create_task(self._guard(self._apply_forever), name="metadata-applier"),
+            asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader"),
         ]
         await self._until(self._is_registered)
         self._started = True
@@ -151,11 +160,20 @@ class Controller:
 
     async def update(self, registration: Registration) -> None:
         """Changes this broker's registration (to draining, say); the image follows."""
+        self._registration = registration
         await self._store.update(registration.encode())
 
     async def waits_for(self, version: int) -> None:
         """Returns when the image is at that version or a later one, and the listeners know."""
         await self._until(lambda: self._informed >= version)
+
+    def holds_lease(self) -> bool:
+        """Whether nobody can have declared this broker dead yet; when not, another may lead what it leads."""
+        return self._store.lease() > time.monotonic()
+
+    def stay_away(self) -> None:
+        """From now on, whoever declares this broker dead is right."""
+        self._tasks[0].cancel()
 
     async def failed(self) -> BaseException:
         """Returns when the metadata can no longer be followed; the broker has to stop."""
@@ -180,7 +198,12 @@ class Controller:
         collects = gc.isenabled()
         gc.disable()
         try:
-            await self._load_log()
+            while True:
+                try:
+                    await self._load_log()
+                    break
+                except Compacted:  # a newer snapshot came between: what it replaced is gone
+                    pass
         finally:
             if collects:
                 gc.enable()
@@ -213,6 +236,8 @@ class Controller:
                 return
             except Compacted:
                 await self._skip_to_snapshot()
+            except StoreClosed:
+                return
 
     async def _apply(self, version: int, payload: bytes) -> None:
         if version != self.image.version + 1:
@@ -233,7 +258,13 @@ class Controller:
         """The entries that come next are gone: take the snapshot, and tell the difference."""
         async with self._telling:
             before = self.image.copy()
-            await self._load()
+            while True:
+                try:
+                    await self._load()
+                    break
+                except Unavailable as problem:
+                    log.warning("the metadata cannot be read, trying again: %s", problem)
+                    await asyncio.sleep(RETRY_SECONDS)
             await self._follow(difference(before, self.image))
 
     async def _follow(self, delta: Delta) -> None:
@@ -241,6 +272,7 @@ class Controller:
             self._resign(f"broker {self.image.controller_id} is the controller")
         await self._inform(self._listeners, delta)
         self._informed = self.image.version
+        self._notice_own_end()
         self._wake()
 
     async def _inform(self, listeners: list[Listener], delta: Delta) -> None:
@@ -266,6 +298,45 @@ class Controller:
         broker = self.image.brokers.get(self.broker_id)
         return broker is not None and broker.epoch == self.broker_epoch
 
+    # --- the keeper -----------------------------------------------------------------------------------------
+
+    async def _keep_registered(self) -> None:
+        while True:
+            await self._until_unregistered()
+            registration = self._registration
+            assert registration is not None
+            if self._started:
+                # The log knows what was lost before this process began. What it wrote since is still there.
+                self._registration = registration = replace(registration, lost_data=False)
+            self._resign("the session with the metadata store was lost")
+            while True:
+                try:
+                    self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
+                    self._fenced.clear()  # the end of the former life is no news
+                    self._notice_own_end()
+                    self._wake()  # the image may have shown the new life before we knew its epoch
+                    break
+                except StoreClosed:
+                    return
+                except Unavailable as problem:
+                    log.warning("broker %d cannot register again yet: %s", self.broker_id, problem)
+                    await asyncio.sleep(RETRY_SECONDS)
+            log.warning("broker %d registered again, with epoch %d", self.broker_id, self.broker_epoch)
+
+    async def _until_unregistered(self) -> None:
+        lost = asyncio.ensure_future(self._store.lost())
+        fenced = asyncio.ensure_future(self._fenced.wait())
+        try:
+            await asyncio.wait((lost, fenced), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+            fenced.cancel()
+
+    def _notice_own_end(self) -> None:
+        """Somebody declared this life of the broker over, although it is not: it needs a new one."""
+        if self.image.brokers_down.get(self.broker_id) == self.broker_epoch:
+            self._fenced.set()
+
     # --- the leader -----------------------------------------------------------------------------------------
 
     async def _lead_forever(self) -> None:
@@ -274,7 +345,7 @@ class Controller:
             watcher: asyncio.Task[None] | None = None
             try:
                 await self._claim()
-                watcher = asyncio.create_task(self._guard(self._watch_members()), name="metadata-watcher")
+                watcher = asyncio.create_task(self._guard(self._watch_members), name="metadata-watcher")
                 while self.leading:
                     await self._work.wait()
                     self._work.clear()
@@ -304,6 +375,8 @@ class Controller:
                 break
             except Conflict:
                 await self.waits_for(at)  # somebody was faster: read on, try again
+        if self.image.controller_epoch != epoch:  # and somebody was faster after us
+            raise Conflict(f"broker {self.image.controller_id} has claimed the log")
         self.leading = True
         log.info("broker %d is the controller, epoch %d", self.broker_id, epoch)
 
@@ -428,7 +501,7 @@ class Controller:
         if due and self.leading and (self._compaction is None or self._compaction.done()):
             self._since_snapshot = [0, 0]
             self._compaction = asyncio.create_task(
-                self._guard(self._compact(self.image.copy())), name="metadata-snapshot"
+                self._guard(partial(self._compact, self.image.copy())), name="metadata-snapshot"
             )
 
     async def _compact(self, image: Image) -> None:
@@ -450,10 +523,10 @@ class Controller:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    async def _guard(self, work: Awaitable[None]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """Runs one of the tasks; what it cannot handle itself is the end of this controller."""
         try:
-            await work
+            await work()
         except asyncio.CancelledError:
             raise
         except BaseException as problem:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from millstream.cluster import security_records
 from millstream.cluster.metadata_records import (
     NO_LEADER,
     SCOPE_BROKER,
     SCOPE_TOPIC,
     BrokerDown,
+    BrokerGone,
     BrokerUp,
     Config,
     Controller,
@@ -29,6 +31,8 @@ from millstream.cluster.metadata_records import (
     TopicGone,
     UnknownMetadata,
 )
+from millstream.cluster.security_records import Account, Acl, ApiKey, Quota, QuotaEntity, Scram, Token
+from millstream.wire.acls import AclBinding
 
 PartitionKey = tuple[UUID, int]
 _NOTHING: Mapping[str, str] = {}
@@ -72,6 +76,12 @@ class Delta:
     features: set[str] = field(default_factory=set)
     producer_ids: bool = False
     controller: bool = False
+    # (table of the image, key) of what is said about rights, quotas, tokens and accounts.
+    security: set[tuple[str, object]] = field(default_factory=set)
+
+    def changed(self, *tables: str) -> bool:
+        """Whether something changed in these tables of `security`."""
+        return any(table in tables for table, _ in self.security)
 
     def topic_configs(self) -> list[UUID]:
         """Topics whose settings changed, new ones with settings included."""
@@ -122,6 +132,9 @@ class Image:
     """Everything the log says. Read the attributes; only the applier calls `apply`."""
 
     __slots__ = (
+        "accounts",
+        "acls",
+        "api_keys",
         "brokers",
         "brokers_down",
         "configs",
@@ -130,6 +143,9 @@ class Image:
         "features",
         "next_producer_id",
         "partitions",
+        "quotas",
+        "scram",
+        "tokens",
         "topics_by_id",
         "topics_by_name",
         "unified_names",
@@ -149,6 +165,12 @@ class Image:
         self.configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.acls: dict[AclBinding, Acl] = {}
+        self.quotas: dict[QuotaEntity, Quota] = {}
+        self.scram: dict[tuple[str, int], Scram] = {}
+        self.tokens: dict[str, Token] = {}
+        self.accounts: dict[str, Account] = {}
+        self.api_keys: dict[str, ApiKey] = {}
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -200,6 +222,8 @@ class Image:
         records += (Config(scope, key, dict(values)) for (scope, key), values in self.configs.items())
         for partitions in self.partitions.values():
             records += partitions
+        for table in security_records.TABLES:
+            records += getattr(self, table).values()
         return records
 
     def copy(self) -> "Image":
@@ -272,6 +296,9 @@ class Image:
             self.brokers.pop(record.broker_id, None)
             self.brokers_down[record.broker_id] = record.epoch
             delta.brokers.add(record.broker_id)
+        elif isinstance(record, BrokerGone):
+            self.brokers_down.pop(record.broker_id, None)
+            delta.brokers.add(record.broker_id)
         elif isinstance(record, ProducerIds):
             self.next_producer_id = record.next_id
             delta.producer_ids = True
@@ -285,6 +312,14 @@ class Image:
             self.controller_id = record.broker_id
             self.controller_epoch = record.epoch
             delta.controller = True
+        else:
+            kind = security_records.KINDS[type(record)]
+            table, key = getattr(self, kind.table), kind.key(record)
+            if kind.is_gone(record):
+                table.pop(key, None)
+            else:
+                table[key] = record
+            delta.security.add((kind.table, key))
 
     def _apply_topic(self, topic: Topic, delta: Delta, fresh: dict[UUID, list[Partition]]) -> None:
         if topic.name in self.topics_by_name or topic.topic_id in self.topics_by_id:
@@ -381,6 +416,13 @@ def difference(old: Image, new: Image) -> Delta:
     for name in old.features.keys() | new.features.keys():
         if old.features.get(name) != new.features.get(name):
             delta.features.add(name)
+    for table in security_records.TABLES:
+        earlier_ones, after = getattr(old, table), getattr(new, table)
+        delta.security.update(
+            (table, key)
+            for key in earlier_ones.keys() | after.keys()
+            if earlier_ones.get(key) != after.get(key)
+        )
     delta.producer_ids = old.next_producer_id != new.next_producer_id
     delta.controller = (old.controller_id, old.controller_epoch) != (new.controller_id, new.controller_epoch)
     return delta

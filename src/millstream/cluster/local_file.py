@@ -120,7 +120,7 @@ class LogFile:
         self.first_version = 1
         self.epoch = 0
         if not folder.exists():
-            folder.mkdir(parents=True)
+            folder.mkdir(mode=0o700, parents=True)  # there are salted passwords in it
             _sync_folder(folder.parent)
         self._lock_fd = self._lock()
         try:

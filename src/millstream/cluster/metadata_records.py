@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from millstream.cluster import security_records
+from millstream.cluster.security_records import SecurityRecord
+
 NO_LEADER = -1
 ENTRY_FORMAT = 1
 DEFLATE_ABOVE = 4096  # bytes
@@ -78,6 +81,12 @@ class BrokerDown(NamedTuple):
 
     broker_id: int
     epoch: int
+
+
+class BrokerGone(NamedTuple):
+    """The broker, which is down, is forgotten: nothing is assigned to it, and it is not expected back."""
+
+    broker_id: int
 
 
 class Topic(NamedTuple):
@@ -141,7 +150,19 @@ class Feature(NamedTuple):
     level: int
 
 
-Record = Controller | BrokerUp | BrokerDown | Topic | TopicGone | Partition | Config | ProducerIds | Feature
+Record = (
+    Controller
+    | BrokerUp
+    | BrokerDown
+    | BrokerGone
+    | Topic
+    | TopicGone
+    | Partition
+    | Config
+    | ProducerIds
+    | Feature
+    | SecurityRecord
+)
 
 
 # --- to JSON values -----------------------------------------------------------------------------------------
@@ -185,12 +206,14 @@ _PLAIN: dict[type, Callable[[Any], list[Any]]] = {
     Controller: lambda record: ["controller", record.broker_id, record.epoch],
     BrokerUp: _plain_broker_up,
     BrokerDown: lambda record: ["broker-down", record.broker_id, record.epoch],
+    BrokerGone: lambda record: ["broker-gone", record.broker_id],
     Topic: lambda record: ["topic", record.topic_id.hex, record.name],
     TopicGone: lambda record: ["topic-gone", record.topic_id.hex],
     Partition: _plain_partition,
     Config: lambda record: ["config", record.scope, record.key, record.values],
     ProducerIds: lambda record: ["producer-ids", record.next_id],
     Feature: lambda record: ["feature", record.name, record.level],
+    **dict.fromkeys(security_records.KINDS, security_records.plain),
 }
 
 
@@ -228,12 +251,14 @@ class Decoder:
             "controller": Controller,
             "broker": self._broker_up,
             "broker-down": BrokerDown,
+            "broker-gone": BrokerGone,
             "topic": self._topic,
             "topic-gone": self._topic_gone,
             "partition": self._partition,
             "config": Config,
             "producer-ids": ProducerIds,
             "feature": Feature,
+            **security_records.DECODERS,
         }
 
     def decode(self, payload: bytes) -> tuple[int, list[Record]]:

@@ -2,9 +2,8 @@
 
 All safety rests on one promise of `append`: an entry goes to exactly the position it names, once, or the
 caller hears `Conflict`. Order, fencing of old controllers and compare-and-set all follow from it.
-`LocalStore` keeps the log in a file for a cluster of one: the only store there is so far. A store for several
-brokers (over ZooKeeper, or over a quorum of its own) has to pass the contract tests that `LocalStore` passes,
-tests/cluster/store_contract.py.
+`LocalStore` keeps the log in a file, for a cluster of one; `ZooKeeperStore` in ZooKeeper, for several
+brokers. Every store passes the contract tests of tests/cluster/store_contract.py.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""HTTP/2 in clear text, for clients that begin with it (RFC 9113, section 3.3).
+"""HTTP/2: in clear text for clients that begin with it, over TLS by ALPN (RFC 9113, sections 3.2 and 3.3).
 
 ksqlDB's Java client speaks HTTP/2 with prior knowledge and nothing else. A connection whose first bytes are
 HTTP/2's preface is handed over to this protocol; every other one stays where it is, and `h2` is not even
@@ -6,8 +6,8 @@ imported for it. `h2` keeps the state of the connection; here are sockets, strea
 ASGI call for each stream.
 
 Both directions wait: what the application has not read is not acknowledged, so that the peer's window closes;
-a response waits for the window of its stream and for the socket. Over TLS (by ALPN), and by the Upgrade
-header of HTTP/1.1, HTTP/2 is not offered: such clients get HTTP/1.1.
+a response waits for the window of its stream and for the socket. By the Upgrade header of HTTP/1.1, HTTP/2 is
+not offered: such clients get HTTP/1.1.
 """
 
 from __future__ import annotations

@@ -56,6 +56,13 @@ class ServiceMetrics:
         return generate_latest(self._registry).decode()
 
 
+def render(families: Iterable[Metric]) -> str:
+    """Families that belong to no service."""
+    registry = CollectorRegistry()
+    registry.register(_Families(lambda: families))
+    return generate_latest(registry).decode()
+
+
 class _Families(Collector):
     """Families that are computed when the page is requested."""
 

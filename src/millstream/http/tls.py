@@ -14,6 +14,8 @@ def server_context(config: ServiceConfig) -> ssl.SSLContext:
         raise ValueError("an https listener needs ssl.keystore.location")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A client that offers both speaks HTTP/2, as with Jetty; the preface shows which one it is (upgrades.py).
+    context.set_alpn_protocols(["h2", "http/1.1"])
     store_type = str(config.value("ssl.keystore.type")).upper()
     if store_type == "PKCS12":
         _load_pkcs12(context, location, config.secret("ssl.keystore.password"))

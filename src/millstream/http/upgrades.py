@@ -3,7 +3,8 @@
 One that begins with HTTP/2's preface is handed over to `http2.py`. Requests that offer another protocol are
 answered in HTTP/1.1 (RFC 9110, section 7.8): Java's HTTP client offers HTTP/2 with the first request of every
 connection. uvicorn's parser takes each such offer for the end of HTTP and drops the body of the request, so
-the header is renamed before the parser sees it. An offer of websockets stays, where the service has some.
+the header is renamed before the parser sees it; a head that comes in pieces is held until it is whole, as
+some clients send each of its lines on its own. An offer of websockets stays, where the service has some.
 """
 
 import re
@@ -14,16 +15,26 @@ UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _WEBSOCKET = re.compile(rb"[ \t]*:[ \t]*websocket[ \t]*(?:\r\n|\Z)", re.IGNORECASE)
 # No method of HTTP/1.1 begins so.
 _PREFACE = b"PRI"
+# Longer heads are left to the parser, which refuses them.
+MAX_HELD = 64 << 10
 
 
 class HttpProtocol(HttpToolsProtocol):
+    _held = b""
+
     def data_received(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
         if self.cycle is None and data.startswith(_PREFACE):
             self._begin_http2(data)
             return
         # Not inside of a body, which may hold anything.
         if self.cycle is None or not self.cycle.more_body:
             end = data.find(b"\r\n\r\n")
+            if end < 0 and len(data) < MAX_HELD:
+                self._unset_keepalive_if_required()
+                self._held = data
+                return
             found = UPGRADE.search(data, 0, len(data) if end < 0 else end)
             websocket = found is not None and self.ws_protocol_class is not None
             if found is not None and not (websocket and _WEBSOCKET.match(data, found.end())):

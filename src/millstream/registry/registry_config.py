@@ -152,7 +152,7 @@ class RegistryConfig(ServiceConfig):
     def identity(self, ports: list[int]) -> Identity:
         """Where the others reach this instance; `ports` are those really bound, one for each listener."""
         wanted = self.value("inter.instance.protocol")
-        index = next((i for i, one in enumerate(self.listeners) if one.scheme == wanted), 0)
+        index = next((position for position, one in enumerate(self.listeners) if one.scheme == wanted), 0)
         listener = self.listeners[index]
         host = self.value("host.name")
         if not host:

@@ -274,7 +274,7 @@ def _rule(value: Any, list_name: str) -> Json:
     rule = {
         "kind": "TRANSFORM",
         "mode": "WRITEREAD",
-        **{k: item for k, item in value.items() if item is not None},
+        **{name: item for name, item in value.items() if item is not None},
     }
     for name in RULE_TEXTS:
         if name in rule:

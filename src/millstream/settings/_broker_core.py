@@ -36,8 +36,9 @@ IDENTITY = (
         "broker.id",
         INT,
         "1",
-        "The older name of node.id. Either may be given; if both are, they must agree.",
-        Range(0),
+        "The older name of node.id. Either may be given; if both are, they must agree. -1 is as good as not "
+        "set: with zookeeper.connect a number is generated.",
+        Range(-1),
         HIGH,
     ),
     ConfigKey(

@@ -1,6 +1,6 @@
 """Settings that Kafka does not have. All begin with `millstream.`."""
 
-from millstream.settings.config_key import HIGH, INT, LIST, LONG, LOW, STRING, ConfigKey
+from millstream.settings.config_key import BOOLEAN, HIGH, INT, LIST, LONG, LOW, STRING, ConfigKey
 from millstream.settings.values import OneOf, Range
 
 OWN = (
@@ -74,5 +74,31 @@ OWN = (
         "How many segment files are held open at once. 0: most of what the operating system allows the "
         "process.",
         Range(0),
+    ),
+    ConfigKey(
+        "millstream.tls.reload.ms",
+        INT,
+        "10000",
+        "How often the files of keys and certificates are looked at; changed ones are read while the broker "
+        "runs. 0: never.",
+        Range(0),
+        LOW,
+    ),
+    ConfigKey(
+        "millstream.login.failures.per.address",
+        INT,
+        "20",
+        "How many logins from one address may fail in a minute. Beyond that its new connections are closed "
+        "for "
+        "a minute. 0: no limit.",
+        Range(0),
+    ),
+    ConfigKey(
+        "millstream.revoke.closes",
+        BOOLEAN,
+        "true",
+        "Whether removing a user's credentials closes his connections at once. Otherwise they last until "
+        "they "
+        "have to log in again (connections.max.reauth.ms), as in Kafka.",
     ),
 )

@@ -185,8 +185,8 @@ SASL = (
         "sasl.server.callback.handler.class",
         CLASS,
         None,
-        "A Java class that checks credentials.",
-        no_effect=_NO_JAVA,
+        "A Java class that checks credentials. One counts here, by its name: "
+        "OAuthBearerUnsecuredValidatorCallbackHandler, with which a listener believes unsigned tokens.",
     ),
 )
 

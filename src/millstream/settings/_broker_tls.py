@@ -114,6 +114,7 @@ TLS = (
         None,
         MEDIUM,
         PER_BROKER,
+        no_effect="The highest version of ssl.enabled.protocols that both sides know is used.",
     ),
     ConfigKey(
         "ssl.cipher.suites",

@@ -6,44 +6,32 @@ built. Others are no part of the table (`kafka_only`) and are shown like any unk
 with either and says so once.
 """
 
-_NO_TLS = "TLS and SASL are not served yet; a listener that asks for them is refused at start."
-_NO_RIGHTS = "There are no ACLs and no delegation tokens yet."
-_NO_REPLICAS = "There is one broker: nothing is replicated yet."
-_NO_QUOTAS = "There are no quotas yet."
+_NO_KERBEROS = "GSSAPI (Kerberos) is not offered."
+_NO_TOKENS_OF_ITS_OWN = "The broker does not fetch tokens for itself."
+_NOT_BETWEEN_BROKERS = "Connections between brokers do without it."
+_NO_QUOTAS = "There are no quotas of replication yet."
 _AT_ONCE = "Written at once, in the loop; there is nothing to wait for."
 _ONE_THREAD = "The broker has one loop and a few helper threads; there is no pool to size."
 
 _NOT_YET_BY_REASON: dict[str, tuple[str, ...]] = {
-    _NO_TLS: ("ssl.", "sasl.", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms"),
-    _NO_RIGHTS: ("super.users", "allow.everyone.if.no.acl.found", "delegation.token."),
-    _NO_REPLICAS: (
-        "auto.leader.rebalance.enable",
-        "controlled.shutdown.enable",
+    _NO_KERBEROS: ("sasl.kerberos.",),
+    _NO_TOKENS_OF_ITS_OWN: ("sasl.login.",),
+    "Keys that could not be read are read again for the next token.": (
+        "sasl.oauthbearer.jwks.endpoint.retry.",
+    ),
+    _NOT_BETWEEN_BROKERS: (
         "controller.socket.timeout.ms",
-        "follower.replication.throttled.",
         "initial.broker.registration.timeout.ms",
-        "leader.imbalance.",
-        "leader.replication.throttled.",
-        "num.replica.fetchers",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        "replica.fetch.",
-        "replica.high.watermark.checkpoint.interval.ms",
-        "replica.selector.class",
         "replica.socket.receive.buffer.bytes",
-        "request.timeout.ms",
         "socket.connection.setup.timeout.",
     ),
+    "One fetch is under way to each leader.": ("num.replica.fetchers",),
+    "High watermarks are written every five seconds.": ("replica.high.watermark.checkpoint.interval.ms",),
     _NO_QUOTAS: (
         "alter.log.dirs.replication.quota.",
-        "controller.quota.window.",
-        "max.connection.creation.rate",
-        "quota.window.",
         "replication.quota.window.",
     ),
-    _AT_ONCE: (
-        "group.coordinator.append.linger.ms",
-        "offsets.commit.timeout.ms",
-    ),
+    _AT_ONCE: ("group.coordinator.append.linger.ms",),
     _ONE_THREAD: ("background.threads", "num.recovery.threads.per.data.dir"),
     "Records of the coordinators are written without compression.": ("offsets.topic.compression.codec",),
     "State is read in slices of a fixed time, so that other requests are served meanwhile.": (
@@ -72,7 +60,7 @@ def not_yet(setting: str) -> str:
 
 _TIERED = "tiered storage is not offered"
 _KRAFT = "there is no KRaft quorum; metadata lies in this broker's own store"
-_ZOOKEEPER = "metadata lies in this broker's own store, not in ZooKeeper"
+_ZOOKEEPER = "not offered: ZooKeeper is reached by zookeeper.connect, without SASL"
 _SHARE = "share groups are not offered"
 _STREAMS = "the streams group protocol is not offered"
 _GONE = "Apache Kafka 4 removed it"
@@ -101,15 +89,13 @@ _KAFKA_ONLY = {
     "advertised.port": f"{_GONE}; use advertised.listeners",
     "host.name": f"{_GONE}; use listeners",
     "port": f"{_GONE}; use listeners",
-    "broker.id.generation.enable": f"{_GONE}; set node.id",
-    "reserved.broker.max.id": f"{_GONE}; set node.id",
     "controlled.shutdown.max.retries": _GONE,
     "controlled.shutdown.retry.backoff.ms": _GONE,
     "control.plane.listener.name": _GONE,
     "delegation.token.master.key": f"{_GONE}; use delegation.token.secret.key",
     "group.coordinator.new.enable": _GONE,
     "inter.broker.protocol.version": _GONE,
-    "leader.imbalance.per.broker.percentage": _GONE,
+    "leader.imbalance.per.broker.percentage": f"{_GONE}; every leadership that can go back does",
     "log.message.downconversion.enable": _GONE,
     "log.message.format.version": _GONE,
     "log.message.timestamp.difference.max.ms": f"{_GONE}; use log.message.timestamp.before.max.ms",

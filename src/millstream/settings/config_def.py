@@ -16,6 +16,7 @@ from millstream.settings import _broker_log as log
 from millstream.settings import _broker_sasl as sasl
 from millstream.settings import _broker_tls as tls
 from millstream.settings._broker_own import OWN
+from millstream.settings._broker_zookeeper import ZOOKEEPER
 from millstream.settings._topic import TOPIC_SETTINGS
 from millstream.settings._unsupported import kafka_only, not_yet
 from millstream.settings.config_key import ConfigKey, Importance, Mode, Synonym
@@ -54,6 +55,7 @@ _SECTIONS: tuple[tuple[str, tuple[ConfigKey, ...]], ...] = (
     ("Committed offsets", coordinators.OFFSETS),
     ("Transactions", coordinators.TRANSACTIONS),
     ("Replication", cluster.REPLICATION),
+    ("ZooKeeper", ZOOKEEPER),
     ("Quotas", cluster.QUOTAS),
     ("TLS", tls.TLS),
     ("SASL", sasl.SASL),
@@ -72,7 +74,7 @@ DIFFERENT: dict[str, str] = {
     "listeners": "the default listens on the loopback only; cannot change while the broker runs",
     "listener.security.protocol.map": "cannot change while the broker runs",
     "node.id": "has a default, 1",
-    "broker.id": "has node.id's default, 1, instead of -1",
+    "broker.id": "has node.id's default, 1, instead of -1; with zookeeper.connect an id is generated",
     "log.dir": "the default is millstream-data under the current folder instead of a folder under /tmp",
     "process.roles": "need not be set",
     "controller.listener.names": "need not be set",
@@ -98,7 +100,9 @@ def base_config_key(name: str) -> ConfigKey | None:
         setting = BROKER.get(rest)
         if setting is None:
             after_mechanism = rest.partition(".")[2]
-            if after_mechanism in _BY_MECHANISM:
+            if after_mechanism in _BY_MECHANISM or (
+                after_mechanism.startswith("sasl.oauthbearer.") and after_mechanism in BROKER
+            ):
                 setting = BROKER[after_mechanism]
     return setting
 

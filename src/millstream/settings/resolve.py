@@ -95,6 +95,8 @@ class BrokerSettings:
 
     def _unite_ids(self) -> None:
         """node.id and broker.id are one setting under two names."""
+        if self.static.get("broker.id", "").strip() == "-1":
+            del self.static["broker.id"]
         node, broker = self.static.get("node.id"), self.static.get("broker.id")
         if node is not None and broker is not None and node.strip() != broker.strip():
             message = f"node.id is {node} and broker.id is {broker}; they must be the same number"
@@ -177,6 +179,15 @@ class BrokerSettings:
     def is_set(self, name: str) -> bool:
         """Whether somebody gave this setting, whatever the default is."""
         return name in self.static or name in self.cluster_default or name in self.this_broker
+
+    def of_listener(self, listener: str, name: str, mechanism: str = "") -> str:
+        """The full name of the setting that counts for a listener, and a SASL mechanism there: with its
+        prefix where somebody gave it so."""
+        prefix = f"listener.name.{listener.lower()}."
+        for full in (f"{prefix}{mechanism.lower()}.{name}" if mechanism else "", f"{prefix}{name}"):
+            if full and self.is_set(full):
+                return full
+        return name
 
     @property
     def node_id(self) -> int:

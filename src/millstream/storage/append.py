@@ -117,17 +117,29 @@ class AppendableLog(FastAppendLog):
         """Store batches as the leader sent them; they must not begin before the end. Returns the new end
         offset.
 
-        A batch that is cut off at the end is ignored, as a fetch answer may end with one.
+        A batch that is cut off at the end is ignored, as a fetch answer may end with one. Batches that fit
+        into one segment are written together, by one call and without a copy.
         """
         parts, headers = validate.split_replicated(batches, self.end_offset, self.name)
-        if headers:
-            now_ms = int(time.time() * 1000)
-            total = sum(header.size for header in headers)
-            newest = max(header.max_timestamp for header in headers)
-            self._make_room(total, headers[-1].last_offset, newest, now_ms)
+        if not headers:
+            return self.end_offset
+        if self.closed:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.name} is closed")
+        now_ms = int(time.time() * 1000)
+        limit = self._config.segment_bytes
+        first = start = 0
+        while first < len(headers):
+            size, stop, newest = headers[first].size, first + 1, headers[first].max_timestamp
+            while stop < len(headers) and size + headers[stop].size <= limit:
+                size += headers[stop].size
+                newest = max(newest, headers[stop].max_timestamp)
+                stop += 1
+            # A batch from before segment.bytes was lowered has to fit all the same.
+            self._make_room(min(size, limit), headers[stop - 1].last_offset, newest, now_ms)
             self._read_aborted()
-            self._write(parts)
-            self._remember_all(headers, now_ms, parts)
+            self._write([batches[start : start + size]])
+            self._remember_all(headers[first:stop], now_ms, parts[first:stop])
+            first, start = stop, start + size
         return self.end_offset
 
     def append_marker(

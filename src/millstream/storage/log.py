@@ -33,6 +33,7 @@ from millstream.storage.flush import Flush
 from millstream.storage.lookup import ProducerState, TimedOffset
 from millstream.storage.segment import Segment
 from millstream.storage.transactions import AbortedTransaction
+from millstream.wire.batch import HEADER_SIZE, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["NOTHING", "Appended", "PartitionLog", "Slice", "Upto"]
@@ -59,6 +60,14 @@ class Slice(NamedTuple):
 
 NOTHING = Slice(None, 0, 0, -1)
 _slice = tuple.__new__
+
+
+def _reaches_over(batches: memoryview, offset: int) -> bool:
+    """Whether the first batch begins before this offset and ends at or behind it."""
+    if len(batches) < HEADER_SIZE:
+        return False
+    first = read_header(batches)
+    return 0 <= first.base_offset < offset <= first.last_offset
 
 
 class PartitionLog(AppendableLog):
@@ -237,6 +246,21 @@ class PartitionLog(AppendableLog):
 
     def describe_producers(self) -> list[ProducerState]:
         return lookup.describe_producers(self)
+
+    # -- copying a leader ------------------------------------------------------------------------------------
+
+    def append_follower(self, batches: memoryview) -> int:
+        """As `AppendableLog`'s. A leader's log may start in the middle of a batch: an empty log that is to
+        start there takes the batch as a whole, and hides its beginning."""
+        start = self.start_offset
+        if self.size or start != self.end_offset or not _reaches_over(batches, start):
+            return super().append_follower(batches)
+        self.reset_at(read_header(batches).base_offset)
+        end = super().append_follower(batches)
+        self.start_offset = min(start, end)
+        self.set_high_watermark(self.start_offset)
+        self.epochs.truncate_start(self.start_offset)
+        return end
 
     # -- becoming shorter ------------------------------------------------------------------------------------
 
@@ -427,6 +451,35 @@ class PartitionLog(AppendableLog):
             logger.warning("%s: its topic id could not be written: %s", self.name, error)
         self.folder_synced = False
         self.name_changes += 1
+
+    def exchange_files(self, other: PartitionLog) -> None:
+        """Another log with the same batches gives its files to this one (relocation.py). Readers, producers
+        and epochs notice nothing; a flush under way finds that the log has changed."""
+        self.generation += 1
+        self.folder = other.folder
+        self.segments, self.bases, self.active = other.segments, other.bases, other.active
+        self.closed_size = other.closed_size
+        self.recovery_point = min(other.recovery_point, self.end_offset)
+        self.unsynced, self.snapshots = other.unsynced, other.snapshots
+        self.snapshot_position = other.snapshot_position
+        self.name_changes += 1
+        self.folder_synced = False
+        self.epochs.dirty = True
+        self.cleaned_to = min(self.cleaned_to, other.cleaned_to)
+        self._hints.clear()
+        self._tail_is_dirty = False
+        self._ask_before_next_append()
+
+    def batch_at(self, offset: int) -> int | None:
+        """The base offset of the batch that holds `offset`, or of the next one; None if there is none."""
+        try:
+            for number in range(bisect_right(self.bases, offset) - 1, len(self.segments)):
+                found = self.segments[number].find(offset)
+                if found is not None:
+                    return found[1]
+        except OSError as error:
+            raise storage_error(f"read {self.name}", error) from error
+        return None
 
     def moved_to(self, folder: str) -> None:
         """The folder was renamed: files that are still to be opened are found there."""

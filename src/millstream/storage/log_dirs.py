@@ -6,6 +6,7 @@ closes them, writes the checkpoints and, last, the marker that lets the next sta
     <folder>/.lock, meta.properties, *-offset-checkpoint, .kafka_cleanshutdown, .boot-id      (checkpoints.py)
     <folder>/<topic>-<n>/                     a partition
     <folder>/<topic>-<n>.<hex>-delete/        deleted, to be removed after a while
+    <folder>/<topic>-<n>.<hex>-future/        a copy under way from another folder             (relocation.py)
     <folder>/<topic>-<n>.<hex>-stray/         not ours to serve (unknown topic id), kept for you to look at
 """
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from millstream.settings.log_config import LogConfig
-from millstream.storage import checkpoints
+from millstream.storage import checkpoints, relocation
 from millstream.storage.checkpoints import FormatError, MetaProperties, Offsets
 from millstream.storage.files import (
     FULL,
@@ -86,11 +87,16 @@ class LogDirs:
         self.reaper = Reaper()
         self.expiration_ms = expiration_ms
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        # Copies under way to another folder.
+        self.futures: dict[TopicPartition, PartitionLog] = {}
         self.meta: dict[str, MetaProperties] = {}
         self.clean: dict[str, bool] = {}
         self.cluster_id = ""
         self.node_id = -1
+        self.emptied = False  # a folder is new here: what this broker had in it before, if anything, is gone
         self.page_cache_lost = False  # a power cut, as far as we can tell: written bytes may be missing
+        # One of the two, and the cluster, which must not count on what this broker had, does not know yet.
+        self.data_lost = False
         self.offline: dict[str, str] = {}  # folders out of service until a restart, and why
         self.on_offline: Callable[[str, str], None] | None = None
         self._locks: dict[str, int] = {}
@@ -104,6 +110,11 @@ class LogDirs:
         for log in self.logs.values():
             log.producers.expiration_ms = milliseconds
 
+    def moved(self, source: str, target: str) -> None:
+        """A partition has changed its folder."""
+        self._counts[source] -= 1
+        self._counts[target] += 1
+
     # -- start -----------------------------------------------------------------------------------------------
 
     def open(self, node_id: int, cluster_id: str | None = None) -> None:
@@ -115,10 +126,15 @@ class LogDirs:
             self._identify(node_id, cluster_id)
             for path in self.paths:
                 self.clean[path] = checkpoints.take_clean_marker(path)
+                if not _has_room(path, 0):
+                    logger.error("%s is full: it serves reads and deletions", path)
                 fresh = not os.path.exists(os.path.join(path, checkpoints.BOOT_ID))
+                self.emptied = self.emptied or fresh
                 if not fresh and not self.clean[path] and not checkpoints.same_boot(path):
                     self.page_cache_lost = True
-                self._write_boot_id(path)
+            self.data_lost = self.page_cache_lost or self.emptied
+            if not self.data_lost:
+                self._write_boot_ids()
         except OSError as error:
             self._unlock()
             raise LogDirError(f"cannot use the data folder: {error}") from error
@@ -126,16 +142,22 @@ class LogDirs:
             self._unlock()
             raise
 
-    def _write_boot_id(self, path: str) -> None:
+    def data_loss_reported(self) -> None:
+        """The cluster knows of it. Only now is it forgotten here: had the report been lost with this process,
+        the next start would take the data for complete."""
+        if self.data_lost:
+            self.data_lost = False
+            self._write_boot_ids()
+
+    def _write_boot_ids(self) -> None:
         """A full disk must not keep the broker from starting. With the old id, the next start takes a crash
         of this process for a power cut, which is the safe way to be wrong."""
-        if not _has_room(path, 0):
-            logger.error("%s is full: it serves reads and deletions", path)
-        try:
-            checkpoints.write_boot_id(path)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
+        for path in self.paths:
+            try:
+                checkpoints.write_boot_id(path)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
 
     def _lock(self, path: str) -> None:
         fd = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -177,8 +199,10 @@ class LogDirs:
     ) -> dict[TopicPartition, PartitionLog]:
         """Open every partition of every folder. `config_for(topic)` gives its settings (they can be set later
         too)."""
+        futures = relocation.recover_names(self.paths)
         for path in self.paths:
             self._load_folder(path, config_for)
+        relocation.load(self, futures)
         if self._lost_ends:
             self._forget_cleaned_offsets()
         return self.logs
@@ -330,6 +354,7 @@ class LogDirs:
         return renamed
 
     def _set_aside(self, log: PartitionLog, suffix: str) -> str:
+        relocation.abandon(self, TopicPartition(log.topic, log.partition))
         if self.logs.pop(TopicPartition(log.topic, log.partition), None) is not None:
             self._counts[os.path.dirname(log.folder)] -= 1
         log.close(clean=False)
@@ -354,6 +379,9 @@ class LogDirs:
             return
         self.offline[path] = reason = f"fsync of {error.filename} failed: {error.strerror}"
         for log in self.logs.values():
+            if self.folder_of(log) == path:
+                log.take_offline(reason)
+        for log in self.futures.values():
             if self.folder_of(log) == path:
                 log.take_offline(reason)
         if self.on_offline is not None:
@@ -415,7 +443,7 @@ class LogDirs:
         """Close every log; if all of it worked, say so for the next start."""
         failed = set(self.offline)
         one_sync = len(self.logs) > SYNC_ALL_FROM
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.futures.values()):
             try:
                 log.close(clean and log.offline is None, sync=not one_sync)
             except (KafkaError, OSError) as error:
@@ -431,12 +459,13 @@ class LogDirs:
                 self.checkpoint_start_offsets()
                 self.checkpoint_high_watermarks()
                 for path in self.paths:
-                    if path not in failed:
+                    if path not in failed and (not self.data_lost or self.emptied):
                         checkpoints.write_clean_marker(path, broker_epoch)
         except OSError as error:
             logger.error("the checkpoints could not be written: %s", error)
         finally:
             self.logs.clear()
+            self.futures.clear()
             self._unlock()
         if clean:
             self.reaper.run(1 << 62)

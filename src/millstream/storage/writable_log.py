@@ -219,6 +219,11 @@ class WritableLog:
         self.epochs.assign(epoch, self.end_offset)
         self.epochs.dirty = dirty
 
+    def end_epoch(self) -> None:
+        """Another leads from here on: an epoch of ours that has no batch must not hide one of its."""
+        if self.epochs.starts and self.epochs.starts[-1] >= self.end_offset:
+            self.epochs.truncate_end(self.end_offset)
+
     def set_high_watermark(self, offset: int) -> None:
         """Never backwards (except by truncation), never beyond the end."""
         if offset > self.high_watermark:

@@ -8,7 +8,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 from millstream.settings.suggestions import did_you_mean
-from millstream.up.services import BROKER, Service
+from millstream.up.services import Service
+from millstream.up.several_brokers import is_broker
 
 if TYPE_CHECKING:
     from millstream.http.service_config import ServiceConfig
@@ -19,7 +20,9 @@ EVIDENT = 0.9
 def setting_problem(service: Service, name: str) -> str:
     """What is wrong with the name; empty if nothing is."""
     problem = f"the {service.display_name} has no setting '{name}'"
-    if service is BROKER:
+    if not service.config and not is_broker(service.name):
+        return ""  # ZooKeeper's own properties
+    if is_broker(service.name):
         from millstream.settings.config_def import BROKER as KEYS
         from millstream.settings.config_def import base_config_key, kafka_only
 

@@ -17,7 +17,8 @@ from typing import Any
 from millstream import __version__
 from millstream.up import forking, ports
 from millstream.up.data_folders import DataFolder, Instance, ServiceState
-from millstream.up.services import SERVICES, SHARED, Service
+from millstream.up.services import BROKER, SERVICES, SHARED, Service
+from millstream.up.several_brokers import is_broker, is_zookeeper
 from millstream.up.supervised_service import SupervisedService
 
 BUSY_INTERVAL = 0.02
@@ -37,16 +38,28 @@ class CannotStart(Exception):
         self.service = service
 
 
-def choose(only: Sequence[str], more: Sequence[str]) -> list[Service]:
-    """The services of this `up`, in the order of the table."""
+def choose(
+    only: Sequence[str], more: Sequence[str], table: Mapping[str, Service] = SERVICES
+) -> list[Service]:
+    """The services of this `up`, in the order of the table; `broker` stands for all brokers, and brokers do
+    not go without their ZooKeeper."""
     for name in (*only, *more):
-        if name not in SERVICES:
-            raise CannotStart(f"there is no service '{name}'; there are {', '.join(SERVICES)}")
+        if name not in table:
+            raise CannotStart(f"there is no service '{name}'; there are {', '.join(table)}")
+        if is_broker(name) and name != BROKER.name:
+            raise CannotStart(f"{name} does not start alone: `broker` stands for all brokers")
+    only, more = [_with_cluster(names, table) for names in (only, more)]
     return [
         service
-        for service in SERVICES.values()
+        for service in table.values()
         if service.name in more or (service.name in only if only else service.default)
     ]
+
+
+def _with_cluster(names: Sequence[str], table: Mapping[str, Service]) -> list[str]:
+    if not any(map(is_broker, names)):
+        return list(names)
+    return [*names, *(name for name in table if is_broker(name) or is_zookeeper(name))]
 
 
 def bracketed(host: str) -> str:
@@ -62,6 +75,7 @@ class Supervisor:
         host: str = "127.0.0.1",
         port_base: int | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        table: Mapping[str, Service] = SERVICES,
         ephemeral: bool = False,
         report: Callable[[str], None] = print,
     ) -> None:
@@ -72,14 +86,16 @@ class Supervisor:
         self._reserved: list[socket.socket] = []
         self._rotate_at = time.monotonic() + ROTATE_EVERY
         self._slow: set[str] = set()
+        self._table = table
         numbers = self._reserve_ports(host, port_base, {service.name for service in chosen})
         self.instance = Instance(str(home.path), os.getpid(), __version__, time.time(), ephemeral)
         everywhere = host in ("0.0.0.0", "::")  # noqa: S104
         shown_host = "127.0.0.1" if everywhere else host
         advertised = socket.gethostname() if everywhere else bracketed(host)  # what other machines know us by
         addresses = {
-            service.name: service.address(shown_host, numbers[service.name]) for service in SERVICES.values()
+            service.name: service.address(shown_host, numbers[service.name]) for service in table.values()
         }
+        cluster = self._cluster_addresses(host, shown_host, addresses)
         metrics_ports = self._reserve_metrics_ports(host, port_base, chosen)
         metrics = {
             service.name: f"http://{bracketed(shown_host)}:{port}/metrics"
@@ -94,6 +110,8 @@ class Supervisor:
             own = home.path / service.name
             values = {
                 **addresses,
+                **cluster,
+                "plain_host": host,
                 "host": bracketed(host),
                 "advertised": advertised,
                 "port": numbers[service.name],
@@ -103,7 +121,10 @@ class Supervisor:
                 "driver": home.path / "driver",
             }
             wanted = {name: text.format_map(values) for name, text in service.settings.items()}
-            wanted.update((settings or {}).get(service.name, {}))
+            given = settings or {}
+            if is_broker(service.name):
+                wanted.update(given.get("broker", {}))
+            wanted.update(given.get(service.name, {}))
             words = [service.command or service.name, *service.extra]
             for name, text in wanted.items():
                 words += ["--set", f"{name}={text}"]
@@ -196,7 +217,7 @@ class Supervisor:
         """A port for each service; those that are to run here are tried and reserved."""
         found: dict[str, int] = {}
         problems: list[str] = []
-        for service in SERVICES.values():
+        for service in self._table.values():
             wanted = service.port if base is None else base + service.offset if base else 0
             if wanted > MAX_PORT:
                 raise CannotStart(f"port {wanted} for the {service.display_name}: ports end at {MAX_PORT}")
@@ -233,6 +254,22 @@ class Supervisor:
                 self._reserved.append(reserved)
         return found
 
+    def _cluster_addresses(self, host: str, shown_host: str, addresses: Mapping[str, str]) -> dict[str, str]:
+        """Where the brokers are, for their clients, and the ZooKeepers, for the brokers and each other."""
+        brokers = [address for name, address in addresses.items() if is_broker(name)]
+        zookeepers = [address for name, address in addresses.items() if is_zookeeper(name)]
+        found = {"broker": ",".join(brokers), "zookeepers": ",".join(zookeepers)}
+        if len(zookeepers) > 1:
+            for number in range(1, len(zookeepers) + 1):
+                pair = []
+                for _ in range(2):  # one for followers, one for elections; nobody has to know them
+                    port, reserved = ports.reserve(host, 0)
+                    pair.append(str(port))
+                    if reserved is not None:
+                        self._reserved.append(reserved)
+                found[f"zookeeper_server_{number}"] = ":".join((bracketed(shown_host), *pair))
+        return found
+
     def _release_ports(self) -> None:
         for reserved in self._reserved:
             reserved.close()
@@ -241,14 +278,17 @@ class Supervisor:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _stop(self, wait: Callable[[float], None]) -> None:
-        """Those that need others first, so that they can say goodbye to them."""
-        needed = {name for supervised in self.supervised for name in supervised.service.needs}
-        first = [supervised for supervised in self.supervised if supervised.service.name not in needed]
-        last = [supervised for supervised in self.supervised if supervised.service.name in needed]
-        for group, timeout in ((first, SERVICE_STOP_TIMEOUT), (last, BROKER_STOP_TIMEOUT)):
+        """Those that need others first, so that they can say goodbye to them: services, then brokers, then
+        ZooKeeper."""
+        left = list(self.supervised)
+        while left:
+            needed = {name for supervised in left for name in supervised.service.needs}
+            group = [supervised for supervised in left if supervised.service.name not in needed]
+            left = [supervised for supervised in left if supervised not in group]
+            flushes = any(is_broker(supervised.service.name) for supervised in group)
             for supervised in group:
                 supervised.stop()
-            deadline = time.monotonic() + timeout
+            deadline = time.monotonic() + (BROKER_STOP_TIMEOUT if flushes else SERVICE_STOP_TIMEOUT)
             while not all([supervised.ended_by_now() for supervised in group]):
                 if time.monotonic() > deadline or self._stopping > 1:
                     for supervised in group:

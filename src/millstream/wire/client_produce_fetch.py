@@ -26,8 +26,12 @@ from millstream.wire.varint import Malformed, read_uvarint, uvarint
 PRODUCE, PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS, PRODUCE_NEWEST = 0, 9, 13, 13
 FETCH, FETCH_FLEXIBLE, FETCH_TOPIC_IDS, FETCH_NEWEST = 1, 12, 13, 18
 
+# Who fetches: a consumer, or a tool that may read from followers too.
+CONSUMER, DEBUGGING_REPLICA = -1, -2
+
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _LIMITS = struct.Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_REPLICA_STATE = struct.Struct(">iq")  # id and epoch
 _NO_SESSION = struct.pack(">ii", 0, -1)
 _EMPTY_RECORDS = memoryview(b"")
 
@@ -94,12 +98,14 @@ def pack_fetch(
     partition_max_bytes: int,
     isolation: int,
     rack: str = "",
+    replica_id: int = CONSUMER,
 ) -> bytes:
-    """The body of a Fetch request of a consumer, without a fetch session."""
+    """The body of a Fetch request of a consumer, or of a tool that compares replicas, without a fetch
+    session."""
     flexible = version >= FETCH_FLEXIBLE
     out = bytearray()
     if version <= 14:
-        out += INT32.pack(-1)  # replica id: a consumer
+        out += INT32.pack(replica_id)
     out += _LIMITS.pack(max_wait_ms, min_bytes, max_bytes, isolation)
     if version >= 7:
         out += _NO_SESSION
@@ -125,7 +131,9 @@ def pack_fetch(
         out += _count(0, flexible)  # nothing forgotten
     if version >= 11:
         out += _string(rack, flexible)
-    if flexible:
+    if version >= 15 and replica_id != CONSUMER:
+        out += b"\x01\x01\x0d" + _REPLICA_STATE.pack(replica_id, -1) + b"\0"
+    elif flexible:
         out.append(0)
     return bytes(out)
 

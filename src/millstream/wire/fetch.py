@@ -24,6 +24,7 @@ FIRST_WITH_TOPIC_ID = 13
 FIRST_WITHOUT_REPLICA = 15
 MAX_ELEMENTS = 100_000  # topics and partitions of a request, unless the caller allows more
 READ_COMMITTED = 1  # the isolation level
+DEBUGGING_REPLICA = -2  # a tool that compares replicas
 
 _START_V4 = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation level
 _START_V7 = struct.Struct(">iiiibii")  # ... and session id and epoch
@@ -42,6 +43,7 @@ _ABORTED = struct.Struct(">qq")
 _HEAD = struct.Struct(">iiBihi")  # size, correlation id, no tags, throttle time, error, session id
 _OLD_HEAD = struct.Struct(">iii")  # size, correlation id, throttle time
 _RESULT_WITHOUT_ABORTED = struct.Struct(">ihqqqBi")  # ... log start, how many aborted, preferred replica
+_REPLICA_STATE = struct.Struct(">iq")
 _NO_PREFERRED_REPLICA = b"\xff\xff\xff\xff"
 
 
@@ -65,6 +67,7 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[bytes, list[FetchPartition]]]
     forgotten: list[tuple[bytes, list[int]]]
     rack: bytes
+    replica_epoch: int = -1  # the broker epoch of the follower
 
 
 class FetchResult:
@@ -79,6 +82,7 @@ class FetchResult:
         "last_stable",
         "leader",
         "log_start",
+        "preferred_replica",
         "size",
         "source",
     )
@@ -103,6 +107,7 @@ class FetchResult:
         self.aborted: list[tuple[int, int]] | None = None
         self.diverging: tuple[int, int] | None = None
         self.leader: tuple[int, int] | None = None
+        self.preferred_replica = -1  # from which the consumer should read instead (KIP-392)
 
 
 def read_fetch(frame: memoryview, at: int, version: int, max_elements: int = MAX_ELEMENTS) -> FetchRequest:
@@ -160,8 +165,9 @@ def read_fetch(frame: memoryview, at: int, version: int, max_elements: int = MAX
         forgotten, at = _read_forgotten(frame, at, version)
         if version >= 11:
             rack, at = read_compact_string(frame, at) if flexible else read_string(frame, at)
+    replica_epoch = -1
     if version >= FIRST_WITHOUT_REPLICA and frame[at]:
-        replica_id = _read_replica_state(frame, at)
+        replica_id, replica_epoch = _read_replica_state(frame, at)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -173,6 +179,7 @@ def read_fetch(frame: memoryview, at: int, version: int, max_elements: int = MAX
         topics,
         forgotten,
         rack or b"",
+        replica_epoch,
     )
 
 
@@ -202,17 +209,17 @@ def _read_forgotten(frame: memoryview, at: int, version: int) -> tuple[list[tupl
     return forgotten, at
 
 
-def _read_replica_state(frame: memoryview, at: int) -> int:
+def _read_replica_state(frame: memoryview, at: int) -> tuple[int, int]:
     """Tagged field 1 holds the replica's id and broker epoch from version 15 on; a consumer sends none."""
     count, at = read_uvarint(frame, at)
-    replica_id = -1
+    replica_id, replica_epoch = -1, -1
     for _ in range(count):
         tag, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)
         if tag == 1:
-            replica_id = INT32.unpack_from(frame, at)[0]
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(frame, at)
         at += size
-    return replica_id
+    return replica_id, replica_epoch
 
 
 def pack_fetch_response(
@@ -221,8 +228,10 @@ def pack_fetch_response(
     error: int,
     session_id: int,
     topics: list[tuple[bytes, list[FetchResult]]],
+    endpoints: bytes = b"",
 ) -> list[object]:
-    """The response frame as parts: bytes, and each result's `source` in its place.
+    """The response frame as parts: bytes, and each result's `source` in its place. `endpoints` are the tagged
+    bytes of NodeEndpoints (version 16 on), for answers that name another leader.
 
     Whoever sends it treats every part that is not bytes as a range of a file (or more bytes) of the size
     stated.
@@ -242,7 +251,9 @@ def pack_fetch_response(
             aborted = result.aborted
             fields = (result.index, result.error, result.high_watermark, result.last_stable, result.log_start)
             if not aborted:
-                current += _RESULT_WITHOUT_ABORTED.pack(*fields, 0 if aborted is None else 1, -1)
+                current += _RESULT_WITHOUT_ABORTED.pack(
+                    *fields, 0 if aborted is None else 1, result.preferred_replica
+                )
             else:
                 current += _RESULT_V5.pack(*fields)
                 append_uvarint(current, len(aborted) + 1)
@@ -262,7 +273,7 @@ def pack_fetch_response(
             else:
                 current += _partition_tags(result)
         current.append(0)
-    current.append(0)
+    current += endpoints or b"\0"
     parts.append(current)
     INT32.pack_into(head, 0, total + len(current) - 4)
     return parts
@@ -294,7 +305,7 @@ def _pack_old(
             for transaction in aborted or ():
                 current += _ABORTED.pack(*transaction)
             if version >= 11:
-                current += _NO_PREFERRED_REPLICA
+                current += INT32.pack(result.preferred_replica)
             current += INT32.pack(result.size)
             if result.size:
                 parts.append(current)

@@ -12,6 +12,7 @@ after a template is learned, each bit of a request that repeats one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 import uuid
 from collections import Counter
@@ -41,6 +42,7 @@ from millstream.storage.log import PartitionLog
 from millstream.wire.batch import TRANSACTIONAL
 from millstream.wire.errors import KafkaError
 from millstream.wire.produce import BEHIND_RECORDS
+from tests.support.effort import examples
 
 from ...storage.batches import NOW, batch, real, sealed
 from ..raw_frames import request
@@ -110,6 +112,7 @@ class Connection:
     """What a handler sees of a connection; keeps what it was asked to send."""
 
     peer = "127.0.0.1:50000"
+    context = SimpleNamespace(name="PLAINTEXT")
 
     def __init__(self, loop: Loop, dispatcher: Dispatcher) -> None:
         self.loop = loop
@@ -167,8 +170,7 @@ class Twin:
             lacks_log=lambda _topic, _index: False,
         )
         self.produce = ProduceHandler(table, self.loop)  # type: ignore[arg-type]
-        sessions = FetchSessions(SESSIONS)
-        sessions._last_id = 0  # the same for both twins
+        sessions = FetchSessions(SESSIONS, itertools.count(1).__next__)  # the same for both twins
         self.fetch = FetchHandler(table, sessions, 200_000, 10)
         self.produce.api = Api(0, "Produce", 3, 13, raw=self.produce.handle)
         self.fetch.api = Api(1, "Fetch", 4, 18, raw=self.fetch.handle)
@@ -761,7 +763,7 @@ def test_twins_with_and_without_fast_paths_agree(monkeypatch: pytest.MonkeyPatch
     taken.clear()
     _count_fast_paths(monkeypatch)
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
     @given(SCRIPT, st.integers(0, 8), st.booleans(), st.booleans())
     def run(script: list[list[Step | None]], batches: int, open_transaction: bool, fast_append: bool) -> None:
         asyncio.run(play(script, batches, open_transaction, fast_append))

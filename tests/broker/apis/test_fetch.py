@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from millstream.broker.apis.fetch_sessions import FetchSessions
 from millstream.testing import Broker
 from millstream.wire.errors import ErrorCode
 from millstream.wire.records import iter_batches, iter_records
@@ -262,3 +264,12 @@ def test_slices_over_a_segment_border_and_a_large_answer(wire: Wire) -> None:
         assert found.error_code == 0
         got += values(found)
     assert got == expected
+
+
+def test_nobody_can_tell_the_ids_of_other_sessions_from_his_own() -> None:
+    sessions = FetchSessions(100)
+    made = [sessions._create(False, 0.0, False) for _ in range(100)]
+    ids = [session.id for session in made if session is not None]
+    assert len(set(ids)) == 100 and all(0 < id <= 0x7FFFFFFF for id in ids)
+    steps = {later - earlier for earlier, later in pairwise(ids)}
+    assert len(steps) > 50

@@ -41,8 +41,9 @@ from millstream.wire.messages import codec
 
 ELEMENTS = 8 * ELEMENTS_PER_SLICE
 SERVED = (
-    *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31),
-    *(32, 33, 34, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75),
+    *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30),
+    *(31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 55, 57, 60),
+    *(61, 64, 65, 66, 68, 69, 74, 75),
 )
 # A handler may take up an element more than once, and a topic counts besides its partition.
 LIMIT = 4 * ELEMENTS_PER_SLICE
@@ -122,8 +123,15 @@ class World:
         return counter.largest
 
     def _peer(self) -> Any:
-        context = SimpleNamespace(name="PLAINTEXT")
-        return SimpleNamespace(peer="127.0.0.1:1", client_id="client", loop=self.loop, context=context)
+        context = SimpleNamespace(name="PLAINTEXT", protocol="PLAINTEXT")
+        return SimpleNamespace(
+            peer="127.0.0.1:1",
+            principal="User:ANONYMOUS",
+            client_host="127.0.0.1",
+            client_id="client",
+            loop=self.loop,
+            context=context,
+        )
 
     async def _exchange(self, api: Api, request: Any, counter: Counter) -> None:
         """For the two APIs that read their frames themselves: over a socket, with a counting table."""
@@ -237,7 +245,9 @@ def test_partitions_of_one_topic_are_packed_in_slices(monkeypatch: pytest.Monkey
     )
     image.controller_id = 1
     image.topic = {TOPIC: topic}.get
-    broker: Any = SimpleNamespace(image=image, cluster_id="x", settings=SimpleNamespace(boolean=bool))
+    broker: Any = SimpleNamespace(
+        image=image, node_id=1, cluster_id="x", rights=None, settings=SimpleNamespace(boolean=bool)
+    )
     counter = Counter()
     pack_partition = metadata.pack_partition
 
@@ -268,6 +278,7 @@ def test_what_is_named_again_is_answered_once() -> None:
         image=Image(),
         groups=SimpleNamespace(classic_group=not_found, delete_group=not_found),
         settings=SimpleNamespace(),
+        rights=None,
     )
     resource = SimpleNamespace(resource_type=2, resource_name="missing", configuration_keys=("a",))
     other = SimpleNamespace(resource_type=2, resource_name="missing", configuration_keys=("b",))

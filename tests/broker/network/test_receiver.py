@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -110,7 +111,7 @@ def test_a_socket_keeps_its_number_until_the_thread_is_done(
     assert connection.closed and connection.sock.fileno() >= 0
     held.go_on.set()
     run_until(clients, lambda: connection.sock.fileno() < 0)
-    clients.sockets[0].close()
+    clients.sockets[0].shutdown(socket.SHUT_RDWR)
     sender.join()
     text = frame(b"still here")
     clients.sockets[1].sendall(text)

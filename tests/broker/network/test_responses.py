@@ -97,6 +97,12 @@ def clients() -> Any:
     made.close()
 
 
+def test_a_connection_is_anonymous_until_somebody_logs_in(clients: Clients) -> None:
+    assert {(each.principal, each.client_host) for each in clients.connections} == {
+        ("User:ANONYMOUS", "peer")
+    }
+
+
 def test_each_connection_is_answered_in_order(clients: Clients) -> None:
     large = b"large " + b"x" * LARGE_REQUEST
     expected = {}

@@ -6,6 +6,6 @@ chaos     what goes wrong, by a seed
 driver    the application's tree of processes: started, killed in parts or whole
 feed      the input
 supervise how an application runs its query again and again
-pipeline, streams          the two subjects: what runs, and what must be true in the end
-pipeline_app, streams_app  the programs that are killed
+pipeline, streams, services   the subjects: what runs, and what must be true in the end (SQL, Connect)
+pipeline_app, streams_app, service_app   the programs that are killed
 """

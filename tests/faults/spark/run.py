@@ -1,5 +1,5 @@
 """The long run: `python tests/faults/spark/run.py pipeline --kills 100 --seed 7` (or `make faults-pipeline
-KILLS=100 SEED=7`), and the same with `streams`.
+KILLS=100 SEED=7`), and the same with `streams`, `sql` and `connect`.
 
 One broker, one exactly-once application, input all the time, kills all the time: Spark's Python workers, the
 driver, its JVM, the broker; with Streams some kills take the local stores with them. In the end the
@@ -13,15 +13,17 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tests.faults.spark.harness import Subject, run
 from tests.faults.spark.pipeline import SHAPES, Pipeline
+from tests.faults.spark.services import ConnectWorker, SqlServer
 from tests.faults.spark.streams import StreamsApplication
 
-RATES = {"pipeline": 600, "streams": 400}
+RATES = {"pipeline": 600, "streams": 400, "sql": 400, "connect": 400}
 
 
 def main() -> int:
@@ -40,7 +42,13 @@ def main() -> int:
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1_000_000)
     shape = given.shape or SHAPES[seed % 2]
-    subject: Subject = Pipeline(shape) if given.subject == "pipeline" else StreamsApplication()
+    subjects: dict[str, Callable[[], Subject]] = {
+        "pipeline": lambda: Pipeline(shape),
+        "streams": StreamsApplication,
+        "sql": SqlServer,
+        "connect": ConnectWorker,
+    }
+    subject = subjects[given.subject]()
     label = f"seed {seed}, {given.subject}{f' ({shape})' if given.subject == 'pipeline' else ''}"
     folder = Path(tempfile.mkdtemp(prefix=f"millstream-{given.subject}-faults-"))
     print(f"{label}: {given.kills} kills", flush=True)

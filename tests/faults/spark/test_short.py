@@ -1,5 +1,5 @@
-"""The checks notice what is wrong; and one kill of each kind. `make faults-pipeline` and `make
-faults-streams` are the long runs.
+"""The checks notice what is wrong; and one kill of each kind. `make faults-pipeline`, `faults-streams`,
+`faults-sql` and `faults-connect` are the long runs.
 
 However busy the machine is, a kill waits for its moment (`PATIENCE`): what is asked for happens, only later.
 """
@@ -16,7 +16,7 @@ pytest.importorskip(
     "confluent_kafka", reason="confluent-kafka is not installed (pip install millstream[dev])"
 )
 
-from tests.faults.spark import pipeline, streams
+from tests.faults.spark import pipeline, services, streams
 from tests.faults.spark.harness import Outcome, Subject, reaches_zero, run
 
 PATIENCE = 600.0
@@ -47,6 +47,16 @@ def test_the_check_of_counts_notices_what_is_missing_or_repeated() -> None:
     assert len(streams.compare(Counter(), _counts(1), {})) == 1
 
 
+def test_the_check_of_connectors_notices_what_is_missing_or_repeated() -> None:
+    text = "Struct{v=input,p=0,o=1}\nStruct{v=input,p=1,o=1}\nStruct{v=input,p=1,o=1}\nStruct{v=inp"
+    found = Counter(services.places(text))
+    assert services.differences("it", {"0:0", "0:1", "1:1"}, found) == [
+        "it: 0:0 is missing",
+        "it: Struct{v=inp is unknown",
+        "it: 1:1 is there 2 times",
+    ]
+
+
 def test_the_run_notices_that_nothing_moves_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for lags, caught_up in (([3, 3, 5, 1, 0], True), ([3] * 50, False)):
         left, moments = iter(lags), iter(range(1000))
@@ -75,3 +85,17 @@ def test_every_input_has_its_effect_once(tmp_path: Path) -> None:
 def test_every_input_is_counted_once(tmp_path: Path) -> None:
     acts = ("worker", "broker", "worker", "lost commit", "other machine")
     assert _short(streams.StreamsApplication(), tmp_path, *acts).chaos.moves == 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_sql_counts_every_input_once(tmp_path: Path) -> None:
+    _short(services.SqlServer(), tmp_path, "worker", "broker", "jvm", "driver")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_connect_moves_every_record_once(tmp_path: Path) -> None:
+    _short(services.ConnectWorker(), tmp_path, "worker", "broker", "jvm", "driver")

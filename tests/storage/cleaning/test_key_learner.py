@@ -15,6 +15,7 @@ from millstream.storage.cleaning.offset_map import Marks, OffsetMap
 from millstream.storage.cleaning.segment_reader import SegmentReader
 from millstream.wire.batch import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, crc_of, read_header
 from millstream.wire.records import Record, encode_batch
+from tests.support.effort import examples
 
 from ..batches import NOW
 from .history import FAST
@@ -51,7 +52,7 @@ def at_offset(batch: bytes, offset: int) -> tuple[BatchHeader, bytes]:
 
 
 @given(st.lists(batches(), min_size=1, max_size=4), st.integers(0, 4), st.sampled_from([1, 100, 1 << 16]))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_learns_what_is_in_the_batches(many: list[bytes], first_dirty: int, chunk_bytes: int) -> None:
     content = b""
     expected: dict[bytes, int] | None = {}

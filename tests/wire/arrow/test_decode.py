@@ -12,6 +12,7 @@ from millstream.wire.batch import HEADER_SIZE
 from millstream.wire.compression import CODEC_NAMES
 from millstream.wire.errors import KafkaError
 from millstream.wire.records import Record, encode_batch, encode_marker, iter_records
+from tests.support.effort import examples
 
 ALL = Columns(headers=True)
 CODECS = range(len(CODEC_NAMES))
@@ -73,7 +74,7 @@ def reference(*batches: bytes | bytearray, check_crc: bool = True) -> list[tuple
     base=st.integers(0, 2**40),
     chunk_bytes=st.integers(1, 4096),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_same_as_the_reference(batches: list[tuple[list[Record], int]], base: int, chunk_bytes: int) -> None:
     encoded = []
     for items, codec in batches:
@@ -213,7 +214,7 @@ def test_a_bomb_is_refused() -> None:
     seed=st.integers(0, 2**32),
     flips=st.integers(1, 6),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_damage_is_refused_where_the_reference_refuses_it(
     items: list[Record], codec: int, seed: int, flips: int
 ) -> None:
@@ -228,7 +229,7 @@ def test_damage_is_refused_where_the_reference_refuses_it(
 
 
 @given(payload=st.binary(max_size=200), count=st.integers(-1, 40), spare=st.integers(0, 5))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_junk_is_refused_where_the_reference_refuses_it(payload: bytes, count: int, spare: int) -> None:
     batch = bytearray(encode_batch([Record(0, 1, b"k", b"v")], base_offset=3)[:HEADER_SIZE]) + payload
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -238,7 +239,7 @@ def test_junk_is_refused_where_the_reference_refuses_it(payload: bytes, count: i
 
 
 @given(data=st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_noise_is_an_error_or_nothing(data: bytes) -> None:
     try:
         rows_of(data, check_crcs=False)

@@ -13,6 +13,7 @@ from millstream.wire.batch import CRC_START, crc_of, read_header
 from millstream.wire.compression import CODEC_IDS
 from millstream.wire.murmur2 import murmur2, partition_for
 from millstream.wire.records import iter_records
+from tests.support.effort import examples
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 CELLS = st.one_of(st.none(), st.binary(max_size=200))
@@ -41,7 +42,7 @@ def decoded(encoded):
     return list(iter_records(batch))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(RECORDS, st.sampled_from(sorted(CODEC_IDS)), st.integers(100, 5000), st.integers(0, 10))
 def test_every_record_arrives_as_it_was(records, codec, size, skipped):
     rows = rows_of(records)

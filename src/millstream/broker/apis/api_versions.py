@@ -62,7 +62,7 @@ class ApiVersionsApi:
     def _answer(self, call: Call, error: ErrorCode) -> Any:
         table = self.broker.dispatcher.apis
         if error is ErrorCode.none:
-            shown = sorted(table)
+            shown = sorted(key for key, api in table.items() if not api.between_brokers)
         else:
             shown = [API_VERSIONS] if error is ErrorCode.unsupported_version else []
         served = []

@@ -1,4 +1,4 @@
-"""The cluster as a whole: DescribeQuorum and UpdateFeatures.
+"""The cluster as a whole: DescribeQuorum, UpdateFeatures, UnregisterBroker, AllocateProducerIds.
 
 DescribeQuorum 0-2 (KIP-595)
      1  when each replica last fetched and was last caught up (KIP-836)
@@ -6,6 +6,8 @@ DescribeQuorum 0-2 (KIP-595)
 UpdateFeatures 0-2 (KIP-584)
      1  upgrade type instead of a flag, validate only (KIP-778)
      2  one error for the whole request instead of one per feature (KIP-1022)
+UnregisterBroker 0 (KIP-500): forgets a broker that is down. Kafka unregisters one that is alive, too
+AllocateProducerIds 0 (KIP-730): from brokers to the controller
 
 The log behind `MetadataStore` goes by Kafka's name for it, `__cluster_metadata`, and its entries count as
 offsets. Every registered broker may lead it, so that all of them are its voters; there are no observers.
@@ -18,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
+from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, may
+from millstream.cluster.commands import (
+    AllocateProducerIds,
+    FeatureUpdate,
+    ProducerIdBlock,
+    UnregisterBroker,
+    UpdateFeatures,
+    UpgradeType,
+)
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -34,14 +44,20 @@ class ClusterApi:
 
     def apis(self) -> list[Api]:
         return [
-            Api(55, "DescribeQuorum", 0, 2, self.describe_quorum),
-            Api(57, "UpdateFeatures", 0, 2, self.update_features),
+            Api(55, "DescribeQuorum", 0, 2, self.describe_quorum, forwarded=True),
+            Api(57, "UpdateFeatures", 0, 2, self.update_features, forwarded=True),
+            Api(64, "UnregisterBroker", 0, 0, self.unregister_broker, forwarded=True),
+            Api(67, "AllocateProducerIds", 0, 0, self.allocate_producer_ids, between_brokers=True),
         ]
 
     # ------------------------------------------------------------------ DescribeQuorum
 
     def describe_quorum(self, call: Call) -> Slices[Any]:
         topics = call.request.topics
+        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+            return call.answer(
+                error_code=ErrorCode.cluster_authorization_failed, error_message=None, topics=(), nodes=()
+            )
         known = (
             len(topics) == 1
             and topics[0].topic_name == METADATA_TOPIC
@@ -108,6 +124,10 @@ class ClusterApi:
         """All or none, in every version; up to version 1 the response still lists each feature."""
         request = call.request
         error, message = ErrorCode.none, None
+        if not may(self.broker.rights, call, ALTER, CLUSTER):
+            return call.answer(
+                error_code=ErrorCode.cluster_authorization_failed, error_message=None, results=()
+            )
         updates = await call.in_slices(
             collect(
                 FeatureUpdate(update.feature, update.max_version_level, _upgrade_type(call.version, update))
@@ -135,6 +155,35 @@ class ClusterApi:
                 )
             )
         return call.answer(error_code=error, error_message=message, results=results)
+
+    # ------------------------------------------------------------------ UnregisterBroker
+
+    async def unregister_broker(self, call: Call) -> Any:
+        error, message = ErrorCode.none, None
+        if not may(self.broker.rights, call, ALTER, CLUSTER):
+            error = ErrorCode.cluster_authorization_failed
+        else:
+            try:
+                await self.broker.controller.submit(UnregisterBroker(call.request.broker_id))
+            except KafkaError as refused:
+                error, message = refused.code, refused.message
+        return call.answer(error_code=error, error_message=message)
+
+    # ------------------------------------------------------------------ AllocateProducerIds
+
+    async def allocate_producer_ids(self, call: Call) -> Any:
+        request, error = call.request, ErrorCode.none
+        block = ProducerIdBlock(-1, 0)
+        if not self.broker.is_from_broker(call):
+            error = ErrorCode.cluster_authorization_failed
+        else:
+            try:
+                block = await self.broker.controller.submit(
+                    AllocateProducerIds(request.broker_id, request.broker_epoch)
+                )
+            except KafkaError as refused:
+                error = refused.code
+        return call.answer(error_code=error, producer_id_start=block.first, producer_id_len=block.count)
 
 
 def _upgrade_type(version: int, update: Any) -> int:

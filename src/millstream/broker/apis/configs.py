@@ -16,12 +16,15 @@ ListConfigResources 0-1
      1  any resource type (KIP-1142)
 
 Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848), and the
-loggers of a broker, whose levels change at once and are not kept (KIP-412). Left out: client metrics
-(KIP-714), of which there are none.
+loggers of a broker, whose levels change at once and are not kept (KIP-412). Service accounts and their API
+keys are resources, too, under numbers of our own. A change of a broker's own
+settings goes to that broker, which alone can judge it; it changes the levels of its loggers itself and
+forwards the rest to the controller. Left out: client metrics (KIP-714), of which there are none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ from millstream.broker import log_levels
 from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
+from millstream.broker.rights import ALTER, ALTER_CONFIGS, CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, may
 from millstream.cluster.commands import (
     OK,
     AlterConfigs,
@@ -38,16 +42,25 @@ from millstream.cluster.commands import (
     Result,
     SetConfigs,
 )
+from millstream.cluster.controller import decide
 from millstream.cluster.topic_names import name_problem
 from millstream.settings.resolve import ConfigEntry, ConfigSource
 from millstream.settings.values import Type
+from millstream.wire.acls import CLUSTER_NAME, Operation, ResourceType
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-SCOPES = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
+SERVICE_ACCOUNT, API_KEY = 101, 102  # not Kafka's
+SCOPES = {
+    TOPIC: "topic",
+    BROKER: "broker",
+    GROUP: "group",
+    SERVICE_ACCOUNT: "service-account",
+    API_KEY: "api-key",
+}
 
 
 class ConfigsApi:
@@ -57,8 +70,8 @@ class ConfigsApi:
     def apis(self) -> list[Api]:
         return [
             Api(32, "DescribeConfigs", 1, 4, self.describe_configs),
-            Api(33, "AlterConfigs", 0, 2, self.alter_configs),
-            Api(44, "IncrementalAlterConfigs", 0, 1, self.incremental_alter_configs),
+            Api(33, "AlterConfigs", 0, 2, self.alter_configs, forwardable=True),
+            Api(44, "IncrementalAlterConfigs", 0, 1, self.incremental_alter_configs, forwardable=True),
             Api(74, "ListConfigResources", 0, 1, self.list_config_resources),
         ]
 
@@ -78,6 +91,7 @@ class ConfigsApi:
         """Without keys, all settings."""
         error, message, entries = ErrorCode.none, "", []
         try:
+            self._check_right(call, DESCRIBE_CONFIGS, resource_type, name)
             entries = self._entries(resource_type, name)
         except KafkaError as problem:
             error, message = problem.code, problem.message
@@ -89,6 +103,23 @@ class ConfigsApi:
             resource_name=name,
             configs=tuple(self._entry(call, entry) for entry in entries if not keys or entry.name in keys),
         )
+
+    def _check_right(self, call: Call, operation: Operation, resource_type: int, name: str) -> None:
+        """Topics and groups have rights of their own, all else is the cluster's."""
+        if self.broker.rights is None:
+            return
+        if resource_type == TOPIC:
+            kind, code = ResourceType.TOPIC, ErrorCode.topic_authorization_failed
+        elif resource_type == GROUP:
+            kind, code = ResourceType.GROUP, ErrorCode.group_authorization_failed
+        elif resource_type in (BROKER, BROKER_LOGGER, CLIENT_METRICS, SERVICE_ACCOUNT, API_KEY):
+            kind, name, code = CLUSTER, CLUSTER_NAME, ErrorCode.cluster_authorization_failed
+            if resource_type in (SERVICE_ACCOUNT, API_KEY):  # as for users
+                operation = ALTER if operation is ALTER_CONFIGS else DESCRIBE
+        else:
+            return
+        if not may(self.broker.rights, call, operation, kind, name):
+            raise KafkaError(code)
 
     def _entries(self, resource_type: int, name: str) -> list[ConfigEntry]:
         broker = self.broker
@@ -117,7 +148,30 @@ class ConfigsApi:
             if not name:
                 raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
             return group_settings.describe(broker.settings, broker.image.configs.get(("group", name), {}))
+        if resource_type in (SERVICE_ACCOUNT, API_KEY):
+            return self._account_entries(resource_type, name)
         raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}.")
+
+    def _account_entries(self, resource_type: int, name: str) -> list[ConfigEntry]:
+        """Without the hash of the secret."""
+        image = self.broker.image
+        if resource_type == SERVICE_ACCOUNT:
+            account = image.accounts.get(name)
+            values = account and {"name": account.name, "description": account.description}
+        else:
+            key = image.api_keys.get(name)
+            values = key and {
+                "account": key.account_id,
+                "created.ms": str(key.created_ms),
+                "expires.ms": str(key.expires_ms),
+                "description": key.description,
+            }
+        if values is None:
+            raise KafkaError(ErrorCode.resource_not_found, f"There is no {SCOPES[resource_type]} {name!r}.")
+        return [
+            ConfigEntry(setting, value, ConfigSource.DYNAMIC_BROKER, False, False, Type.STRING, "", ())
+            for setting, value in values.items()
+        ]
 
     def _check_own_id(self, name: str, alternative: str = "") -> None:
         """Only a broker itself knows all its settings: a client has to send the request to the right one."""
@@ -157,12 +211,12 @@ class ConfigsApi:
     # ------------------------------------------------------------------ alter
 
     async def alter_configs(self, call: Call) -> Any:
-        wanted, answers = await call.in_slices(self._sort(call.request, incremental=False))
+        wanted, answers = await call.in_slices(self._sort(call, incremental=False))
         resources = await call.in_slices(self._values(call.request.resources, wanted))
         return await self._altered(call, SetConfigs(resources, call.request.validate_only), wanted, answers)
 
     async def incremental_alter_configs(self, call: Call) -> Any:
-        wanted, answers = await call.in_slices(self._sort(call.request, incremental=True))
+        wanted, answers = await call.in_slices(self._sort(call, incremental=True))
         resources = await call.in_slices(self._changes(call.request.resources, wanted))
         return await self._altered(call, AlterConfigs(resources, call.request.validate_only), wanted, answers)
 
@@ -190,9 +244,10 @@ class ConfigsApi:
         return found
 
     def _sort(
-        self, request: Any, *, incremental: bool
+        self, call: Call, *, incremental: bool
     ) -> Slices[tuple[dict[int, Resource], dict[int, Result]]]:
         """Which resources go to the controller and which are answered here, by their index in the request."""
+        request = call.request
         wanted: dict[int, Resource] = {}
         answers: dict[int, Result] = {}
         times: Counter[tuple[int, str]] = Counter()
@@ -205,14 +260,17 @@ class ConfigsApi:
             try:
                 if times[resource_type, name] > 1:
                     raise KafkaError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                self._check_right(call, ALTER_CONFIGS, resource_type, name)
                 yield from _check_changes(resource.configs, incremental)
-                if resource_type == BROKER_LOGGER and incremental:
+                if resource_type == BROKER_LOGGER and incremental and not call.is_forwarded:
                     yield from self._change_levels(name, resource.configs, request.validate_only)
                     answers[index] = OK
                     continue
-                if resource_type not in SCOPES:
+                if resource_type not in SCOPES or (
+                    resource_type in (SERVICE_ACCOUNT, API_KEY) and not incremental
+                ):
                     raise KafkaError(ErrorCode.invalid_request, f"Unknown resource type {resource_type}")
-                if resource_type == BROKER and name:
+                if resource_type == BROKER and name and not call.is_forwarded:
                     self._check_own_id(name)
                 wanted[index] = Resource(SCOPES[resource_type], name)
             except KafkaError as problem:
@@ -258,7 +316,9 @@ class ConfigsApi:
         results: dict[Resource, Result] = {}
         refused: Result | None = None
         try:
-            if wanted:
+            if not self.broker.controller.leading and not call.is_forwarded:
+                results = await self._forward(call, command, wanted)
+            elif wanted:
                 results = await self.broker.controller.submit(command, is_large=call.is_large)
         except KafkaError as error:
             refused = Result(error.code, error.message)
@@ -269,6 +329,37 @@ class ConfigsApi:
             )
         )
         return call.answer(responses=responses)
+
+    async def _forward(
+        self, call: Call, command: SetConfigs | AlterConfigs, wanted: dict[int, Resource]
+    ) -> dict[Resource, Result]:
+        """The controller's results; this broker's own settings are judged here first. KafkaError if the
+        controller cannot be asked."""
+        results = self._judge_own(command)
+        left = {index: key for index, key in wanted.items() if key not in results}
+        if not left:
+            return results
+        request = dataclasses.replace(
+            call.request, resources=tuple(call.request.resources[index] for index in left)
+        )
+        answer = await self.broker.forwarding.forward_message(call, request)
+        if answer is None:
+            if not self.broker.controller.leading:
+                raise KafkaError(ErrorCode.not_controller, "The controller does not answer.")
+            return results | await self.broker.controller.submit(command, is_large=call.is_large)
+        for key, response in zip(left.values(), answer.responses, strict=True):
+            results[key] = Result(ErrorCode(response.error_code), response.error_message)
+        return results
+
+    def _judge_own(self, command: SetConfigs | AlterConfigs) -> dict[Resource, Result]:
+        """Changes of this broker's settings that it cannot accept: only it knows the others."""
+        own = Resource(SCOPES[BROKER], str(self.broker.node_id))
+        resources: Any = [resource for resource in command.resources if resource[0] == own]
+        if not resources:
+            return {}
+        judged = dataclasses.replace(command, resources=resources, validate_only=True)
+        reply: Any = decide(self.broker.image, judged, self.broker.controller.context).reply
+        return {key: result for key, result in reply.items() if not result.ok}
 
     def _response(self, call: Call, resource: Any, result: Result) -> Any:
         return call.make(
@@ -283,8 +374,10 @@ class ConfigsApi:
 
     def list_config_resources(self, call: Call) -> Slices[Any]:
         """Version 0 lists client metrics only, of which there are none."""
+        if not may(self.broker.rights, call, DESCRIBE_CONFIGS, CLUSTER):
+            return call.answer(error_code=ErrorCode.cluster_authorization_failed, config_resources=())
         types = set((yield from collect(call.request.resource_types))) if call.version >= 1 else set()
-        if types - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}:
+        if types - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, SERVICE_ACCOUNT, API_KEY}:
             return call.answer(error_code=ErrorCode.unsupported_version, config_resources=())
         everything = call.version >= 1 and not types
         found: list[tuple[int, str]] = []
@@ -298,6 +391,8 @@ class ConfigsApi:
             found += [
                 (GROUP, name) for (scope, name), values in configs.items() if scope == "group" and values
             ]
+        found += [(SERVICE_ACCOUNT, name) for name in self.broker.image.accounts if SERVICE_ACCOUNT in types]
+        found += [(API_KEY, name) for name in self.broker.image.api_keys if API_KEY in types]
         resources = yield from collect(
             call.make("ConfigResource", resource_type=resource_type, resource_name=name)
             for resource_type, name in found

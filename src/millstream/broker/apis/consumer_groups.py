@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.apis.groups import (
-    ALL_GROUP_OPERATIONS,
     OPERATIONS_NOT_REQUESTED,
     client_host,
+    group_operations,
     milliseconds,
 )
 from millstream.broker.coordinators.groups import responses
@@ -34,9 +34,10 @@ from millstream.broker.coordinators.groups.consumer_types import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from millstream.broker.coordinators.runtime import coordinator_error
+from millstream.broker.coordinators.runtime import committed_within, coordinator_error
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
+from millstream.broker.rights import DESCRIBE, GROUP, READ, TOPIC, may
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 
@@ -70,6 +71,7 @@ class ConsumerGroupsApi:
         regular expression has to be matched with the topics."""
         try:
             self._check_enabled()
+            self._check_rights(call)
             request = self._request(call)
             patterns = self.groups.unresolved_patterns(call.request.group_id, request)
         except KafkaError as error:
@@ -95,7 +97,8 @@ class ConsumerGroupsApi:
     ) -> Any:
         try:
             if waiting is not None:
-                await waiting
+                timeout_ms = self.broker.settings.integer("offsets.commit.timeout.ms")
+                await committed_within(waiting, timeout_ms)
         except KafkaError as error:
             return self._refuse(call, error)
         if answer.assignment is not None:
@@ -163,6 +166,16 @@ class ConsumerGroupsApi:
         if not self._served or self.broker.image.features.get(FEATURE, 0) < 1:
             raise KafkaError(ErrorCode.unsupported_version)
 
+    def _check_rights(self, call: Call) -> None:
+        rights = self.broker.rights
+        if rights is None:
+            return
+        if not may(rights, call, READ, GROUP, call.request.group_id):
+            raise KafkaError(ErrorCode.group_authorization_failed)
+        for topic in call.request.subscribed_topic_names or ():
+            if not may(rights, call, DESCRIBE, TOPIC, topic):
+                raise KafkaError(ErrorCode.topic_authorization_failed)
+
     def _check_assignor(self, name: str | None) -> None:
         offered = [
             each for each in self.broker.settings.items("group.consumer.assignors") if each in ASSIGNORS
@@ -185,16 +198,33 @@ class ConsumerGroupsApi:
 
     def _described(self, call: Call, group_id: str) -> Slices[Any]:
         operations = (
-            ALL_GROUP_OPERATIONS if call.request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
+            group_operations(self.broker, call, group_id)
+            if call.request.include_authorized_operations
+            else OPERATIONS_NOT_REQUESTED
         )
         try:
             self._check_enabled()
+            if not may(self.broker.rights, call, DESCRIBE, GROUP, group_id):
+                raise KafkaError(ErrorCode.group_authorization_failed)
             group = self.groups.consumer_group(group_id)
         except KafkaError as error:
             return call.make(
                 "DescribedGroup",
                 error_code=error.code,
                 error_message=error.message or None,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
+                authorized_operations=OPERATIONS_NOT_REQUESTED,
+            )
+        if not self._may_see_topics(call, group):
+            return call.make(
+                "DescribedGroup",
+                error_code=ErrorCode.topic_authorization_failed,
+                error_message="The described group uses topics that the client may not describe.",
                 group_id=group_id,
                 group_state="",
                 group_epoch=0,
@@ -219,6 +249,18 @@ class ConsumerGroupsApi:
             members=members,
             authorized_operations=operations,
         )
+
+    def _may_see_topics(self, call: Call, group: ConsumerGroup) -> bool:
+        """All topics that members have or will have."""
+        rights = self.broker.rights
+        if rights is None:
+            return True
+        ids: set[UUID] = set()
+        for member in group.members.values():
+            ids.update(member.assigned, member.revoking, group.target(member.member_id))
+        name_of = self.groups.consumer_groups.topics.name_of
+        names = {name for name in map(name_of, ids) if name is not None}
+        return all(may(rights, call, DESCRIBE, TOPIC, name) for name in names)
 
     def _member(self, call: Call, group: ConsumerGroup, member: ConsumerMember) -> Any:
         value = member.value

@@ -22,19 +22,28 @@ append wakes it. Records go from the file to the socket by sendfile; a range tha
 first read by a helper thread, so that a consumer of old data does not stop the loop. A request that repeats
 an earlier one is served by `fetch_fast_path`, one of very many partitions by `fetch_in_slices`.
 
-Left out: fetching by followers and from them (KIP-392), tiered storage, quotas.
+A follower's fetch is served here too. It reads up to the end of the log, after `replication/replica_reads`
+has found that both logs agree so far, and what it asks for says what the follower has.
+
+A tool that compares replicas says that it is replica -2, and may read from a follower what is committed.
+A consumer may be sent to a follower of its rack (`replication/replica_selector`), and a follower serves
+consumers up to its own high watermark (KIP-392).
+
+Left out: tiered storage.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from millstream.broker.apis.fetch_fast_path import FetchFastPath, SessionFetchFastPath
 from millstream.broker.apis.fetch_in_slices import SlicedFetch
 from millstream.broker.apis.fetch_sessions import FINAL_EPOCH, Cached, FetchSessions, Key, Session
+from millstream.broker.apis.leaders import Leaders
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
 from millstream.broker.network.file_range import (
     COPY_BELOW,
@@ -44,8 +53,13 @@ from millstream.broker.network.file_range import (
     read_through,
     release,
 )
+from millstream.broker.replication.replica_reads import admit
+from millstream.broker.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC
+from millstream.cluster.image import Image
+from millstream.wire.acls import CLUSTER_NAME
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import (
+    DEBUGGING_REPLICA,
     FIRST_FLEXIBLE,
     FIRST_WITH_TOPIC_ID,
     READ_COMMITTED,
@@ -61,6 +75,8 @@ if TYPE_CHECKING:
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
+    from millstream.broker.quotas import Quotas
+    from millstream.broker.rights import Rights
 
 logger = logging.getLogger("millstream.fetch")
 
@@ -70,18 +86,24 @@ Topics = list[tuple[bytes, list[FetchResult]]]
 
 # A longer frame, in bytes, and a session of more partitions than this are served in slices.
 LARGE_FRAME = 16 * 1024
+FIRST_WITH_RACK = 11
 MANY_PARTITIONS = 512
+FIRST_WITH_ENDPOINTS = 16
 
 
 class FetchHandler:
     """Serves Fetch on the full path: any version, any number of partitions, sessions."""
 
     api: Api  # set before the first request comes
+    rights: Rights | None = None
+    topic_name: Callable[[bytes], str | None]  # of its id; set with `rights`
+    quotas: Quotas | None = None
 
     def __init__(
         self, partitions: Partitions, sessions: FetchSessions, max_bytes: int, max_parked: int
     ) -> None:
         self.partitions = partitions
+        self.leaders = Leaders(Image)  # the broker gives it its own image
         self.sessions = sessions
         self.max_bytes = max_bytes
         self.max_parked = max_parked
@@ -103,6 +125,8 @@ class FetchHandler:
             SlicedFetch(self, connection).read_and_serve(frame, start, version, correlation_id)
             return
         request = read_fetch(frame, start, version)
+        if self.quotas is not None:
+            request = self.limited(connection, bytes(frame[10 : 10 + max(client_id_size, 0)]), request)
         fetch = Fetch(self, connection, request, version, correlation_id)
         try:
             session, fetch.full = self.sessions.open(request, fetch.by_id, connection.loop.time())
@@ -124,6 +148,11 @@ class FetchHandler:
             fetch.try_answer(patient=False)
             return
         ParkedFetch(self, fetch)
+
+    def limited(self, connection: Connection, client_id: bytes, request: FetchRequest) -> FetchRequest:
+        """Of one fetch no more than its quota allows in all windows: else it could never be served."""
+        limit = None if self.quotas is None else self.quotas.fetch_limit(connection, client_id)
+        return request if limit is None else request._replace(max_bytes=min(request.max_bytes, limit))
 
     def new_fetch(
         self, connection: Connection, request: FetchRequest, version: int, correlation_id: int
@@ -180,6 +209,7 @@ class Fetch:
         "by_id",
         "connection",
         "correlation_id",
+        "failed_before",
         "found",
         "full",
         "handler",
@@ -204,6 +234,7 @@ class Fetch:
         self.by_id = version >= FIRST_WITH_TOPIC_ID
         self.session: Session | None = None
         self.full = True
+        self.failed_before = handler.failed
         self.found = 0  # bytes of records
         self.behind = False  # a partition is read in an older segment, with more to read after it
 
@@ -248,7 +279,7 @@ class Fetch:
             results.append((topic, result, cached))
             left -= result.size
             found += result.size
-            if result.error or result.diverging is not None:
+            if result.error or result.diverging is not None or result.preferred_replica >= 0:
                 failed = True
         return results, found, failed
 
@@ -262,9 +293,16 @@ class Fetch:
         partitions = handler.partitions
         hosted = (partitions.by_id if self.by_id else partitions.by_name).get(topic)
         partition = hosted.get(want.partition) if hosted is not None else None
+        if handler.rights is not None and self._denied(handler.rights, topic):
+            return self._fail(want, ErrorCode.topic_authorization_failed)
         if partition is None:
             if partitions.lacks_log(topic, want.partition):
                 return self._fail(want, ErrorCode.kafka_storage_error)
+            elsewhere = handler.leaders.find(topic, want.partition, self.by_id)
+            if elsewhere is not None:
+                result = self._fail(want, ErrorCode.not_leader_or_follower)
+                result.leader = elsewhere
+                return result
             unknown_id = self.by_id and hosted is None
             result = self._fail(
                 want, ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
@@ -272,10 +310,12 @@ class Fetch:
             # An empty list, as in Kafka; with any other error it is null.
             result.aborted = []
             return result
-        if not partition.leads or self.request.replica_id >= 0:
+        if not partition.leads and not self._may_read_follower(partition):
             result = self._fail(want, ErrorCode.not_leader_or_follower)
             result.leader = (partition.leader, partition.leader_epoch)
             return result
+        if self.request.replica_id >= 0:
+            return self._read_for_replica(partition, want, left, first)
         if want.leader_epoch >= 0 and want.leader_epoch != partition.leader_epoch:
             older = want.leader_epoch < partition.leader_epoch
             result = self._fail(
@@ -289,6 +329,12 @@ class Fetch:
         high_watermark, start = log.high_watermark, log.start_offset
         result = FetchResult(want.partition, 0, high_watermark, log.last_stable_offset, start)
         offset = want.offset
+        if self.request.rack and partition.tracker is not None and partition.replication is not None:
+            result.preferred_replica = partition.replication.preferred_replica(
+                partition, self.request.rack, offset
+            )
+            if result.preferred_replica >= 0:
+                return result
         if want.last_fetched_epoch >= 0:
             epoch, end = log.epoch_end(want.last_fetched_epoch)
             if want.last_fetched_epoch > log.epochs.latest or offset < start:
@@ -324,6 +370,64 @@ class Fetch:
                 ]
         return result
 
+    def _denied(self, rights: Rights, topic: bytes) -> bool:
+        """An id without a topic is not denied but unknown. Asked again when a parked fetch wakes."""
+        name = self.handler.topic_name(topic) if self.by_id else str(topic, "utf-8")
+        if name is None:
+            return False
+        who = self.connection.principal, self.connection.client_host
+        if self.request.replica_id >= 0:
+            return not rights.allows(*who, 1, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+        return not rights.allows(*who, 1, READ, TOPIC, name)
+
+    def _may_read_follower(self, partition: Partition) -> bool:
+        """Consumers that know of preferred replicas, and tools; not followers, who would copy a copy."""
+        return self.request.replica_id == DEBUGGING_REPLICA or (
+            partition.leader >= 0
+            and partition.replication is not None
+            and self.request.replica_id < 0
+            and self.version >= FIRST_WITH_RACK
+        )
+
+    def _read_for_replica(
+        self, partition: Partition, want: FetchPartition, left: int, first: bool
+    ) -> FetchResult:
+        """For a follower: up to the end of the log, if it agrees with ours so far."""
+        log, request = partition.log, self.request
+        error, diverging = admit(partition, request.replica_id, request.replica_epoch, want)
+        if error:
+            result = self._fail(want, error)
+            result.log_start = log.start_offset
+            return result
+        result = FetchResult(want.partition, 0, log.high_watermark, log.last_stable_offset, log.start_offset)
+        result.diverging = diverging
+        if diverging is not None:
+            return result
+        replication = partition.replication
+        if replication is not None and replication.by_rack and partition.tracker is not None:
+            # Consumers read there: they must not wait for a new high watermark until the next append.
+            follower = partition.tracker.followers[request.replica_id]
+            self.behind = self.behind or follower.told_watermark < log.high_watermark
+            follower.told_watermark = log.high_watermark
+        if want.offset >= log.end_offset:
+            return result
+        limiter = None if replication is None else replication.send_limiter(partition, request.replica_id)
+        if limiter is not None and not limiter.ready(time.monotonic()):
+            return result
+        try:
+            found = log.read(want.offset, min(left, want.max_bytes), "end", first)
+        except (KafkaError, OSError) as problem:
+            logger.error("%s: cannot read at offset %d for a replica: %s", partition, want.offset, problem)
+            return self._fail(want, ErrorCode.kafka_storage_error)
+        if found.segment is not None:
+            newest = found.segment is log.active
+            self.behind = self.behind or not newest
+            if limiter is not None:
+                limiter.spend(found.size, time.monotonic())
+            result.source = FileRange(found.segment, found.position, found.size, newest)
+            result.size = found.size
+        return result
+
     def _fail(self, want: FetchPartition, error: ErrorCode) -> FetchResult:
         self.handler.failed += 1
         return FetchResult(want.partition, error)
@@ -332,11 +436,20 @@ class Fetch:
         topics: Topics = []
         self.group_some(results, topics)
         session_id = self.session.id if self.session is not None else 0
-        parts = pack_fetch_response(self.correlation_id, self.version, 0, session_id, topics)
+        parts = pack_fetch_response(
+            self.correlation_id, self.version, 0, session_id, topics, self.endpoints(topics)
+        )
         if len(parts) == 1:
             self.connection.send(bytes(parts[0]))  # type: ignore[call-overload]
         else:
             self.send(*join_parts(parts))
+
+    def endpoints(self, topics: Topics) -> bytes:
+        """Where the new leaders are that the answer names (KIP-951)."""
+        if self.version < FIRST_WITH_ENDPOINTS or self.handler.failed == self.failed_before:
+            return b""
+        leaders = [result.leader for _, results in topics for result in results if result.leader is not None]
+        return self.handler.leaders.endpoints(self.connection.context.name, leaders) if leaders else b""
 
     def send(self, parts: list[Part], cold: list[FileRange]) -> None:
         if len(parts) == 1 and not cold:
@@ -368,12 +481,15 @@ class Fetch:
             or result.size > 0
             or result.error != 0
             or result.diverging is not None
+            or result.preferred_replica >= 0
             or result.high_watermark != cached.high_watermark
             or result.last_stable != cached.last_stable
             or result.log_start != cached.log_start
         )
-        # An error is repeated until it is gone, and what follows it is news.
-        cached.high_watermark = -1 if result.error else result.high_watermark
+        # An error is repeated until it is gone, and what follows it is news; as is what follows a divergence,
+        # of which a follower takes nothing else.
+        refused = result.error or result.diverging is not None
+        cached.high_watermark = -1 if refused else result.high_watermark
         cached.last_stable = result.last_stable
         cached.log_start = result.log_start
         return changed
@@ -389,8 +505,9 @@ class ParkedFetch:
         self._fetch = fetch
         self.done = False
         self._partitions = list(fetch.hosted())
+        of_replica = fetch.request.replica_id >= 0
         for partition in self._partitions:
-            partition.fetch_waiters.add(self)
+            partition.park(self, of_replica)
         handler.parked.add(self)
         connection = fetch.connection
         connection.park(self)
@@ -419,4 +536,10 @@ class ParkedFetch:
         self._timer.cancel()
         self._handler.parked.discard(self)
         for partition in self._partitions:
-            partition.fetch_waiters.discard(self)
+            partition.unpark(self)
+
+    def hurry(self) -> None:
+        """The client has sent something more. A follower does so when there is more to ask for: it gets its
+        response at once."""
+        if not self.done and self._fetch.request.replica_id >= 0:
+            self._expire()

@@ -40,6 +40,7 @@ class SlicedFetch:
     __slots__ = (
         "_connection",
         "_handler",
+        "_hurried",
         "_joined",
         "_results",
         "_task",
@@ -52,6 +53,7 @@ class SlicedFetch:
         self._handler = handler
         self._connection = connection
         self._woken = asyncio.Event()
+        self._hurried = False
         self._watched: list[Partition] = []
         self._results: list[Result] = []
         self._unsent: deque[object] = deque()  # parts of the response, as they were packed
@@ -69,6 +71,11 @@ class SlicedFetch:
 
     def wake(self) -> None:
         """A partition has new records (or a new state)."""
+        self._woken.set()
+
+    def hurry(self) -> None:
+        """The client has sent something more: a follower gets its response at once (`ParkedFetch.hurry`)."""
+        self._hurried = True
         self._woken.set()
 
     def cancel(self) -> None:
@@ -110,6 +117,8 @@ class SlicedFetch:
         if connection.closed:
             return
         connection.park(self)
+        if handler.quotas is not None:
+            request = handler.limited(connection, connection.client_id.encode(), request)
         fetch = handler.new_fetch(connection, request, version, correlation_id)
         try:
             nothing = request._replace(topics=[], forgotten=[])
@@ -144,6 +153,8 @@ class SlicedFetch:
             await run_slices(self._watch(fetch))
         while True:
             self._woken.clear()
+            if self._hurried and fetch.request.replica_id >= 0:
+                patient = False
             enough = await run_slices(self._read(fetch))
             if not patient or enough:
                 break
@@ -161,7 +172,7 @@ class SlicedFetch:
         wanted = list(fetch.wanted())
         for step in _steps(wanted):
             for partition in fetch.hosted(step):
-                partition.fetch_waiters.add(self)
+                partition.park(self, fetch.request.replica_id >= 0)
                 self._watched.append(partition)
             for _ in step:
                 yield
@@ -182,7 +193,7 @@ class SlicedFetch:
     def _stop_watching(self) -> None:
         self._handler.parked.discard(self)
         for partition in self._watched:
-            partition.fetch_waiters.discard(self)
+            partition.unpark(self)
         self._watched = []
 
     # ------------------------------------------------------------------ the response
@@ -192,7 +203,13 @@ class SlicedFetch:
         await run_slices(self._group(fetch, topics))
         session_id = fetch.session.id if fetch.session is not None else 0
         parts = await self._connection.dispatcher.in_thread(
-            pack_fetch_response, fetch.correlation_id, fetch.version, 0, session_id, topics
+            pack_fetch_response,
+            fetch.correlation_id,
+            fetch.version,
+            0,
+            session_id,
+            topics,
+            fetch.endpoints(topics),
         )
         self._unsent.extend(parts)
         self._results = []

@@ -7,9 +7,9 @@ go to the back of the order, so that a small `max_bytes` starves none.
 
 from __future__ import annotations
 
-import random
+import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import FetchPartition, FetchRequest
@@ -17,6 +17,7 @@ from millstream.wire.fetch import FetchPartition, FetchRequest
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 LAST_EPOCH = 0x7FFFFFFF  # followed by 1
+LAST_ID = 0x7FFFFFFF
 MIN_IDLE_BEFORE_EVICTION = 120.0  # seconds; a session used more recently is not evicted for a new one
 
 Key = tuple[bytes, int]  # topic as the request names it, partition
@@ -56,6 +57,9 @@ class Session:
                 if cached is None:
                     partitions[(topic, want.partition)] = Cached(want)
                 else:
+                    if want.leader_epoch != cached.want.leader_epoch:
+                        # What it was told under another epoch, a follower may not have taken.
+                        cached.high_watermark = -1
                     cached.want = want
         for topic, indexes in forgotten:
             for index in indexes:
@@ -71,11 +75,12 @@ class Session:
 class FetchSessions:
     """All sessions of the broker, at most `slots` of them."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(
+        self, slots: int, new_id: Callable[[], int] = lambda: secrets.randbelow(LAST_ID) + 1
+    ) -> None:
         self.slots = slots
+        self._new_id = new_id
         self._sessions: OrderedDict[int, Session] = OrderedDict()
-        # Random, so that a restarted broker does not take an id of an earlier run for one of its own.
-        self._last_id = random.randrange(1, 1 << 30)
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -95,7 +100,7 @@ class FetchSessions:
                 self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:
                 return None, True
-            session = self._create(by_id, now)
+            session = self._create(by_id, now, request.replica_id >= 0)
             if session is not None:
                 session.update(request.topics, request.forgotten)
             return session, True
@@ -125,15 +130,18 @@ class FetchSessions:
         self._sessions.pop(session.id, None)
         return True
 
-    def _create(self, by_id: bool, now: float) -> Session | None:
+    def _create(self, by_id: bool, now: float, of_replica: bool) -> Session | None:
+        """A follower's session takes the place of another one, however recently that was used."""
         if len(self._sessions) >= self.slots:
             oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now - oldest.last_used < MIN_IDLE_BEFORE_EVICTION:
+            if oldest is None or (now - oldest.last_used < MIN_IDLE_BEFORE_EVICTION and not of_replica):
                 return None
             del self._sessions[oldest.id]
             self.evicted += 1
-        id = self._last_id = self._last_id % 0x7FFFFFFE + 1
+        # Whoever knows the id of a session can end it, or read on in it and see the names of its topics.
+        # Random also because a restarted broker must not take an id of an earlier run for one of its own.
+        id = self._new_id()
         while id in self._sessions:
-            id = self._last_id = id % 0x7FFFFFFE + 1
+            id = self._new_id()
         session = self._sessions[id] = Session(id, by_id, now)
         return session

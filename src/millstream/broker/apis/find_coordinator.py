@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
+from millstream.broker.rights import DESCRIBE, TRANSACTIONAL_ID, may
+from millstream.broker.rights import GROUP as GROUP_RESOURCE
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -41,8 +43,13 @@ class FindCoordinatorApi:
         return [Api(10, "FindCoordinator", 0, 6, self.find_coordinator)]
 
     def find_coordinator(self, call: Call) -> Any:
-        """Answers at once unless the internal topic has to be created first."""
+        """Answers at once unless the internal topic has to be created first; who may see no key creates
+        nothing."""
         runtime = self.runtimes.get(call.request.key_type if call.version >= 1 else GROUP)
+        if runtime is not None and self.broker.rights is not None:
+            keys = call.request.coordinator_keys if call.version >= FIRST_BATCHED else (call.request.key,)
+            if not any(self._allowed(call, runtime, key) for key in keys):
+                return self._answer(call, runtime, None)
         if runtime is not None and not runtime.exists:
             return self._create_and_answer(call, runtime)
         return self._answer(call, runtime, None)
@@ -74,6 +81,13 @@ class FindCoordinatorApi:
     def _coordinator(
         self, call: Call, runtime: CoordinatorRuntime[Any] | None, key: str, problem: KafkaError | None
     ) -> dict[str, Any]:
+        if runtime is not None and not self._allowed(call, runtime, key):
+            is_group = runtime is self.runtimes.get(GROUP)
+            problem = KafkaError(
+                ErrorCode.group_authorization_failed
+                if is_group
+                else ErrorCode.transactional_id_authorization_failed
+            )
         if runtime is not None and problem is None:
             node = self.broker.image.brokers.get(self._leader(runtime, key))
             endpoint = None if node is None else node.endpoint(call.listener)
@@ -93,6 +107,10 @@ class FindCoordinatorApi:
             "error_code": ErrorCode.coordinator_not_available if problem is None else problem.code,
             "error_message": "" if problem is None else problem.message,
         }
+
+    def _allowed(self, call: Call, runtime: CoordinatorRuntime[Any], key: str) -> bool:
+        kind = GROUP_RESOURCE if runtime is self.runtimes.get(GROUP) else TRANSACTIONAL_ID
+        return may(self.broker.rights, call, DESCRIBE, kind, key)
 
     def _leader(self, runtime: CoordinatorRuntime[Any], key: str) -> int:
         image = self.broker.image

@@ -37,9 +37,10 @@ from millstream.broker.coordinators.groups.responses import (
     FetchedTopic,
     TopicErrors,
 )
-from millstream.broker.coordinators.runtime import coordinator_error, wall_ms
+from millstream.broker.coordinators.runtime import committed_within, coordinator_error, wall_ms
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
+from millstream.broker.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, may
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 TOPIC_IDS = responses.TOPIC_IDS
 UNKNOWN = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+# Errors of a partition that stand whatever becomes of the commit.
+KEPT = (*UNKNOWN, ErrorCode.topic_authorization_failed)
 # Before this version of TxnOffsetCommit, COORDINATOR_LOAD_IN_PROGRESS is fatal to a producer.
 FIRST_WITH_LOAD_IN_PROGRESS = 2
 DEFAULT_RETENTION = timedelta(milliseconds=-1)  # up to version 4 a client may choose its own
@@ -85,8 +88,15 @@ class GroupOffsetsApi:
         topic_ids: dict[str, UUID | None] = {}
         answers: list[TopicErrors] = []
         any_known = False
+        rights = self.broker.rights
+        group_allowed = may(rights, call, READ, GROUP, request.group_id)
         for topic in request.topics:
             name, topic_id, count, error = self._topic(version, topic)
+            if rights is not None:
+                if not group_allowed:
+                    error = ErrorCode.group_authorization_failed
+                elif error is not ErrorCode.unknown_topic_id and not may(rights, call, READ, TOPIC, name):
+                    error = ErrorCode.topic_authorization_failed
             indexes: list[int] = []
             errors: list[int] = []
             answers.append(TopicErrors(topic_id if version >= TOPIC_IDS else topic.name, indexes, errors))
@@ -152,10 +162,13 @@ class GroupOffsetsApi:
         self, call: Call, waiting: asyncio.Future[None], answers: list[TopicErrors]
     ) -> Any:
         try:
-            await waiting
+            await committed_within(waiting, self._commit_timeout_ms())
         except KafkaError as problem:
             return self._commit_refused(call, answers, coordinator_error(problem))
         return self._committed(call, answers)
+
+    def _commit_timeout_ms(self) -> int:
+        return self.broker.settings.integer("offsets.commit.timeout.ms")
 
     # ------------------------------------------------------------------ OffsetFetch
 
@@ -164,14 +177,18 @@ class GroupOffsetsApi:
         stable = version >= 7 and request.require_stable
         groups = []
         for group in request.groups if version >= responses.GROUPS else (request,):
-            groups.append((yield from self._fetch_group(version, group, stable)))
+            groups.append((yield from self._fetch_group(call, group, stable)))
             yield
         pack = partial(responses.offset_fetch, version, call.correlation_id, groups)
         return pack if call.is_large else pack()
 
-    def _fetch_group(self, version: int, group: Any, stable: bool) -> Slices[FetchedGroup]:
+    def _fetch_group(self, call: Call, group: Any, stable: bool) -> Slices[FetchedGroup]:
         """`group` is the structure that names the group; no topics means all of them."""
         group_id = group.group_id
+        version, rights = call.version, self.broker.rights
+        if not may(rights, call, DESCRIBE, GROUP, group_id):
+            refused = ErrorCode.group_authorization_failed
+            return (yield from self._fetch_refused(version, group_id, group.topics, refused))
         try:
             offsets = self.groups.offsets(group_id)
             if version >= 9:
@@ -179,7 +196,7 @@ class GroupOffsetsApi:
         except KafkaError as error:
             return (yield from self._fetch_refused(version, group_id, group.topics, error.code))
         if group.topics is None:
-            return FetchedGroup(group_id, (yield from self._fetch_all(version, offsets, group_id, stable)))
+            return FetchedGroup(group_id, (yield from self._fetch_all(call, offsets, group_id, stable)))
         answers, missing = [], []  # Kafka names what it does not know last
         for topic in group.topics:
             found: list[FetchedOffset] = []
@@ -195,6 +212,12 @@ class GroupOffsetsApi:
                 name, label, topic_id = known.name, topic.topic_id, topic.topic_id
             else:
                 name, label, topic_id = topic.name, topic.name, None
+            if rights is not None and not may(rights, call, DESCRIBE, TOPIC, name):
+                missing.append(FetchedTopic(label, found))
+                for index in topic.partition_indexes:
+                    found.append(FetchedOffset(index, error=ErrorCode.topic_authorization_failed))
+                    yield
+                continue
             answers.append(FetchedTopic(label, found))
             for index in topic.partition_indexes:
                 value = offsets.get(group_id, name, index)
@@ -203,12 +226,15 @@ class GroupOffsetsApi:
         return FetchedGroup(group_id, answers + missing)
 
     def _fetch_all(
-        self, version: int, offsets: OffsetTable, group_id: str, stable: bool
+        self, call: Call, offsets: OffsetTable, group_id: str, stable: bool
     ) -> Slices[list[FetchedTopic]]:
         answers: dict[str, FetchedTopic] = {}
+        version, rights = call.version, self.broker.rights
         for name, index, value in list(offsets.items(group_id)):
             topic = answers.get(name)
             if topic is None:
+                if rights is not None and not may(rights, call, DESCRIBE, TOPIC, name, quiet=True):
+                    continue
                 label: str | UUID = name
                 if version >= TOPIC_IDS:
                     known = self.broker.image.topic(name)
@@ -256,26 +282,31 @@ class GroupOffsetsApi:
 
     async def offset_delete(self, call: Call) -> Any:
         errors: dict[TopicPartition, ErrorCode] = {}
-        existing = await call.in_slices(self._existing(call.request.topics, errors))
+        if not may(self.broker.rights, call, DELETE, GROUP, call.request.group_id):
+            return call.answer(error_code=ErrorCode.group_authorization_failed, topics=())
+        existing = await call.in_slices(self._existing(call, errors))
         try:
             found, waiting = self.groups.delete_offsets(call.request.group_id, existing)
             if waiting is not None:
-                await waiting
+                await committed_within(waiting, self._commit_timeout_ms())
         except KafkaError as problem:
             return call.answer(error_code=coordinator_error(problem), topics=())
         errors.update(zip(existing, found, strict=True))
         topics = await call.in_slices(_topics_with_errors(call, "OffsetDeleteResponse", errors))
         return call.answer(error_code=ErrorCode.none, topics=topics)
 
-    def _existing(self, topics: Any, errors: dict[TopicPartition, ErrorCode]) -> Slices[list[TopicPartition]]:
+    def _existing(self, call: Call, errors: dict[TopicPartition, ErrorCode]) -> Slices[list[TopicPartition]]:
         """The partitions that there are, each once; the others get an error."""
         existing: dict[TopicPartition, None] = {}
-        for topic in topics:
+        for topic in call.request.topics:
+            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
             count = self._partition_count(topic.name)
             yield
             for each in topic.partitions:
                 partition = TopicPartition(topic.name, each.partition_index)
-                if 0 <= partition.partition < count:
+                if not allowed:
+                    errors[partition] = ErrorCode.topic_authorization_failed
+                elif 0 <= partition.partition < count:
                     existing[partition] = None
                 else:
                     errors[partition] = ErrorCode.unknown_topic_or_partition
@@ -293,7 +324,11 @@ class GroupOffsetsApi:
         request = call.request
         errors: dict[TopicPartition, ErrorCode] = {}
         other_errors = ErrorCode.none
-        commits, any_known = await call.in_slices(self._txn_commits(request, call.version, errors))
+        refused = self._txn_refused(call)
+        if refused is not None:
+            topics = await call.in_slices(_topics_with_errors(call, "TxnOffsetCommitResponse", {}, refused))
+            return call.answer(topics=topics)
+        commits, any_known = await call.in_slices(self._txn_commits(call, errors))
         names_member = call.version >= 3
         try:
             if any_known:
@@ -316,31 +351,43 @@ class GroupOffsetsApi:
             loading = other_errors is ErrorCode.coordinator_load_in_progress
             if loading and call.version < FIRST_WITH_LOAD_IN_PROGRESS:
                 other_errors = ErrorCode.coordinator_not_available
-            errors = {partition: error for partition, error in errors.items() if error in UNKNOWN}
+            errors = {partition: error for partition, error in errors.items() if error in KEPT}
         topics = await call.in_slices(
             _topics_with_errors(call, "TxnOffsetCommitResponse", errors, other_errors)
         )
         return call.answer(topics=topics)
+
+    def _txn_refused(self, call: Call) -> ErrorCode | None:
+        rights, request = self.broker.rights, call.request
+        if not may(rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+            return ErrorCode.transactional_id_authorization_failed
+        if not may(rights, call, READ, GROUP, request.group_id):
+            return ErrorCode.group_authorization_failed
+        return None
 
     def _topic_id(self, topic: str) -> UUID | None:
         known = self.broker.image.topic(topic)
         return None if known is None else known.topic_id
 
     def _txn_commits(
-        self, request: Any, version: int, errors: dict[TopicPartition, ErrorCode]
+        self, call: Call, errors: dict[TopicPartition, ErrorCode]
     ) -> Slices[tuple[Commits, bool]]:
         """What is to be written, and whether any of the partitions exists."""
+        request, version = call.request, call.version
         now_ms = wall_ms()
         limit = self.broker.settings.integer("offset.metadata.max.bytes")
         commits: Commits = {}
         any_known = False
         for topic in request.topics:
+            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
             count = self._partition_count(topic.name)
             yield
             for each in topic.partitions:
                 metadata = each.committed_metadata or ""
                 partition = TopicPartition(topic.name, each.partition_index)
-                if not 0 <= each.partition_index < count:
+                if not allowed:
+                    errors[partition] = ErrorCode.topic_authorization_failed
+                elif not 0 <= each.partition_index < count:
                     errors[partition] = ErrorCode.unknown_topic_or_partition
                 elif len(metadata) > limit:
                     any_known = True
@@ -359,7 +406,7 @@ def _pack_refused_commit(
     version: int, correlation_id: int, answers: list[TopicErrors], error: ErrorCode
 ) -> bytes:
     refused = [
-        answer._replace(errors=[each if each in UNKNOWN else error for each in answer.errors])
+        answer._replace(errors=[each if each in KEPT else error for each in answer.errors])
         for answer in answers
     ]
     return responses.offset_commit(version, correlation_id, refused)

@@ -22,8 +22,7 @@ DeleteGroups 0-2
 
 The rules are in `coordinators.groups`; here requests and answers are translated. JoinGroup and SyncGroup wait
 for the rest of the group; a client that goes away meanwhile is noticed by its session timeout. Left out:
-the reason, which is read and dropped; quotas, so the throttle time is always 0; and authorization, so
-everybody may do everything.
+the reason, which is read and dropped.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ from millstream.broker.coordinators.groups.classic_types import (
 from millstream.broker.coordinators.runtime import coordinator_error, respond
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE, Slices, collect, distinct
+from millstream.broker.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, may
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -64,6 +64,12 @@ def milliseconds(value: timedelta) -> int:
 def client_host(call: Call) -> str:
     """The client's address as Kafka shows it: with a slash, without the port."""
     return "/" + call.connection.peer.rsplit(":", 1)[0].strip("[]")
+
+
+def group_operations(broker: Broker, call: Call, group_id: str) -> int:
+    if broker.rights is None:
+        return ALL_GROUP_OPERATIONS
+    return broker.rights.operations(call, GROUP, group_id)
 
 
 class GroupsApi:
@@ -87,6 +93,8 @@ class GroupsApi:
     def join_group(self, call: Call) -> Any:
         request = call.request
         session = milliseconds(request.session_timeout)
+        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+            return self._joined(call, Joined(ErrorCode.group_authorization_failed, ""))
         if len(request.protocols) > MAX_PROTOCOLS:
             return self._joined(call, Joined(ErrorCode.inconsistent_group_protocol, request.member_id))
         joined = self.groups.join(
@@ -150,6 +158,8 @@ class GroupsApi:
 
     def sync_group(self, call: Call) -> Any:
         assignments = call.request.assignments
+        if not may(self.broker.rights, call, READ, GROUP, call.request.group_id):
+            return self._synced(call, Synced(ErrorCode.group_authorization_failed))
         if len(assignments) > ELEMENTS_PER_SLICE:
             return self._sync_in_slices(call)
         return self._sync(call, {each.member_id: each.assignment for each in assignments})
@@ -195,6 +205,9 @@ class GroupsApi:
     def heartbeat(self, call: Call) -> bytes:
         request = call.request
         instance_id = request.group_instance_id if call.version >= 3 else None
+        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+            error = ErrorCode.group_authorization_failed
+            return responses.heartbeat(call.version, call.correlation_id, error)
         error = self.groups.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
         return responses.heartbeat(call.version, call.correlation_id, error)
 
@@ -203,6 +216,8 @@ class GroupsApi:
     def leave_group(self, call: Call) -> Slices[Any]:
         """Many members leave in several steps, as if each step were a request of its own."""
         request = call.request
+        if not may(self.broker.rights, call, READ, GROUP, request.group_id):
+            return call.answer(error_code=ErrorCode.group_authorization_failed, members=())
         if call.version < 3:
             leaving = [Leaving(request.member_id, None)]
         else:
@@ -259,7 +274,11 @@ class GroupsApi:
 
     def _described(self, call: Call, group_id: str) -> Slices[Any]:
         wanted = call.version >= 3 and call.request.include_authorized_operations
-        operations = ALL_GROUP_OPERATIONS if wanted else OPERATIONS_NOT_REQUESTED
+        operations = group_operations(self.broker, call, group_id) if wanted else OPERATIONS_NOT_REQUESTED
+        if not may(self.broker.rights, call, DESCRIBE, GROUP, group_id):
+            return self._without_members(
+                call, group_id, "", OPERATIONS_NOT_REQUESTED, ErrorCode.group_authorization_failed
+            )
         try:
             group = self.groups.classic_group(group_id)
         except KafkaError as error:
@@ -334,10 +353,15 @@ class GroupsApi:
             types.add(text.lower())
             yield
         listed = []
+        rights = self.broker.rights
+        all_allowed = may(rights, call, DESCRIBE, CLUSTER, quiet=True)
         try:
             for group in self.groups.list_groups():
-                if (not states or group.state.lower() in states) and (
-                    not types or group.group_type.value in types
+                allowed = all_allowed or may(rights, call, DESCRIBE, GROUP, group.group_id, quiet=True)
+                if (
+                    allowed
+                    and (not states or group.state.lower() in states)
+                    and (not types or group.group_type.value in types)
                 ):
                     listed.append(
                         call.make(
@@ -364,6 +388,9 @@ class GroupsApi:
             if group_id in results:
                 continue
             results[group_id] = ErrorCode.none
+            if not may(self.broker.rights, call, DELETE, GROUP, group_id):
+                results[group_id] = ErrorCode.group_authorization_failed
+                continue
             try:
                 future = self.groups.delete_group(group_id)
             except KafkaError as problem:

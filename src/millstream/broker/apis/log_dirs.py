@@ -9,8 +9,8 @@ DescribeLogDirs 1-5 (KIP-113)
 AlterReplicaLogDirs 1-2 (KIP-113)
      2  flexible
 
-Left out: partitions do not move between the data folders of a broker. Asking for it gets UNSUPPORTED_VERSION,
-unless the partition is in that folder already.
+A replica that is assigned to this broker but not here yet is REPLICA_NOT_AVAILABLE, and has to be asked for
+again: which folder it was meant for is not remembered, as Kafka does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
+from millstream.broker.rights import ALTER, CLUSTER, DESCRIBE, READ, TOPIC, may
 from millstream.cluster.topic_names import name_problem
 from millstream.wire.errors import ErrorCode
+from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
+    from millstream.storage.log import PartitionLog
 
 
 class LogDirsApi:
@@ -43,14 +46,23 @@ class LogDirsApi:
     def describe_producers(self, call: Call) -> Slices[Any]:
         topics = []
         for topic in call.request.topics:
+            allowed = may(self.broker.rights, call, READ, TOPIC, topic.name)
             partitions = yield from collect(
-                self._producers(call, topic.name, index) for index in topic.partition_indexes
+                self._producers(call, topic.name, index, allowed) for index in topic.partition_indexes
             )
             topics.append(call.make("TopicResponse", name=topic.name, partitions=partitions))
             yield
         return call.answer(topics=tuple(topics))
 
-    def _producers(self, call: Call, topic: str, index: int) -> Any:
+    def _producers(self, call: Call, topic: str, index: int, allowed: bool) -> Any:
+        if not allowed:
+            return call.make(
+                "PartitionResponse",
+                partition_index=index,
+                error_code=ErrorCode.topic_authorization_failed,
+                error_message=None,
+                active_producers=(),
+            )
         partition = self.broker.partitions.find(topic, index)
         if partition is None or not partition.leads:
             error = ErrorCode.not_leader_or_follower if partition else ErrorCode.unknown_topic_or_partition
@@ -89,6 +101,8 @@ class LogDirsApi:
     # ------------------------------------------------------------------ DescribeLogDirs
 
     def describe_log_dirs(self, call: Call) -> Slices[Any]:
+        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+            return call.answer(error_code=ErrorCode.cluster_authorization_failed, results=())
         wanted: set[tuple[str, int]] | None = None
         if call.request.topics is not None:
             wanted = set()
@@ -98,22 +112,40 @@ class LogDirsApi:
                     wanted.add((topic.topic, index))
                     yield
         by_folder: dict[str, dict[str, list[Any]]] = {folder: {} for folder in self.broker.log_dirs.paths}
+        futures = self.broker.log_dirs.futures
         for partition in list(self.broker.partitions):
             yield
-            if wanted is None or (partition.topic, partition.index) in wanted:
-                topics = by_folder.setdefault(self.broker.log_dirs.folder_of(partition.log), {})
-                topics.setdefault(partition.topic, []).append(
-                    call.make(
-                        "DescribeLogDirsPartition",
-                        partition_index=partition.index,
-                        partition_size=partition.log.size,
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
-                )
+            key = TopicPartition(partition.topic, partition.index)
+            if wanted is None or key in wanted:
+                log = partition.log
+                lag = max(0, log.high_watermark - log.end_offset)
+                self._add(call, by_folder, key, log, lag, False)
+                future = futures.get(key)
+                if future is not None:
+                    self._add(call, by_folder, key, future, self.broker.log_dir_moves.lag(key, future), True)
         return call.answer(
             error_code=ErrorCode.none,
             results=tuple(self._folder(call, folder, topics) for folder, topics in by_folder.items()),
+        )
+
+    def _add(
+        self,
+        call: Call,
+        by_folder: dict[str, dict[str, list[Any]]],
+        key: TopicPartition,
+        log: PartitionLog,
+        lag: int,
+        is_future: bool,
+    ) -> None:
+        topics = by_folder.setdefault(self.broker.log_dirs.folder_of(log), {})
+        topics.setdefault(key.topic, []).append(
+            call.make(
+                "DescribeLogDirsPartition",
+                partition_index=key.partition,
+                partition_size=log.size,
+                offset_lag=lag,
+                is_future_key=is_future,
+            )
         )
 
     def _folder(self, call: Call, folder: str, topics: dict[str, list[Any]]) -> Any:
@@ -142,6 +174,7 @@ class LogDirsApi:
     # ------------------------------------------------------------------ AlterReplicaLogDirs
 
     def alter_replica_log_dirs(self, call: Call) -> Slices[Any]:
+        allowed = may(self.broker.rights, call, ALTER, CLUSTER)
         results: dict[str, list[Any]] = {}
         for folder in call.request.dirs:
             yield
@@ -151,7 +184,11 @@ class LogDirsApi:
                     call.make(
                         "AlterReplicaLogDirPartitionResult",
                         partition_index=index,
-                        error_code=self._check_folder(folder.path, topic.name, index),
+                        error_code=self.broker.log_dir_moves.request(
+                            TopicPartition(topic.name, index), folder.path
+                        )
+                        if allowed
+                        else ErrorCode.cluster_authorization_failed,
                     )
                     for index in topic.partitions
                 )
@@ -161,13 +198,3 @@ class LogDirsApi:
             for name, partitions in results.items()
         )
         return call.answer(results=topics)
-
-    def _check_folder(self, folder: str, topic: str, index: int) -> ErrorCode:
-        """No error if the partition is in that folder already: nothing has to move."""
-        if folder not in self.broker.log_dirs.paths:
-            return ErrorCode.log_dir_not_found
-        partition = self.broker.partitions.find(topic, index)
-        if partition is None:
-            return ErrorCode.unknown_topic_or_partition
-        here = self.broker.log_dirs.folder_of(partition.log) == folder
-        return ErrorCode.none if here else ErrorCode.unsupported_version

@@ -20,7 +20,8 @@ DescribeCluster 0-2 (KIP-700)
      2  fenced brokers (KIP-1073)
 
 A topic that does not exist is created here if both the broker (`auto.create.topics.enable`) and the client
-allow it, and is in the same response. Left out: ACLs (every operation is authorized), fenced brokers.
+allow it, and is in the same response. A topic that the client may not describe is refused whether there is
+one or not, and is left out where all are asked for. Left out: fenced brokers.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from uuid import UUID
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.broker.partitions import INTERNAL_TOPICS
-from millstream.cluster.commands import CreateTopics, NewTopic
+from millstream.broker.rights import CLUSTER, CREATE, DESCRIBE, TOPIC, may
+from millstream.cluster.commands import NewTopic
 from millstream.cluster.metadata_records import NO_LEADER, Topic
 from millstream.cluster.metadata_records import Partition as PartitionRecord
 from millstream.cluster.topic_names import name_problem
+from millstream.wire.acls import CLUSTER_NAME
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.messages import NO_TOPIC_ID
 from millstream.wire.metadata import (
@@ -60,6 +63,8 @@ ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11
 OPERATIONS_NOT_REQUESTED = -(1 << 31)
 Named = dict[str | UUID | None, Any]  # the topics of a request, by id or else by name
 
+FIRST_WITH_LISTENER_NOT_FOUND = 6
+NEWEST = 13
 BROKERS, CONTROLLERS = 1, 2  # endpoint types of DescribeCluster
 
 
@@ -67,7 +72,7 @@ class PackedTopic(NamedTuple):
     """A topic as it stands in responses, by version, and what that was made of."""
 
     partitions: list[PartitionRecord]
-    alive: frozenset[int]
+    reachable: frozenset[int]  # the brokers that are alive and have the client's listener
     by_version: dict[int, bytes]
 
 
@@ -78,7 +83,7 @@ class MetadataApi:
 
     def apis(self) -> list[Api]:
         return [
-            Api(3, "Metadata", 0, 13, self.metadata),
+            Api(3, "Metadata", 0, NEWEST, self.metadata),
             Api(60, "DescribeCluster", 0, 2, self.describe_cluster),
             Api(75, "DescribeTopicPartitions", 0, 0, self.describe_topic_partitions),
         ]
@@ -97,7 +102,7 @@ class MetadataApi:
             yield
         if by_id and call.version in (10, 11):
             return (yield from self._refuse_ids(call))
-        missing = (yield from self._missing(named)) if self._may_create(call) else []
+        missing = (yield from self._missing(call, named)) if self._may_create(call) else []
         if missing:
             return self._create_and_answer(call, named, missing)
         return (yield from self._answer(call, named, {}))
@@ -117,62 +122,124 @@ class MetadataApi:
         allowed = call.version < 4 or call.request.allow_auto_topic_creation
         return allowed and self.broker.settings.boolean("auto.create.topics.enable")
 
-    def _missing(self, named: Named) -> Slices[list[str]]:
-        """The names of which there is no topic."""
+    def _missing(self, call: Call, named: Named) -> Slices[list[str]]:
+        """The names of which there is no topic, and the client may create one."""
         missing = []
+        rights = self.broker.rights
         for name in named:
-            if isinstance(name, str) and self.broker.image.topic(name) is None:
+            if (
+                isinstance(name, str)
+                and self.broker.image.topic(name) is None
+                and (
+                    rights is None
+                    or (may(rights, call, DESCRIBE, TOPIC, name) and self._creatable(call, name))
+                )
+            ):
                 missing.append(name)
             yield
         return missing
 
+    def _creatable(self, call: Call, name: str) -> bool:
+        rights = self.broker.rights
+        return may(rights, call, CREATE, CLUSTER, quiet=True) or may(rights, call, CREATE, TOPIC, name)
+
     async def _create_and_answer(self, call: Call, named: Named, names: list[str]) -> Any:
         """Internal topics are created by their coordinators, with the partitions and settings they need."""
         internal = self.broker.partitions.coordinated
+        refused: dict[str, ErrorCode] = {}
         for name in names:
             if name in internal:
                 try:
                     await internal[name].ensure_exists()
                 except KafkaError as error:
                     logger.warning("cannot create %s: %s", name, error)
+                    refused[name] = error.code
         ordinary = [NewTopic(name) for name in names if name not in internal]
-        refused: dict[str, ErrorCode] = {}
         if ordinary:
             try:
-                results = await self.broker.controller.submit(CreateTopics(ordinary), is_large=call.is_large)
-                refused = {result.name: result.error for result in results if result.error}
+                results = await self.broker.forwarding.create_topics(ordinary, call)
+                refused |= {result.name: result.error for result in results if result.error}
             except KafkaError as error:
-                refused = {topic.name: error.code for topic in ordinary}
+                refused |= {topic.name: error.code for topic in ordinary}
         return await call.in_slices(self._answer(call, named, refused))
 
     def _answer(self, call: Call, named: Named, refused: Mapping[str, ErrorCode]) -> Slices[Any]:
         broker, request = self.broker, call.request
-        operations = (
-            ALL_TOPIC_OPERATIONS
-            if getattr(request, "include_topic_authorized_operations", False)
-            else OPERATIONS_NOT_REQUESTED
-        )
+        wants_operations = getattr(request, "include_topic_authorized_operations", False)
+        operations = ALL_TOPIC_OPERATIONS if wants_operations else OPERATIONS_NOT_REQUESTED
+        rights = self.broker.rights
         topics = request.topics
+        addresses = [BrokerAddress(*address) for address in self._addresses(call)]
+        reachable = frozenset(address.node_id for address in addresses)
         found: list[tuple[bytes, int]] = []
         if topics is None or (call.version == 0 and not topics):
             for topic in list(broker.image.topics_by_id.values()):
                 # Others may have deleted it since the answer was begun.
                 if topic.topic_id in broker.image.partitions:
-                    found.append(((yield from self._packed(topic, call.version)), operations))
+                    if rights is not None:
+                        if not may(rights, call, DESCRIBE, TOPIC, topic.name, quiet=True):
+                            yield
+                            continue
+                        if wants_operations:
+                            operations = rights.operations(call, TOPIC, topic.name)
+                    found.append(((yield from self._packed(topic, call.version, reachable)), operations))
                 yield
         else:
             for wanted in named.values():
-                found.append((yield from self._named(call.version, wanted, operations, refused)))
+                if rights is not None:
+                    found.append(
+                        (yield from self._judged(call, wanted, wants_operations, refused, reachable))
+                    )
+                else:
+                    found.append(
+                        (yield from self._named(call.version, wanted, operations, refused, reachable))
+                    )
                 yield
         cluster = getattr(request, "include_cluster_authorized_operations", False)
         return _packed_response(
             call,
-            [BrokerAddress(*address) for address in self._addresses(call)],
+            addresses,
             broker.cluster_id,
-            broker.image.controller_id,
+            self._controller_id(),
             found,
-            ALL_CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_REQUESTED,
+            self._cluster_operations(call) if cluster else OPERATIONS_NOT_REQUESTED,
         )
+
+    def _cluster_operations(self, call: Call) -> int:
+        rights = self.broker.rights
+        if rights is None:
+            return ALL_CLUSTER_OPERATIONS
+        return rights.operations(call, CLUSTER, CLUSTER_NAME) if may(rights, call, DESCRIBE, CLUSTER) else 0
+
+    def _judged(
+        self,
+        call: Call,
+        wanted: Any,
+        wants_operations: bool,
+        refused: Mapping[str, ErrorCode],
+        reachable: frozenset[int],
+    ) -> Slices[tuple[bytes, int]]:
+        """As `_named`, where there are rights. Ids are no secret, but names are."""
+        rights, image = self.broker.rights, self.broker.image
+        assert rights is not None
+        topic_id = getattr(wanted, "topic_id", None)
+        name = wanted.name
+        by_id = topic_id is not None or name is None
+        if by_id:
+            known = image.topics_by_id.get(topic_id or NO_TOPIC_ID)
+            name = None if known is None else known.name
+        operations = OPERATIONS_NOT_REQUESTED
+        if name is not None:
+            allowed = may(rights, call, DESCRIBE, TOPIC, name)
+            if allowed and image.topic(name) is None and name not in refused and self._may_create(call):
+                allowed = self._creatable(call, name)
+            if not allowed:
+                shown, id_shown = (None, topic_id) if by_id else (name, None)
+                error = ErrorCode.topic_authorization_failed
+                return pack_topic(call.version, error, shown, id_shown, False, ()), operations
+            if wants_operations:
+                operations = rights.operations(call, TOPIC, name)
+        return (yield from self._named(call.version, wanted, operations, refused, reachable))
 
     def _addresses(self, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
         """Id, host, port and rack of the brokers that have the listener of this call."""
@@ -181,8 +248,19 @@ class MetadataApi:
             if endpoint is not None:
                 yield node.broker_id, endpoint.host, endpoint.port, node.rack
 
+    def _controller_id(self) -> int:
+        """Where to send administrative requests: any broker takes them, so while there is no controller this
+        one is named."""
+        image = self.broker.image
+        return image.controller_id if image.controller_id in image.brokers else self.broker.node_id
+
     def _named(
-        self, version: int, wanted: Any, operations: int, refused: Mapping[str, ErrorCode]
+        self,
+        version: int,
+        wanted: Any,
+        operations: int,
+        refused: Mapping[str, ErrorCode],
+        reachable: frozenset[int],
     ) -> Slices[tuple[bytes, int]]:
         """A topic that the request names, with what the client may do with it."""
         image = self.broker.image
@@ -196,7 +274,7 @@ class MetadataApi:
             topic = image.topic(name)
             error = refused.get(name) or self._why_missing(name)
         if topic is not None:
-            return (yield from self._packed(topic, version)), operations
+            return (yield from self._packed(topic, version, reachable)), operations
         packed = pack_topic(version, error, name, topic_id, name in INTERNAL_TOPICS, ())
         # What is authorized depends on the name alone.
         return packed, OPERATIONS_NOT_REQUESTED if name is None else operations
@@ -208,7 +286,7 @@ class MetadataApi:
             else ErrorCode.invalid_topic_exception
         )
 
-    def _packed(self, topic: Topic, version: int) -> Slices[bytes]:
+    def _packed(self, topic: Topic, version: int, reachable: frozenset[int]) -> Slices[bytes]:
         """A topic as it stands in a response, packed once until its partitions or the brokers change."""
         image = self.broker.image
         # The image replaces this list when a partition in it changes.
@@ -217,19 +295,19 @@ class MetadataApi:
         if (
             packed_topic is None
             or packed_topic.partitions is not partitions
-            or packed_topic.alive != image.brokers.keys()
+            or packed_topic.reachable != reachable
         ):
             if (
                 len(self._packed_topics) > 2 * len(image.topics_by_id) + 100
             ):  # deleted topics, by far the larger part
                 self._packed_topics.clear()
-            packed_topic = self._packed_topics[topic.topic_id] = PackedTopic(
-                partitions, frozenset(image.brokers), {}
-            )
+            packed_topic = self._packed_topics[topic.topic_id] = PackedTopic(partitions, reachable, {})
         packed = packed_topic.by_version.get(version)
         if packed is None:
-            alive = packed_topic.alive
-            states = yield from collect(_packed_partition(version, each, alive) for each in partitions)
+            alive = frozenset(image.brokers)
+            states = yield from collect(
+                _packed_partition(version, each, reachable, alive) for each in partitions
+            )
             internal = topic.name in INTERNAL_TOPICS
             packed = pack_topic(version, ErrorCode.none, topic.name, topic.topic_id, internal, states)
             packed_topic.by_version[version] = packed
@@ -249,6 +327,9 @@ class MetadataApi:
         )
         named = yield from distinct(topic.name for topic in request.topics)
         names = sorted(named or image.topics_by_name)
+        denied: list[Any] = []
+        if self.broker.rights is not None:
+            names = yield from self._describable(call, names, denied, is_filter=not named)
         cursor = request.cursor
         if cursor is not None:
             if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
@@ -277,7 +358,25 @@ class MetadataApi:
             if first + len(shown) < len(partitions):
                 following = call.make("Cursor", topic_name=name, partition_index=first + len(shown))
                 break
-        return call.answer(topics=tuple(topics), next_cursor=following)
+        return call.answer(topics=(*topics, *denied), next_cursor=following)
+
+    def _describable(
+        self, call: Call, names: list[str], denied: list[Any], is_filter: bool
+    ) -> Slices[list[str]]:
+        allowed = []
+        for name in names:
+            if may(self.broker.rights, call, DESCRIBE, TOPIC, name, quiet=is_filter):
+                allowed.append(name)
+            elif not is_filter:
+                denied.append(self._described(call, name, None, (), ErrorCode.topic_authorization_failed))
+            yield
+        return allowed
+
+    def _topic_operations(self, call: Call, name: str, error: ErrorCode) -> int:
+        if error in (ErrorCode.invalid_request, ErrorCode.topic_authorization_failed):
+            return OPERATIONS_NOT_REQUESTED
+        rights = self.broker.rights
+        return ALL_TOPIC_OPERATIONS if rights is None else rights.operations(call, TOPIC, name)
 
     def _described(
         self,
@@ -288,30 +387,31 @@ class MetadataApi:
         error: ErrorCode,
     ) -> Any:
         structure = "DescribeTopicPartitionsResponsePartition"
+        alive = self.broker.image.brokers
+        reachable = {address[0] for address in self._addresses(call)} if partitions else ()
+        leaders = [_leader(NEWEST, partition, reachable, alive) for partition in partitions]
         return call.make(
             "DescribeTopicPartitionsResponseTopic",
             error_code=error,
             name=name,
             topic_id=topic.topic_id if topic else None,
-            is_internal=name in INTERNAL_TOPICS,
+            is_internal=name in INTERNAL_TOPICS and error is not ErrorCode.topic_authorization_failed,
             partitions=tuple(
                 call.make(
                     structure,
-                    error_code=_partition_error(partition),
+                    error_code=partition_error,
                     partition_index=partition.index,
-                    leader_id=partition.leader,
+                    leader_id=leader,
                     leader_epoch=partition.leader_epoch,
                     replica_nodes=partition.replicas,
                     isr_nodes=partition.isr,
-                    offline_replicas=_offline(partition, self.broker.image.brokers),
+                    offline_replicas=_offline(partition, reachable),
                     eligible_leader_replicas=partition.elr,
                     last_known_elr=(),
                 )
-                for partition in partitions
+                for partition, (partition_error, leader) in zip(partitions, leaders, strict=True)
             ),
-            topic_authorized_operations=OPERATIONS_NOT_REQUESTED
-            if error is ErrorCode.invalid_request
-            else ALL_TOPIC_OPERATIONS,
+            topic_authorized_operations=self._topic_operations(call, name, error),
         )
 
     # ------------------------------------------------------------------ DescribeCluster
@@ -331,7 +431,7 @@ class MetadataApi:
             error_message=message,
             endpoint_type=BROKERS,
             cluster_id="" if error else broker.cluster_id,
-            controller_id=-1 if error else broker.image.controller_id,
+            controller_id=-1 if error else self._controller_id(),
             brokers=()
             if error
             else tuple(
@@ -340,7 +440,9 @@ class MetadataApi:
                 )
                 for node, host, port, rack in self._addresses(call)
             ),
-            cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if requested else OPERATIONS_NOT_REQUESTED,
+            cluster_authorized_operations=self._cluster_operations(call)
+            if requested
+            else OPERATIONS_NOT_REQUESTED,
         )
 
 
@@ -349,22 +451,39 @@ def _packed_response(call: Call, *contents: Any) -> Any:
     return pack if call.is_large else pack()
 
 
-def _packed_partition(version: int, partition: PartitionRecord, alive: frozenset[int]) -> bytes:
+def _packed_partition(
+    version: int, partition: PartitionRecord, reachable: frozenset[int], alive: frozenset[int]
+) -> bytes:
+    error, leader = _leader(version, partition, reachable, alive)
+    replicas, isr = partition.replicas, partition.isr
+    if version == 0:  # which has no list of offline replicas
+        replicas = tuple(replica for replica in replicas if replica in reachable)
+        isr = tuple(replica for replica in isr if replica in reachable)
+        if error is ErrorCode.none and len(replicas) < len(partition.replicas):
+            error = ErrorCode.replica_not_available
     state = PartitionState(
-        _partition_error(partition),
+        error,
         partition.index,
-        partition.leader,
+        leader,
         partition.leader_epoch,
-        partition.replicas,
-        partition.isr,
-        _offline(partition, alive),
+        replicas,
+        isr,
+        _offline(partition, reachable),
     )
     return pack_partition(version, state)
 
 
-def _partition_error(partition: PartitionRecord) -> ErrorCode:
-    return ErrorCode.leader_not_available if partition.leader == NO_LEADER else ErrorCode.none
+def _leader(
+    version: int, partition: PartitionRecord, reachable: Collection[int], alive: Collection[int]
+) -> tuple[ErrorCode, int]:
+    """The error and the leader that a client is told. One that does not have the client's listener is of no
+    use to it."""
+    if partition.leader in reachable:
+        return ErrorCode.none, partition.leader
+    if partition.leader in alive and version >= FIRST_WITH_LISTENER_NOT_FOUND:
+        return ErrorCode.listener_not_found, NO_LEADER
+    return ErrorCode.leader_not_available, NO_LEADER
 
 
-def _offline(partition: PartitionRecord, alive: Collection[int]) -> tuple[int, ...]:
-    return tuple(replica for replica in partition.replicas if replica not in alive)
+def _offline(partition: PartitionRecord, reachable: Collection[int]) -> tuple[int, ...]:
+    return tuple(replica for replica in partition.replicas if replica not in reachable)

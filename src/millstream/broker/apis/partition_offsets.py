@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS, Partition
+from millstream.broker.rights import CLUSTER, CLUSTER_ACTION, DELETE, DESCRIBE, TOPIC, may
 from millstream.storage.files import SyncFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.fetch import READ_COMMITTED
@@ -51,9 +52,15 @@ FIRST_VERSION = {
 }
 NO_VERSION = 1000
 NOTHING = (-1, -1, -1)
+FIRST_WITH_NOT_AVAILABLE = 5
 Deleted = tuple[int, ErrorCode]  # the log start now, and what went wrong
 
 logger = logging.getLogger("millstream.partitions")
+
+
+def _needs_latest(timestamp: int, found: tuple[int, int, int]) -> bool:
+    """Whether an answer depends on how far the log is committed, which a new leader has yet to learn."""
+    return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and found == NOTHING)
 
 
 class PartitionOffsetsApi:
@@ -73,7 +80,12 @@ class PartitionOffsetsApi:
         if partition is None:
             if self.broker.partitions.lacks_log(topic.encode(), index):
                 raise KafkaError(ErrorCode.kafka_storage_error)
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+            elsewhere = self.broker.produce.leaders.find(topic.encode(), index, by_id=False)
+            raise KafkaError(
+                ErrorCode.unknown_topic_or_partition
+                if elsewhere is None
+                else ErrorCode.not_leader_or_follower
+            )
         if not partition.leads:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         if epoch >= 0 and epoch != partition.leader_epoch:
@@ -94,20 +106,30 @@ class PartitionOffsetsApi:
             for each in topic.partitions:
                 times[topic.name, each.partition_index] += 1
                 yield
+        rights = self.broker.rights
         for topic in request.topics:
             partitions = topics.setdefault(topic.name, {})
+            allowed = may(rights, call, DESCRIBE, TOPIC, topic.name)
             yield
             for each in topic.partitions:
                 yield
                 epoch = each.current_leader_epoch if call.version >= 4 else -1
                 error = ErrorCode.none
                 try:
+                    if not allowed:
+                        raise KafkaError(ErrorCode.topic_authorization_failed)
                     if times[topic.name, each.partition_index] > 1:
                         raise KafkaError(ErrorCode.invalid_request)
                     if each.timestamp < 0 and call.version < FIRST_VERSION.get(each.timestamp, NO_VERSION):
                         raise KafkaError(ErrorCode.unsupported_version)
                     partition = self._leader(topic.name, each.partition_index, epoch)
                     found = self._find(partition, each.timestamp, committed_only)
+                    if not partition.knows_latest and _needs_latest(each.timestamp, found):
+                        raise KafkaError(
+                            ErrorCode.offset_not_available
+                            if call.version >= FIRST_WITH_NOT_AVAILABLE
+                            else ErrorCode.leader_not_available
+                        )
                 except KafkaError as problem:
                     error, found = problem.code, NOTHING
                 timestamp, offset, leader_epoch = found
@@ -146,16 +168,16 @@ class PartitionOffsetsApi:
     async def delete_records(self, call: Call) -> Any:
         """Answers when the new log starts are on disk. If a partition is named twice, the last offset
         counts."""
-        deleted = await call.in_slices(self._all_deleted(call.request.topics))
+        deleted = await call.in_slices(self._all_deleted(call))
         try:
             await self.broker.housekeeping.write_start_offsets()
         except OSError as error:
             self._starts_not_saved(deleted, error)
         return call.answer(topics=await call.in_slices(self._deleted_topics(call, deleted)))
 
-    def _all_deleted(self, topics: Any) -> Slices[dict[str, dict[int, Deleted]]]:
+    def _all_deleted(self, call: Call) -> Slices[dict[str, dict[int, Deleted]]]:
         wanted: dict[str, dict[int, int]] = {}
-        for topic in topics:
+        for topic in call.request.topics:
             offsets = wanted.setdefault(topic.name, {})
             yield
             for each in topic.partitions:
@@ -163,8 +185,15 @@ class PartitionOffsetsApi:
                 yield
         deleted: dict[str, dict[int, Deleted]] = {}
         for name, offsets in wanted.items():
+            allowed = may(self.broker.rights, call, DELETE, TOPIC, name)
             found = yield from collect(
-                (index, self._deleted(name, index, offset)) for index, offset in offsets.items()
+                (
+                    index,
+                    self._deleted(name, index, offset)
+                    if allowed
+                    else (-1, ErrorCode.topic_authorization_failed),
+                )
+                for index, offset in offsets.items()
             )
             deleted[name] = dict(found)
             yield
@@ -228,13 +257,18 @@ class PartitionOffsetsApi:
 
     def offset_for_leader_epoch(self, call: Call) -> Slices[Any]:
         topics = []
+        rights = self.broker.rights
+        is_broker = may(rights, call, CLUSTER_ACTION, CLUSTER, quiet=True)
         for topic in call.request.topics:
             partitions = []
+            allowed = is_broker or may(rights, call, DESCRIBE, TOPIC, topic.topic)
             yield
             for each in topic.partitions:
                 yield
                 error, epoch, end = ErrorCode.none, -1, -1
                 try:
+                    if not allowed:
+                        raise KafkaError(ErrorCode.topic_authorization_failed)
                     partition = self._leader(topic.topic, each.partition, each.current_leader_epoch)
                     # The current epoch counts before its first batch, too; a newer one is unknown.
                     if each.leader_epoch <= partition.log.epochs.latest:

@@ -21,7 +21,10 @@ else would tell the client. Where the log has to look into a large batch, a thre
 does not come here at all: see `produce_fast_path`. One with very many partitions is served by
 `produce_in_slices`.
 
-Left out: message formats before v2, which Kafka 4 refuses too, and quotas (the throttle time is always 0).
+Needs WRITE on each topic, and on the transactional id. A topic that is not allowed is refused whether there
+is one or not; an unknown topic id is said to be unknown.
+
+Left out: message formats before v2, which Kafka 4 refuses too.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +44,12 @@ from millstream.broker.apis.batch_opener import (
     TopicBatches,
     may_be_opened,
 )
+from millstream.broker.apis.leaders import Leaders
 from millstream.broker.apis.produce_fast_path import ProduceFastPath
-from millstream.broker.apis.produce_in_slices import handle_in_slices
+from millstream.broker.apis.produce_in_slices import handle_in_slices, without
+from millstream.broker.coordinators.transactions.verification import verdict_of
+from millstream.broker.rights import TOPIC, TRANSACTIONAL_ID, WRITE
+from millstream.cluster.image import Image
 from millstream.storage import validate
 from millstream.storage.append import Appended
 from millstream.wire.batch import CODEC_MASK, HEADER_SIZE, LENGTH_END, MAGIC, TRANSACTIONAL
@@ -61,11 +68,13 @@ from millstream.wire.produce import (
 )
 
 if TYPE_CHECKING:
+    from millstream.broker.coordinators.transactions.coordinator import Verdicts
     from millstream.broker.coordinators.transactions.transaction_state import Outcome
     from millstream.broker.coordinators.transactions.verification import Refused, Table, TransactionVerifier
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.dispatch import Api
     from millstream.broker.partitions import Partition, Partitions
+    from millstream.broker.rights import Rights
 
 logger = logging.getLogger("millstream.produce")
 
@@ -74,6 +83,7 @@ Uncommitted = tuple["Partition", int, int, PartitionResult]  # its end offset, i
 
 MANY_PARTITIONS = 512  # topics and partitions; a request with more is served in slices
 FIRST_WITH_ZSTD = 7
+FIRST_WITH_ENDPOINTS = 10
 MAGIC_AT = 16
 SHORTEST_V1 = 14  # length of an empty message before format v2
 ZSTD = 4
@@ -86,9 +96,12 @@ class ProduceHandler:
 
     transactions: TransactionVerifier  # both are set before the first request comes
     api: Api
+    rights: Rights | None = None
+    topic_name: Callable[[bytes], str | None]  # of its id; set with `rights`
 
     def __init__(self, partitions: Partitions, loop: asyncio.AbstractEventLoop) -> None:
         self.partitions = partitions
+        self.leaders = Leaders(Image)  # the broker gives it its own image
         self.loop = loop
         self.failed = 0  # partitions refused or failed, for the metrics
         self.tasks: set[asyncio.Task[None]] = set()
@@ -101,7 +114,7 @@ class ProduceHandler:
         client_id_size: int,
         version: int,
         correlation_id: int,
-        verdict: ErrorCode | None = None,
+        verdict: ErrorCode | Verdicts | None = None,
         opened: Opened | None = None,
     ) -> None:
         start = body_start(frame, client_id_size, version >= FIRST_FLEXIBLE)
@@ -114,7 +127,13 @@ class ProduceHandler:
         partitions = self.partitions
         table = partitions.by_id if version >= FIRST_WITH_TOPIC_ID else partitions.by_name
         refused: Refused | None = None
+        denied: set[bytes] | None = None
         transactional = request.transactional_id is not None
+        if self.rights is not None:
+            if self.transaction_denied(connection, request):
+                self._answer_denied(connection, request, version, correlation_id)
+                return
+            denied = self.denied_topics(connection, request.topics, version)
         ready: Opened | None = None
         if may_be_opened(request.topics, table):
             ready = opened or {}
@@ -123,20 +142,24 @@ class ProduceHandler:
                 self._open_later(large, connection, frame, client_id_size, version, correlation_id)
                 return
         if transactional:
-            judged = self.transactions.verify(request, table, version, verdict)
+            judged = self.transactions.verify(
+                without(request, denied) if denied else request, table, version, verdict
+            )
             if isinstance(judged, asyncio.Future):
                 self._handle_later(judged, opened, connection, frame, client_id_size, version, correlation_id)
                 return
             refused = judged
+        failed = self.failed
         answer, waiting, woken, written = self.write(
-            request.topics, table, acks, version, transactional, refused, ready
+            request.topics, table, acks, version, transactional, refused, ready, denied
         )
         if waiting is not None:
             PendingProduce(connection, version, correlation_id, request.timeout_ms, answer, waiting)
         elif acks:
             if written is not None and not transactional:
                 self._learn(connection, request, frame, version, written)
-            connection.send(pack_produce_response(correlation_id, version, answer))
+            endpoints = b"" if self.failed == failed else self.endpoints(connection, version, answer)
+            connection.send(pack_produce_response(correlation_id, version, answer, endpoints))
         else:
             self.check_unacknowledged(connection, answer)
         for partition in woken:
@@ -151,6 +174,7 @@ class ProduceHandler:
         transactional: bool,
         refused: Refused | None,
         opened: Opened | None,
+        denied: set[bytes] | None = None,
     ) -> tuple[Answer, list[Uncommitted] | None, list[Partition], Partition | None]:
         """Append batches. Returns the answer, what of it has to wait for its commit, the partitions for whose
         records somebody waits, and the last partition written to."""
@@ -160,6 +184,10 @@ class ProduceHandler:
         written: Partition | None = None
         answer: Answer = []
         for topic, batches in topics:
+            if denied and topic in denied:
+                self.failed += len(batches)
+                answer.append((topic, _all_refused(batches, ErrorCode.topic_authorization_failed)))
+                continue
             hosted = table.get(topic)
             results: list[PartitionResult] = []
             for index, records in batches:
@@ -200,6 +228,46 @@ class ProduceHandler:
                     waiting.append((partition, end_offset, len(answer), result))
             answer.append((topic, results))
         return answer, waiting, woken, written
+
+    def transaction_denied(self, connection: Connection, request: ProduceRequest) -> bool:
+        name = request.transactional_id
+        return (
+            self.rights is not None
+            and name is not None
+            and not self.rights.allows(
+                connection.principal, connection.client_host, 0, WRITE, TRANSACTIONAL_ID, str(name, "utf-8")
+            )
+        )
+
+    def denied_topics(
+        self, connection: Connection, topics: list[TopicBatches], version: int
+    ) -> set[bytes] | None:
+        """Those that the client may not write to; an id without a topic is none of them."""
+        rights, denied = self.rights, set()
+        if rights is None:
+            return None
+        for topic, _ in topics:
+            name = self.topic_name(topic) if version >= FIRST_WITH_TOPIC_ID else str(topic, "utf-8")
+            if name is not None and not rights.allows(
+                connection.principal, connection.client_host, 0, WRITE, TOPIC, name
+            ):
+                denied.add(bytes(topic))
+        return denied
+
+    def _answer_denied(
+        self, connection: Connection, request: ProduceRequest, version: int, correlation_id: int
+    ) -> None:
+        """The transactional id is not the client's to use: nothing of the request is served."""
+        answer = self.all_denied(request.topics)
+        if request.acks:
+            connection.send(pack_produce_response(correlation_id, version, answer))
+        else:
+            self.check_unacknowledged(connection, answer)
+
+    def all_denied(self, topics: list[TopicBatches]) -> Answer:
+        code = ErrorCode.transactional_id_authorization_failed
+        self.failed += sum(len(batches) for _, batches in topics)
+        return [(topic, _all_refused(batches, code)) for topic, batches in topics]
 
     def answer_when_committed(
         self,
@@ -249,7 +317,7 @@ class ProduceHandler:
 
     def _handle_later(
         self,
-        judging: asyncio.Future[Outcome],
+        judging: asyncio.Future[Outcome | Verdicts],
         opened: Opened | None,
         connection: Connection,
         frame: memoryview,
@@ -257,20 +325,19 @@ class ProduceHandler:
         version: int,
         correlation_id: int,
     ) -> None:
-        """The transaction log has not committed yet what this request needs: start over when it has."""
+        """The transaction log has not committed yet what this request needs, or the coordinator is another
+        broker: start over when it has answered."""
         # The buffer that the frame arrived in is used for other requests meanwhile.
         kept = memoryview(bytearray(frame))
         connection.park(None)
 
         async def wait_then_handle() -> None:
-            outcome = await judging
+            verdict = verdict_of(await judging)
             if connection.closed:
                 return
             connection.resume()
             try:
-                self.handle(
-                    connection, kept, client_id_size, version, correlation_id, outcome.error or None, opened
-                )
+                self.handle(connection, kept, client_id_size, version, correlation_id, verdict, opened)
             except Exception:
                 logger.exception("produce request from %s failed", connection.peer)
                 connection.close("the request failed with an unexpected error, see above")
@@ -335,6 +402,11 @@ class ProduceHandler:
                 raise KafkaError(ErrorCode.not_enough_replicas)
         elif acks not in (0, 1):
             raise KafkaError(ErrorCode.invalid_required_acks, f"acks={acks}: only -1, 0 and 1 are allowed")
+        elif partition.replication is not None and not partition.replication.may_lead():
+            # Another may lead by now. With acks=all the replicas would tell, here nobody does.
+            raise KafkaError(
+                ErrorCode.not_leader_or_follower, "this broker has lost touch with the metadata store"
+            )
         if version < FIRST_WITH_ZSTD and records[22] & CODEC_MASK == ZSTD:
             raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7 or later")
         if records[22] & TRANSACTIONAL and not transactional:
@@ -363,9 +435,19 @@ class ProduceHandler:
             return PartitionResult(index, ErrorCode.not_leader_or_follower, leader=leader)
         if self.partitions.lacks_log(topic, index):
             return PartitionResult(index, ErrorCode.kafka_storage_error)
+        elsewhere = self.leaders.find(topic, index, version >= FIRST_WITH_TOPIC_ID)
+        if elsewhere is not None:
+            return PartitionResult(index, ErrorCode.not_leader_or_follower, leader=elsewhere)
         if version >= FIRST_WITH_TOPIC_ID and topic not in self.partitions.by_id:
             return PartitionResult(index, ErrorCode.unknown_topic_id)
         return PartitionResult(index, ErrorCode.unknown_topic_or_partition)
+
+    def endpoints(self, connection: Connection, version: int, answer: Answer) -> bytes:
+        """Where the new leaders are that the answer names (KIP-951)."""
+        if version < FIRST_WITH_ENDPOINTS:
+            return b""
+        leaders = [result.leader for _, results in answer for result in results if result.leader is not None]
+        return self.leaders.endpoints(connection.context.name, leaders) if leaders else b""
 
     def refused(self, partition: Partition, index: int, error: KafkaError) -> PartitionResult:
         self.failed += 1
@@ -384,6 +466,10 @@ class ProduceHandler:
         if failed:
             code = ErrorCode(failed[0].error).name
             connection.close(f"a write with acks=0 failed with {code}, and has no response to say so")
+
+
+def _all_refused(batches: Any, error: ErrorCode) -> list[PartitionResult]:
+    return [PartitionResult(index, error) for index, _ in batches]
 
 
 def _not_one_batch(records: memoryview | None) -> KafkaError:

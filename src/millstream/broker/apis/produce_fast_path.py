@@ -86,6 +86,7 @@ class ProduceFastPath:
             or view[stop + 1]
             or view[stop + 2]
             or not (partition.open_to_clients and partition.enough_in_sync)
+            or (partition.replication is not None and template.acks != -1)
         ):
             return False
         now_ms = _time_ns() // 1_000_000

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.broker.apis.batch_opener import Opened, TopicBatches, may_be_opened
+from millstream.broker.coordinators.transactions.verification import verdict_of
 from millstream.broker.network.slices import ELEMENTS_PER_SLICE
 from millstream.wire.primitives import BAD_FRAME
 from millstream.wire.produce import (
@@ -24,6 +25,7 @@ from millstream.wire.produce import (
 
 if TYPE_CHECKING:
     from millstream.broker.apis.produce import Answer, ProduceHandler, Uncommitted
+    from millstream.broker.coordinators.transactions.coordinator import Verdicts
     from millstream.broker.coordinators.transactions.verification import Refused, Table
     from millstream.broker.network.buffer_budget import KeptFrame
     from millstream.broker.network.connection import Connection
@@ -80,6 +82,9 @@ async def _serve(
     transactional = request.transactional_id is not None
     answer: Answer = []
     waiting: list[Uncommitted] = []
+    if handler.transaction_denied(connection, request):
+        answer = handler.all_denied(request.topics)
+        request = request._replace(topics=[])
     for first, topics in slices_of(request.topics):
         opened: Opened | None = None
         if may_be_opened(topics, table):
@@ -89,10 +94,12 @@ async def _serve(
             if connection.closed:
                 return
         refused = None
+        denied = handler.denied_topics(connection, topics, version)
         if transactional:
-            refused = await _verify(handler, request._replace(topics=topics), table, version)
+            own = request._replace(topics=topics)
+            refused = await _verify(handler, without(own, denied) if denied else own, table, version)
         made, uncommitted, woken, _ = handler.write(
-            topics, table, request.acks, version, transactional, refused, opened
+            topics, table, request.acks, version, transactional, refused, opened, denied
         )
         for number, (topic, results) in enumerate(made, first):
             if number == len(answer):
@@ -112,7 +119,10 @@ async def _serve(
         )
         return
     if request.acks:
-        response = await dispatcher.in_thread(pack_produce_response, correlation_id, version, answer)
+        endpoints = handler.endpoints(connection, version, answer)
+        response = await dispatcher.in_thread(
+            pack_produce_response, correlation_id, version, answer, endpoints
+        )
         if not connection.closed:
             connection.send(response)
     else:
@@ -125,12 +135,16 @@ async def _verify(
     handler: ProduceHandler, request: ProduceRequest, table: Table, version: int
 ) -> Refused | None:
     """Ends in the same turn of the loop as the verdict is given."""
-    verdict: ErrorCode | None = None
+    verdict: ErrorCode | Verdicts | None = None
     while True:
         judged = handler.transactions.verify(request, table, version, verdict)
         if not isinstance(judged, asyncio.Future):
             return judged
-        verdict = (await judged).error or None
+        verdict = verdict_of(await judged)
+
+
+def without(request: ProduceRequest, denied: set[bytes]) -> ProduceRequest:
+    return request._replace(topics=[each for each in request.topics if each[0] not in denied])
 
 
 def slices_of(topics: list[TopicBatches]) -> Iterator[tuple[int, list[TopicBatches]]]:

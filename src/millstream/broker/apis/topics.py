@@ -23,18 +23,31 @@ AlterPartitionReassignments 0-1 (KIP-455)
      1  may the replication factor change? (KIP-860)
 ListPartitionReassignments 0 (KIP-455)
 
-Every change is a command to the controller, which answers topic by topic; here it is only translated. Left
-out: quotas of these requests (KIP-599).
+Every change is a command to the controller, which answers topic by topic; here it is only translated. Who
+has used up a quota of changes (KIP-599) gets THROTTLING_QUOTA_EXCEEDED for what is left of the request; older
+versions do not know that error, and are only told to wait.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
+from millstream.broker.rates import now_ms
+from millstream.broker.rights import (
+    ALTER,
+    CLUSTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    may,
+)
 from millstream.cluster.commands import (
     AlterReassignments,
     Command,
@@ -57,7 +70,12 @@ if TYPE_CHECKING:
 
 PREFERRED, UNCLEAN = 0, 1
 NAMED_TWICE = Result(ErrorCode.invalid_request, "Duplicate topic name.")
+NOT_ALLOWED = Result(ErrorCode.topic_authorization_failed, "Authorization failed.")
+CLUSTER_DENIED = KafkaError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
+THROTTLED = Result(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
+NO_WAIT = timedelta(0)
 Key = TypeVar("Key")
+Item = TypeVar("Item")
 Results = TypeVar("Results")
 
 
@@ -67,12 +85,12 @@ class TopicsApi:
 
     def apis(self) -> list[Api]:
         return [
-            Api(19, "CreateTopics", 2, 7, self.create_topics),
-            Api(20, "DeleteTopics", 1, 6, self.delete_topics),
-            Api(37, "CreatePartitions", 0, 3, self.create_partitions),
-            Api(43, "ElectLeaders", 0, 2, self.elect_leaders),
-            Api(45, "AlterPartitionReassignments", 0, 1, self.alter_reassignments),
-            Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments),
+            Api(19, "CreateTopics", 2, 7, self.create_topics, forwarded=True),
+            Api(20, "DeleteTopics", 1, 6, self.delete_topics, forwarded=True),
+            Api(37, "CreatePartitions", 0, 3, self.create_partitions, forwarded=True),
+            Api(43, "ElectLeaders", 0, 2, self.elect_leaders, forwarded=True),
+            Api(45, "AlterPartitionReassignments", 0, 1, self.alter_reassignments, forwarded=True),
+            Api(46, "ListPartitionReassignments", 0, 0, self.list_reassignments, forwarded=True),
         ]
 
     async def _submit(
@@ -84,24 +102,70 @@ class TopicsApi:
         except KafkaError as error:
             return await call.in_slices(refused(error))
 
+    # ------------------------------------------------------------------ quotas
+
+    def _within_quota(
+        self, call: Call, items: Iterable[tuple[Item, int]], strict_from: int
+    ) -> tuple[list[Item], list[Item], timedelta]:
+        """What may be done now, what not, and for how long to wait. Each item with its number of partitions
+        that are made or go."""
+        items = list(items)
+        bucket = self.broker.quotas.mutations(call.principal, call.connection.client_id)
+        if bucket is None:
+            return [item for item, _ in items], [], NO_WAIT
+        allowed: list[Item] = []
+        refused: list[Item] = []
+        now = now_ms()
+        for item, partitions in items:
+            if call.version >= strict_from and bucket.over(now) > 0:
+                refused.append(item)
+            else:
+                bucket.record(partitions, now)
+                allowed.append(item)
+        wait_ms = round(bucket.over(now))
+        bucket.throttled_ms += wait_ms
+        return allowed, refused, timedelta(milliseconds=wait_ms)
+
     # ------------------------------------------------------------------ create
 
     async def create_topics(self, call: Call) -> Any:
         times = await call.in_slices(_count_names(call.request.topics))
         wanted = await call.in_slices(self._new_topics(call, times))
+        throttled: list[NewTopic] = []
+        wait = NO_WAIT
+        if self.broker.quotas.active and not call.request.validate_only:
+            default = self.broker.settings.integer("num.partitions")
+            counted = [
+                (
+                    topic,
+                    len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default),
+                )
+                for topic in wanted
+            ]
+            wanted, throttled, wait = self._within_quota(call, counted, strict_from=6)
         created = await self._submit(
             call,
             CreateTopics(wanted, call.request.validate_only),
             lambda error: self._not_created(wanted, error),
         )
+        created = created + [TopicCreated(topic.name, *THROTTLED) for topic in throttled]
+        if len(created) < len(times):
+            named = {topic.name for topic in (*wanted, *throttled)}
+            created = created + [
+                TopicCreated(name, *NOT_ALLOWED)
+                for name, count in times.items()
+                if count == 1 and name not in named
+            ]
         topics = await call.in_slices(self._all_created(call, created, times))
-        return call.answer(topics=topics)
+        return call.answer(topics=topics, throttle_time=wait)
 
     def _new_topics(self, call: Call, times: Mapping[str, int]) -> Slices[list[NewTopic]]:
         wanted = []
+        rights = self.broker.rights
+        all_allowed = may(rights, call, CREATE, CLUSTER, quiet=True)
         for topic in call.request.topics:
             yield
-            if times[topic.name] > 1:
+            if times[topic.name] > 1 or not (all_allowed or may(rights, call, CREATE, TOPIC, topic.name)):
                 continue
             assignments = yield from collect(
                 (assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments
@@ -131,7 +195,12 @@ class TopicsApi:
     def _created(self, call: Call, result: TopicCreated) -> Any:
         failed = result.error is not ErrorCode.none
         configs = None
-        if not failed and call.version >= 5:
+        hidden = (
+            not failed
+            and call.version >= 5
+            and not may(self.broker.rights, call, DESCRIBE_CONFIGS, TOPIC, result.name, quiet=True)
+        )
+        if not failed and not hidden and call.version >= 5:
             configs = tuple(
                 call.make(
                     "CreatableTopicConfigs",
@@ -149,28 +218,39 @@ class TopicsApi:
             topic_id=result.topic_id,
             error_code=result.error,
             error_message=result.message,
-            topic_config_error_code=0,
-            num_partitions=result.num_partitions,
-            replication_factor=result.replication_factor,
-            configs=() if failed else configs,
+            topic_config_error_code=ErrorCode.topic_authorization_failed if hidden else 0,
+            num_partitions=-1 if hidden else result.num_partitions,
+            replication_factor=-1 if hidden else result.replication_factor,
+            configs=() if failed or hidden else configs,
         )
 
     async def create_partitions(self, call: Call) -> Any:
         times = await call.in_slices(_count_names(call.request.topics))
         wanted = await call.in_slices(self._more_partitions(call, times))
+        throttled: list[MorePartitions] = []
+        wait = NO_WAIT
+        if self.broker.quotas.active and not call.request.validate_only:
+            counted = [(topic, max(topic.count - self._partitions_now(topic.name), 0)) for topic in wanted]
+            wanted, throttled, wait = self._within_quota(call, counted, strict_from=3)
         results = await self._submit(
             call,
             CreatePartitions(wanted, call.request.validate_only),
             lambda error: _same_for_all((topic.name for topic in wanted), error),
         )
+        results = {**results, **{topic.name: THROTTLED for topic in throttled}}
         topics = await call.in_slices(self._all_grown(call, results, times))
-        return call.answer(results=topics)
+        return call.answer(results=topics, throttle_time=wait)
+
+    def _partitions_now(self, topic: TopicRef) -> int:
+        image = self.broker.image
+        known = image.topic(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+        return 0 if known is None else len(image.partitions[known.topic_id])
 
     def _more_partitions(self, call: Call, times: Mapping[str, int]) -> Slices[list[MorePartitions]]:
         wanted = []
         for topic in call.request.topics:
             yield
-            if times[topic.name] > 1:
+            if times[topic.name] > 1 or not may(self.broker.rights, call, ALTER, TOPIC, topic.name):
                 continue
             assignments = None
             if topic.assignments is not None:
@@ -183,7 +263,7 @@ class TopicsApi:
     ) -> Slices[tuple[Any, ...]]:
         topics = []
         for name, count in times.items():
-            result = results[name] if count == 1 else NAMED_TWICE
+            result = results.get(name, NOT_ALLOWED) if count == 1 else NAMED_TWICE
             topics.append(
                 call.make(
                     "CreatePartitionsTopicResult",
@@ -199,12 +279,23 @@ class TopicsApi:
 
     async def delete_topics(self, call: Call) -> Any:
         named, refused = await call.in_slices(self._named(call))
+        wait = NO_WAIT
         if not self.broker.settings.boolean("delete.topic.enable"):
             named, refused = [*named, *(result.topic for result in refused)], []
             code = ErrorCode.topic_deletion_disabled if call.version >= 3 else ErrorCode.invalid_request
             disabled = KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
             deleted = await call.in_slices(self._undeleted(named, disabled))
         else:
+            if self.broker.rights is not None:
+                named, denied = await call.in_slices(self._deletable(call, named))
+                refused += denied
+            if self.broker.quotas.active:
+                counted = [(topic, self._partitions_now(topic)) for topic in named]
+                named, throttled, wait = self._within_quota(call, counted, strict_from=5)
+                for topic in throttled:
+                    by_name = isinstance(topic, str)
+                    name, topic_id = (topic, None) if by_name else (None, topic)
+                    refused.append(TopicDeleted(topic, name, topic_id, *THROTTLED))  # type: ignore[arg-type]
             deleted = await self._submit(
                 call, DeleteTopics(named), lambda error: self._undeleted(named, error)
             )
@@ -220,7 +311,7 @@ class TopicsApi:
                 for result in (*refused, *deleted)
             )
         )
-        return call.answer(responses=responses)
+        return call.answer(responses=responses, throttle_time=wait)
 
     def _named(self, call: Call) -> Slices[tuple[list[TopicRef], list[TopicDeleted]]]:
         """The topics to delete, by name or by id, and those that have both or neither."""
@@ -243,6 +334,34 @@ class TopicsApi:
             refused.append(TopicDeleted(name or "", name, topic_id, ErrorCode.invalid_request, reason))
         return named, refused
 
+    def _deletable(
+        self, call: Call, topics: list[TopicRef]
+    ) -> Slices[tuple[list[TopicRef], list[TopicDeleted]]]:
+        """Those that the client may delete. Of a topic by id that it may not even see the name is not
+        told."""
+        rights, image = self.broker.rights, self.broker.image
+        if may(rights, call, DELETE, CLUSTER, quiet=True):
+            return topics, []
+        allowed: list[TopicRef] = []
+        denied: list[TopicDeleted] = []
+        for topic in topics:
+            yield
+            if isinstance(topic, str):
+                name, topic_id = topic, None
+            else:
+                known = image.topics_by_id.get(topic)
+                if known is None:  # told to be unknown
+                    allowed.append(topic)
+                    continue
+                name, topic_id = known.name, topic
+            visible = may(rights, call, DESCRIBE, TOPIC, name)
+            if visible and (image.topic(name) is None or may(rights, call, DELETE, TOPIC, name)):
+                allowed.append(topic)
+            else:
+                shown = name if visible or topic_id is None else None
+                denied.append(TopicDeleted(topic, shown, topic_id, *NOT_ALLOWED))
+        return allowed, denied
+
     def _undeleted(self, topics: list[TopicRef], error: KafkaError) -> Slices[list[TopicDeleted]]:
         results = []
         for topic in topics:
@@ -260,7 +379,10 @@ class TopicsApi:
         if request.topic_partitions is not None:
             wanted = await call.in_slices(self._partitions(request.topic_partitions))
         error = ErrorCode.none
-        if election_type in (PREFERRED, UNCLEAN):
+        if not may(self.broker.rights, call, ALTER, CLUSTER):
+            error = CLUSTER_DENIED.code
+            results = await call.in_slices(_same_for_all(wanted or (), CLUSTER_DENIED))
+        elif election_type in (PREFERRED, UNCLEAN):
             results = await self._submit(
                 call,
                 ElectLeaders(wanted, unclean=election_type == UNCLEAN),
@@ -294,11 +416,18 @@ class TopicsApi:
         request = call.request
         wanted = await call.in_slices(self._reassignments(request.topics))
         allow = request.allow_replication_factor_change if call.version >= 1 else True
-        results = await self._submit(
-            call,
-            AlterReassignments(wanted, allow),
-            lambda error: _same_for_all((TopicPartition(name, index) for name, index, _ in wanted), error),
-        )
+        allowed = may(self.broker.rights, call, ALTER, CLUSTER)
+        if allowed:
+            results = await self._submit(
+                call,
+                AlterReassignments(wanted, allow),
+                lambda error: _same_for_all(
+                    (TopicPartition(name, index) for name, index, _ in wanted), error
+                ),
+            )
+        else:
+            partitions = [TopicPartition(name, index) for name, index, _ in wanted]
+            results = await call.in_slices(_same_for_all(partitions, CLUSTER_DENIED))
         responses = await call.in_slices(
             self._by_topic(
                 call,
@@ -312,8 +441,8 @@ class TopicsApi:
         )
         return call.answer(
             allow_replication_factor_change=allow,
-            error_code=ErrorCode.none,
-            error_message=None,
+            error_code=ErrorCode.none if allowed else CLUSTER_DENIED.code,
+            error_message=None if allowed else CLUSTER_DENIED.message,
             responses=responses,
         )
 
@@ -355,6 +484,9 @@ class TopicsApi:
 
     def list_reassignments(self, call: Call) -> Slices[Any]:
         image = self.broker.image
+        if not may(self.broker.rights, call, DESCRIBE, CLUSTER):
+            denied = CLUSTER_DENIED
+            return call.answer(error_code=denied.code, error_message=denied.message, topics=())
         wanted: set[TopicPartition] | None = None
         if call.request.topics is not None:
             wanted = set()

@@ -44,7 +44,21 @@ from millstream.broker.coordinators.transactions.transaction_state import Marker
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
 from millstream.broker.partitions import INTERNAL_TOPICS
+from millstream.broker.rights import (
+    ALTER,
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    may,
+)
 from millstream.patterns import InvalidPattern
+from millstream.wire.acls import Operation
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 from millstream.wire.varint import uvarint
@@ -92,11 +106,30 @@ class TransactionsApi:
         two_phase, keep_prepared = False, False
         if call.version >= TWO_PHASE_COMMIT:
             two_phase, keep_prepared = request.enable2_pc, request.keep_prepared_txn
+        refused = self._may_not_init(call, two_phase)
+        if refused is not None:
+            return self._identity(call, Outcome(refused))
         timeout_ms = round(request.transaction_timeout.total_seconds() * 1000)
         answer = self.coordinator.init_producer_id(
             request.transactional_id, timeout_ms, known, two_phase, keep_prepared
         )
         return respond(answer, lambda outcome: self._identity(call, outcome))
+
+    def _may_not_init(self, call: Call, two_phase: bool) -> ErrorCode | None:
+        rights, name = self.broker.rights, call.request.transactional_id
+        if rights is None:
+            return None
+        if name is None:  # an idempotent producer
+            allowed = may(rights, call, IDEMPOTENT_WRITE, CLUSTER, quiet=True)
+            allowed = allowed or rights.on_some_resource(call, WRITE, TOPIC)
+            # Not allowed for sure: that is what the log shows.
+            if allowed or may(rights, call, IDEMPOTENT_WRITE, CLUSTER):
+                return None
+            return ErrorCode.cluster_authorization_failed
+        wanted = [WRITE, Operation.TWO_PHASE_COMMIT] if two_phase else [WRITE]
+        if all(may(rights, call, operation, TRANSACTIONAL_ID, name) for operation in wanted):
+            return None
+        return ErrorCode.transactional_id_authorization_failed
 
     def _identity(self, call: Call, outcome: Outcome) -> Any:
         error = _fenced_for(outcome.error, call.version, 4)
@@ -114,10 +147,16 @@ class TransactionsApi:
     def add_partitions(self, call: Call) -> Slices[Any]:
         request = call.request
         if call.version >= FIRST_FROM_BROKERS:
+            if not may(self.broker.rights, call, CLUSTER_ACTION, CLUSTER):
+                refused = ErrorCode.cluster_authorization_failed
+                return call.answer(error_code=refused, results_by_transaction=())
             return (yield from self._add_batched(call))
         transactional_id = request.v3_and_below_transactional_id
         partitions = yield from _partitions(request.v3_and_below_topics)
-        problems = yield from self._unusable(partitions, from_client=True)
+        if not may(self.broker.rights, call, WRITE, TRANSACTIONAL_ID, transactional_id):
+            denied = ErrorCode.transactional_id_authorization_failed
+            return (yield from self._added(call, dict.fromkeys(partitions, denied)))
+        problems = yield from self._unusable(call, partitions, from_client=True)
         if problems:
             return (yield from self._added(call, problems))
         answer = self.coordinator.add_partitions(
@@ -145,15 +184,15 @@ class TransactionsApi:
         """All transactions of the request; at once if none of them has to wait."""
         found: list[tuple[str, Verdicts | asyncio.Future[Verdicts]]] = []
         for transaction in call.request.transactions:
-            found.append((transaction.transactional_id, (yield from self._add_one(transaction))))
+            found.append((transaction.transactional_id, (yield from self._add_one(call, transaction))))
             yield
         if any(isinstance(verdicts, asyncio.Future) for _, verdicts in found):
             return self._added_batched_later(call, found)
         return (yield from self._added_batched(call, found))  # type: ignore[arg-type]
 
-    def _add_one(self, transaction: Any) -> Slices[Verdicts | asyncio.Future[Verdicts]]:
+    def _add_one(self, call: Call, transaction: Any) -> Slices[Verdicts | asyncio.Future[Verdicts]]:
         partitions = yield from _partitions(transaction.topics)
-        problems = yield from self._unusable(partitions, from_client=False)
+        problems = yield from self._unusable(call, partitions, from_client=False)
         if problems:
             return problems
         identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -187,14 +226,16 @@ class TransactionsApi:
             yield
         return call.answer(error_code=ErrorCode.none, results_by_transaction=tuple(results))
 
-    def _unusable(self, partitions: Partitions, from_client: bool) -> Slices[Verdicts]:
+    def _unusable(self, call: Call, partitions: Partitions, from_client: bool) -> Slices[Verdicts]:
         """Nothing is added if one partition cannot be; which one, and that the others were not tried."""
         image = self.broker.image
         problems: Verdicts = {}
         for partition in partitions:
             topic, index = partition
             known = image.topic(topic)
-            if from_client and topic in INTERNAL_TOPICS:
+            if from_client and (
+                topic in INTERNAL_TOPICS or not may(self.broker.rights, call, WRITE, TOPIC, topic)
+            ):
                 problems[partition] = ErrorCode.topic_authorization_failed
             elif known is None or image.partition(known.topic_id, index) is None:
                 problems[partition] = ErrorCode.unknown_topic_or_partition
@@ -205,7 +246,11 @@ class TransactionsApi:
 
     def add_offsets(self, call: Call) -> Any:
         """The group's partition of the offsets topic becomes part of the transaction."""
-        request = call.request
+        request, rights = call.request, self.broker.rights
+        if not may(rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+            return call.answer(error_code=ErrorCode.transactional_id_authorization_failed)
+        if not may(rights, call, READ, GROUP, request.group_id):
+            return call.answer(error_code=ErrorCode.group_authorization_failed)
         partition = TopicPartition(OFFSETS_TOPIC, self.broker.groups.runtime.partition_for(request.group_id))
         answer = self.coordinator.add_partitions(
             request.transactional_id,
@@ -222,6 +267,8 @@ class TransactionsApi:
 
     def end(self, call: Call) -> Any:
         request = call.request
+        if not may(self.broker.rights, call, WRITE, TRANSACTIONAL_ID, request.transactional_id):
+            return self._ended(call, Outcome(ErrorCode.transactional_id_authorization_failed))
         answer = self.coordinator.end(
             request.transactional_id,
             request.producer_id,
@@ -245,6 +292,9 @@ class TransactionsApi:
         coordinates."""
         found: dict[int, Verdicts] = {}
         waiting: list[tuple[Verdicts, TopicPartition, asyncio.Future[None]]] = []
+        allowed = may(self.broker.rights, call, ALTER, CLUSTER, quiet=True) or may(
+            self.broker.rights, call, CLUSTER_ACTION, CLUSTER
+        )
         for wanted in call.request.markers:
             yield
             marker = Marker(
@@ -257,8 +307,11 @@ class TransactionsApi:
                 yield
                 verdicts = found.setdefault(wanted.producer_id, {})
                 verdicts[partition] = ErrorCode.none
+                if not allowed:
+                    verdicts[partition] = ErrorCode.cluster_authorization_failed
+                    continue
                 try:
-                    future = self.coordinator.markers.write(marker, wanted.coordinator_epoch, partition)
+                    future = self.coordinator.local_markers.write(marker, wanted.coordinator_epoch, partition)
                 except KafkaError as error:
                     verdicts[partition] = error.code
                     continue
@@ -302,7 +355,15 @@ class TransactionsApi:
         out = [b"\0\0\0\0", uvarint(len(transactional_ids) + 1)]
         for transactional_id in transactional_ids:
             try:
-                out.append(_described(transactional_id, self.coordinator.describe(transactional_id)))
+                if not may(self.broker.rights, call, DESCRIBE, TRANSACTIONAL_ID, transactional_id):
+                    raise KafkaError(ErrorCode.transactional_id_authorization_failed)
+                found = self.coordinator.describe(transactional_id)
+                shown = [
+                    partition
+                    for partition in sorted(found.partitions)
+                    if may(self.broker.rights, call, DESCRIBE, TOPIC, partition[0], quiet=True)
+                ]
+                out.append(_described(transactional_id, found, shown))
             except KafkaError as error:
                 out.append(_undescribed(transactional_id, error.code))
             yield
@@ -352,6 +413,9 @@ class TransactionsApi:
                 (not request.state_filters or each.state in states)
                 and (not producer_ids or each.producer_id in producer_ids)
                 and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
+                and may(
+                    self.broker.rights, call, DESCRIBE, TRANSACTIONAL_ID, each.transactional_id, quiet=True
+                )
             ):
                 found.append(each)
             yield
@@ -419,9 +483,11 @@ def _results(call: Call, verdicts: Verdicts) -> Slices[tuple[Any, ...]]:
     )
 
 
-def _described(transactional_id: str, transaction: Transaction) -> bytes:
+def _described(
+    transactional_id: str, transaction: Transaction, partitions: Iterable[tuple[str, int]]
+) -> bytes:
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(transaction.partitions):
+    for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
     out = [
         struct.pack(">h", 0),

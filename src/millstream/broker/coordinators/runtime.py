@@ -4,9 +4,12 @@ partitions.
 A coordinator (groups, transactions) has a `CoordinatorRuntime`. It finds the shard of a key by the formula
 that every Kafka broker and client uses, so that all of them agree on who coordinates what. When this broker
 becomes the leader of a partition, the runtime makes a shard for it and replays the partition's log into the
-shard, in slices between which the event loop serves others; until the end is reached, requests for the shard
-are answered COORDINATOR_LOAD_IN_PROGRESS. When the broker resigns, the shard is dropped. Every write goes
-through the log like a produce with acks=all, under the leader epoch in which the shard was loaded.
+shard, in slices between which the event loop serves others, up to the end that the log had at the election.
+Until all of that is committed, requests for the shard are answered COORDINATOR_LOAD_IN_PROGRESS: an answer
+that rests on a record which another leader could take back would be wrong. When the broker resigns, the shard
+is dropped, and whatever waits in it is answered NOT_COORDINATOR. Every write goes through the log like a
+produce with acks=all, under the leader epoch in which the shard was loaded; what it changes counts, and is
+answered, when the high watermark has passed it under that same epoch.
 
 The layers are Kafka's: service (`GroupCoordinator`) -> shard (`GroupShard`) -> state machine
 (`ClassicGroup`).
@@ -23,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.cluster.commands import CreateTopics, NewTopic
+from millstream.cluster.commands import NewTopic
 from millstream.wire.batch import HEADER_SIZE, LENGTH_END
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.primitives import BAD_FRAME
@@ -74,6 +77,15 @@ async def _respond_later(result: asyncio.Future[Result], pack: Callable[[Result]
     return pack(await result)
 
 
+async def committed_within(waiting: asyncio.Future[None], timeout_ms: int) -> None:
+    """Waits for a commit, but not for ever: REQUEST_TIMED_OUT if replicas are slow. The write stands, and
+    counts when they have it."""
+    done, _ = await asyncio.wait([waiting], timeout=timeout_ms / 1000)
+    if not done:
+        raise KafkaError(ErrorCode.request_timed_out, "the coordinator's log is not replicated in time")
+    waiting.result()
+
+
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -110,7 +122,7 @@ class CoordinatorShard(ABC):
     Coordinators fill in the abstract methods; all calls come from the event loop.
     """
 
-    __slots__ = ("_load", "_runtime", "epoch", "index", "partition", "ready")
+    __slots__ = ("_load", "_runtime", "_written", "epoch", "index", "partition", "ready")
 
     def __init__(self, runtime: CoordinatorRuntime[Any], partition: Partition) -> None:
         self.partition = partition
@@ -119,6 +131,7 @@ class CoordinatorShard(ABC):
         self.ready = False
         self._runtime = runtime
         self._load: asyncio.Task[None] | None = None
+        self._written = 0  # the end of the last batch
 
     # ------------------------------------------------------------------ for the coordinator to fill in
 
@@ -149,9 +162,10 @@ class CoordinatorShard(ABC):
         records: Sequence[tuple[bytes | None, bytes | None]],
         now_ms: int | None = None,
         producer: tuple[int, int] | None = None,
+        apply: Callable[[], None] | None = None,
     ) -> asyncio.Future[None] | None:
         """Write (key, value) records as one batch. None: it is committed already, else a future for when it
-        is.
+        is. `apply` is called at the moment of the commit, so that changes take place in the order of the log.
 
         With `producer` (id, epoch) the batch belongs to that producer's transaction. Raises KafkaError if the
         write is refused; a future that fails does so with KafkaError too.
@@ -164,9 +178,11 @@ class CoordinatorShard(ABC):
             batch = encode_batch(
                 rows, producer_id=producer[0], producer_epoch=producer[1], transactional=True
             )
-        return self._append_batch(memoryview(batch), now_ms)
+        return self._append_batch(memoryview(batch), now_ms, apply)
 
-    def _append_batch(self, batch: memoryview, now_ms: int) -> asyncio.Future[None] | None:
+    def _append_batch(
+        self, batch: memoryview, now_ms: int, apply: Callable[[], None] | None
+    ) -> asyncio.Future[None] | None:
         partition = self.partition
         if not partition.leads or partition.leader_epoch != self.epoch:
             raise KafkaError(ErrorCode.not_coordinator)
@@ -178,16 +194,26 @@ class CoordinatorShard(ABC):
         appended = partition.log.append_trusted(batch, self.epoch, now_ms)
         partition.appended(appended.size, appended.last_offset - appended.base_offset + 1, now_ms)
         partition.wake_fetches()
-        return self._committed(appended.last_offset + 1)
-
-    def _committed(self, end: int) -> asyncio.Future[None] | None:
-        """When everything before `end` is committed: None for already, else a future."""
-        partition = self.partition
+        self._written = end = appended.last_offset + 1
         if partition.log.high_watermark >= end:
+            if apply is not None:
+                apply()
             return None
+        return self._committed(end, apply)
+
+    def settled(self) -> asyncio.Future[None] | None:
+        """When everything that was written so far is committed: None for already, else a future. An answer
+        that writes nothing waits for this, if it shows what others are writing."""
+        return None if self.partition.log.high_watermark >= self._written else self._committed(self._written)
+
+    def _committed(self, end: int, apply: Callable[[], None] | None = None) -> asyncio.Future[None]:
+        """When everything before `end` is committed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_retrieve)
 
         def acknowledge(error: ErrorCode) -> None:
+            if error is ErrorCode.none and apply is not None:
+                apply()
             if future.done():
                 return
             if error is ErrorCode.none:
@@ -195,7 +221,7 @@ class CoordinatorShard(ABC):
             else:
                 future.set_exception(KafkaError(ErrorCode.not_coordinator))
 
-        partition.ack_waiters.append((end, self.epoch, acknowledge))
+        self.partition.ack_waiters.append((end, self.epoch, acknowledge))
         return future
 
     # ------------------------------------------------------------------ loading
@@ -207,10 +233,11 @@ class CoordinatorShard(ABC):
 
     def start(self) -> None:
         log = self.partition.log
-        if log.start_offset == log.end_offset:
+        self._written = log.end_offset
+        if log.start_offset == log.end_offset <= log.high_watermark:
             self._become_ready()
         else:
-            self._load = asyncio.get_running_loop().create_task(self._replay_log())
+            self._load = asyncio.get_running_loop().create_task(self._replay_log(log.end_offset))
 
     def stop(self) -> None:
         self.ready = False
@@ -218,9 +245,10 @@ class CoordinatorShard(ABC):
             self._load.cancel()
         self.unloaded()
 
-    async def _replay_log(self) -> None:
-        """Replay the log, a few milliseconds at a time. The shards of a topic take turns, so that all of them
-        together hold the loop no longer than one."""
+    async def _replay_log(self, end_offset: int) -> None:
+        """Replay the log up to its end at the election, a few milliseconds at a time, and wait until that is
+        committed. The shards of a topic take turns, so that all of them together hold the loop no longer than
+        one."""
         log = self.partition.log
         count = 0
         offset = log.start_offset
@@ -228,7 +256,7 @@ class CoordinatorShard(ABC):
             async with self._runtime.loading:
                 replay = self.replay
                 slice_start = time.monotonic()
-                while offset < log.end_offset:
+                while offset < end_offset:
                     read = log.read(offset, LOAD_BYTES, "end")
                     if not read.size:
                         break
@@ -251,8 +279,12 @@ class CoordinatorShard(ABC):
                                 slice_start = time.monotonic()
                         at += size
                     offset = read.next_offset
-                self._become_ready()
+            if log.high_watermark < end_offset:
+                await self._committed(end_offset)
+            self._become_ready()
         except (KafkaError, OSError, struct.error) as error:
+            if not self.partition.leads or self.partition.leader_epoch != self.epoch:
+                return  # it was resigned before all was committed
             logger.error("%s cannot be loaded, its keys have no coordinator: %s", self.partition, error)
             return
         self._runtime.shard_loaded(self, count)
@@ -264,6 +296,12 @@ class CoordinatorShard(ABC):
         except KafkaError:
             self.ready = False
             raise
+
+
+def _retrieve(done: asyncio.Future[None]) -> None:
+    """Not everybody who writes waits for the commit: a failure that nobody looks at is no news."""
+    if not done.cancelled():
+        done.exception()
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -334,7 +372,8 @@ class CoordinatorRuntime(Generic[ShardT]):
     # ------------------------------------------------------------------ creating the topic
 
     async def ensure_exists(self) -> None:
-        """Create the topic if it is not there; several callers share one attempt."""
+        """Create the topic if it is not there; several callers share one attempt. KafkaError if it cannot be:
+        INVALID_REPLICATION_FACTOR while too few brokers are alive."""
         if self.exists:
             return
         if self._creating is None:
@@ -343,12 +382,12 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     async def _create(self) -> None:
         try:
-            alive = len(self.broker.image.brokers)
             wanted = self.broker.settings.integer(self._replication_setting)
-            topic = NewTopic(self.topic, self.count, max(1, min(wanted, alive)), configs=dict(self._configs))
-            (result,) = await self.broker.controller.submit(CreateTopics([topic]))
+            replicas = 1 if self.broker.alone else wanted
+            topic = NewTopic(self.topic, self.count, replicas, configs=dict(self._configs))
+            (result,) = await self.broker.forwarding.create_topics([topic])
             if result.error not in (ErrorCode.none, ErrorCode.topic_already_exists):
-                raise KafkaError(ErrorCode.coordinator_not_available, result.message or result.error.name)
+                raise KafkaError(result.error, result.message or result.error.name)
         finally:
             self._creating = None
 

@@ -13,7 +13,7 @@ once (long poll, waiting for a write to be durable) parks the connection and res
 Writing. A response is a list of parts: bytes, or a `FileRange` of a segment, which goes from the page cache
 to the socket by sendfile. `MSG_MORE` keeps header and records in one TCP segment.
 
-Three methods touch the socket (`receive`, `_send`, `_send_file`); they are all that TLS has to replace.
+TLS has a subclass of its own (`tls_connection`), which replaces what touches the socket.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from millstream.broker.network.file_range import FileRange, Part, release
 from millstream.wire.primitives import INT32
 
 if TYPE_CHECKING:
-    from millstream.broker.network.dispatch import Dispatcher, FastPath
+    from millstream.broker.login.login import Login, Session
+    from millstream.broker.network.dispatch import Dispatcher, Dispatches, FastPath
     from millstream.broker.network.listener import ListenerContext
 
 logger = logging.getLogger("millstream.network")
 
+ANONYMOUS = "User:ANONYMOUS"
 SCRATCH_SIZE = 256 * 1024
 HOLD_BELOW = 4096  # larger responses are sent at once
 LARGE_REQUEST = 8 * 1024  # whose responses are sent at once
@@ -61,21 +63,27 @@ class Connection:
         "_writing",
         "bytes_in",
         "bytes_out",
+        "client_host",
         "client_id",
         "closed",
         "context",
         "dispatcher",
         "fast_path",
         "fd",
+        "front",
         "last_active",
         "loop",
         "parked",
         "peer",
         "pending",
+        "principal",
         "requests",
+        "session",
         "sock",
         "software",
     )
+
+    hands_over = True  # to the receiving thread, where that helps
 
     def __init__(
         self,
@@ -88,8 +96,12 @@ class Connection:
         self.sock = sock
         self.fd = sock.fileno()
         self.peer = peer
+        self.client_host = peer.rsplit(":", 1)[0]
+        self.session: Login | Session | None = None  # on listeners with logins
+        self.principal = ANONYMOUS  # until a certificate or a login says who this is
         self.context = context
         self.dispatcher = dispatcher
+        self.front: Dispatches = dispatcher  # takes the frames: the dispatcher, or a login before it
         self.loop = loop
         self.closed = False
         self.parked = False  # a request is being worked on; its response is still to come
@@ -109,6 +121,12 @@ class Connection:
         self._writing = False
         self._poller = context.poller
         self._poller.watch(self)
+
+    @property
+    def token_authenticated(self) -> bool:
+        """Whether the login was by a delegation token, with which no other can be had (KIP-48)."""
+        identity = getattr(self.session, "identity", None)
+        return identity is not None and identity.by_token
 
     # ------------------------------------------------------------------ reading
 
@@ -149,7 +167,11 @@ class Connection:
                     self._keep(_scratch_view[done:count])
             elif count == 0:
                 self.close()
-        elif len(self.context.budget.holders) > 1 and self._poller.receiver.take(self, target):
+        elif (
+            len(self.context.budget.holders) > 1
+            and self.hands_over
+            and self._poller.receiver.take(self, target)
+        ):
             self._receiving = True
             self._poller.forget(self)
         else:
@@ -159,7 +181,7 @@ class Connection:
         """The receiving thread is done."""
         self._receiving = False
         if self.closed:
-            self.sock.close()
+            self._close_socket()
             return
         self._poller.watch(self)
         self._arrived(count)
@@ -182,10 +204,17 @@ class Connection:
         except OSError:
             ahead = b""
         if ahead:
-            self._muted = True
-            self._poller.forget(self)
+            self._sent_ahead()
         else:
             self.close()
+
+    def _sent_ahead(self) -> None:
+        """The next request is there before the last one is answered: it is not looked at until then."""
+        self._muted = True
+        self._poller.forget(self)
+        hurry = getattr(self.pending, "hurry", None)
+        if hurry is not None:
+            hurry()
 
     def _room_for_more(self) -> memoryview | None:
         """Free space behind what has arrived of the current frame, ending where the frame ends."""
@@ -253,13 +282,15 @@ class Connection:
     def _frames(self, view: memoryview, end: int) -> int:
         """Handle whole frames until one must wait; returns how many bytes were used up."""
         at = 0
-        dispatch = self.dispatcher.dispatch
+        dispatch = self.front.dispatch
         turns = FRAMES_PER_TURN
         while end - at >= 4:
             size = INT32.unpack_from(view, at)[0]
             if size < 0 or size > self.context.max_frame:
                 limit = self.context.max_frame
-                self.close(f"frame of {size} bytes is outside 0 to {limit} (socket.request.max.bytes)")
+                self.close(
+                    f"frame of {size} bytes is outside 0 to {limit} ({self.context.max_frame_setting})"
+                )
                 return end
             start = at + 4
             stop = start + size
@@ -456,5 +487,10 @@ class Connection:
             cancel()
         # While the receiving thread is at work, the socket's number must not be given to another.
         if not self._receiving:
-            self.sock.close()
+            self._close_socket()
+        if self.session is not None:
+            self.session.end()
         self.context.closed(self)
+
+    def _close_socket(self) -> None:
+        self.sock.close()

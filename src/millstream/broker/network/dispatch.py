@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.requests")
 
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, size of the client id
-ANONYMOUS = "User:ANONYMOUS"
 LARGE_FRAME = 4 * 1024  # bytes; an element has at least one
 MAX_ELEMENTS = 100_000  # of all lists of a request, whatever the cluster has
 THREADS = 2  # that decode and encode
@@ -53,7 +52,16 @@ _clock = time.perf_counter
 class Call:
     """One request of the control plane, with what a handler may want to know about it."""
 
-    __slots__ = ("codec", "connection", "correlation_id", "is_large", "request", "version")
+    __slots__ = (
+        "codec",
+        "connection",
+        "correlation_id",
+        "frame",
+        "is_forwarded",
+        "is_large",
+        "request",
+        "version",
+    )
 
     def __init__(self, connection: Connection, codec: Codec, correlation_id: int, request: Any) -> None:
         self.connection = connection
@@ -62,6 +70,8 @@ class Call:
         self.correlation_id = correlation_id
         self.request = request
         self.is_large = False  # its response is encoded by a thread
+        self.frame: bytes | None = None  # as it came, where the controller has to answer it
+        self.is_forwarded = False  # another broker sent it here, in the name of its client
 
     @property
     def listener(self) -> str:
@@ -69,7 +79,13 @@ class Call:
 
     @property
     def principal(self) -> str:
-        return ANONYMOUS
+        """Who is asking, as ACLs name him: `User:alice`."""
+        return self.connection.principal
+
+    @property
+    def host(self) -> str:
+        """The address that the request came from."""
+        return self.connection.client_host
 
     def make(self, structure: str, /, **fields: Any) -> Any:
         return self.codec.make(structure, **fields)
@@ -89,6 +105,32 @@ class Call:
         return await run_slices(slices)
 
 
+class ForwardedClient:
+    """Stands for the connection of a client that is connected to another broker, which forwards its
+    request."""
+
+    __slots__ = ("client_host", "client_id", "closed", "context", "loop", "peer", "principal", "software")
+
+    def __init__(self, connection: Connection, principal: str, client_host: str, client_id: str) -> None:
+        self.context = connection.context
+        self.loop = connection.loop
+        self.peer = f"{client_host} (by way of {connection.peer})"
+        self.principal = principal
+        self.client_host = client_host
+        self.client_id = client_id
+        self.software = ""
+        self.closed = False
+
+
+class Forwarding(Protocol):
+    """The way to the controller, see `broker/forwarding.py`."""
+
+    @property
+    def is_controller(self) -> bool: ...
+
+    async def forward(self, call: Call) -> bytes | None: ...
+
+
 Handler = Callable[[Call], Any]
 RawHandler = Callable[["Connection", memoryview, int, int, int], None]
 
@@ -104,6 +146,9 @@ class Api:
     handler: Handler | None = None
     raw: RawHandler | None = None  # (connection, frame, size of the client id, version, correlation id)
     advertised_from: int = -1  # where it differs from `lowest`
+    forwarded: bool = False  # the controller answers: any other broker forwards the whole request to it
+    forwardable: bool = False  # the handler itself forwards what the controller has to decide
+    between_brokers: bool = False  # not listed to clients, and not served by a broker that is alone
     requests: int = 0
     seconds: float = 0.0
     versions_seen: set[int] = field(default_factory=set)
@@ -119,10 +164,18 @@ class FastPath(Protocol):
         """Handle the frame `view[start:end]`, or change nothing and return False: the full path serves it."""
 
 
+class Dispatches(Protocol):
+    """Takes the frames of a connection: the dispatcher of all APIs, or the login before it
+    (`broker/login`)."""
+
+    def dispatch(self, connection: Connection, view: memoryview, start: int, end: int) -> None: ...
+
+
 class Dispatcher:
     def __init__(self, partition_count: Callable[[], int] = lambda: 0) -> None:
         self.apis: dict[int, Api] = {}
         self.malformed = 0
+        self.forwarding: Forwarding | None = None  # set by a broker; without, everything is answered here
         self._partition_count = partition_count
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(THREADS, "large-request")
@@ -175,6 +228,8 @@ class Dispatcher:
                 if size > 0:
                     connection.client_id = str(frame[10 : 10 + size], "utf-8", "replace")
                 call = Call(connection, message_codec, correlation_id, None)
+                if api.forwarded and self.forwarding is not None and not self.forwarding.is_controller:
+                    call.frame = bytes(frame)
                 if len(frame) > LARGE_FRAME:
                     self._later(connection, self._read_and_run(api, connection, call, frame, start))
                 else:
@@ -190,7 +245,7 @@ class Dispatcher:
 
     def _run(self, api: Api, connection: Connection, call: Call) -> None:
         assert api.handler is not None
-        result = api.handler(call)
+        result = api.handler(call) if call.frame is None else self._forward(api, call)
         if type(result) is GeneratorType:
             try:
                 run_slice(result)
@@ -257,10 +312,33 @@ class Dispatcher:
 
     async def _handle(self, api: Api, call: Call) -> Any:
         assert api.handler is not None
-        result = api.handler(call)
+        result = api.handler(call) if call.frame is None else self._forward(api, call)
         if type(result) is GeneratorType:
             return await _all_of(result)
         return await result if type(result) is CoroutineType else result
+
+    # ------------------------------------------------------------------ the controller's requests
+
+    async def _forward(self, api: Api, call: Call) -> Any:
+        """The controller's response; this broker's own if there is nobody else to ask."""
+        assert self.forwarding is not None
+        response = await self.forwarding.forward(call)
+        if response is not None:
+            return response
+        call.frame = None
+        return await self._handle(api, call)
+
+    async def run_forwarded(self, api: Api, call: Call) -> bytes:
+        """At the controller: the response frame to a request that another broker forwards."""
+        api.requests += 1
+        began = _clock()
+        result = await self._handle(api, call)
+        if call.is_large and type(result) is not bytes:
+            frame = await self.in_thread(_frame, call, result)
+        else:
+            frame = _frame(call, result)
+        api.seconds += _clock() - began
+        return frame
 
     async def in_thread(self, work: Callable[..., Returned], *arguments: Any) -> Returned:
         """Work that takes long and touches nothing that the loop changes."""

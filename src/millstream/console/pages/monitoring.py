@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 
 from millstream import __version__
 from millstream.console.context import Console, get_console, render_page
-from millstream.http.metrics import MEDIA_TYPE, merged
+from millstream.http.metrics import MEDIA_TYPE, gauges, merged, render
 from millstream.serdes import RegistryRefused, RegistryUnreachable
 from millstream.settings.redaction import hide_url_passwords
 
@@ -62,14 +62,13 @@ async def all_metrics(request: Request) -> Response:
     """Those of all services on one page, each sample with its service: one address to scrape. One that is
     away is left out and has `millstream_service_up` 0."""
     pages = await _pages(get_console(request))
-    up = [
-        f'millstream_service_up{{service="{name}"}} {int(not error)}' for name, (_, error, _) in pages.items()
-    ]
-    head = (
-        "# HELP millstream_service_up 1 if the service answered with its metrics.",
-        "# TYPE millstream_service_up gauge",
+    up = gauges(
+        "millstream_service_up",
+        "1 if the service answered with its metrics.",
+        ("service",),
+        [((name,), int(not error)) for name, (_, error, _) in pages.items()],
     )
-    text = "\n".join((*head, *up)) + "\n" + merged({name: text for name, (text, _, _) in pages.items()})
+    text = render([up]) + merged({name: text for name, (text, _, _) in pages.items()})
     return PlainTextResponse(text, media_type=MEDIA_TYPE)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.broker.coordinators.groups.assignors import Assignment, assign_range, assign_uniform
+from tests.support.effort import examples
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 
@@ -58,7 +59,7 @@ def test_uniform_where_members_read_different_topics() -> None:
 TOPICS = st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 12), min_size=1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), TOPICS)
 def test_any_group(data: st.DataObject, counts: dict[UUID, int]) -> None:
     everything = sorted(counts)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millstream.broker.coordinators.groups.classic_types import ClassicGroupState, Joined, Synced
 from millstream.broker.coordinators.groups.group import NEVER
 from millstream.wire.errors import ErrorCode
+from tests.support.effort import examples
 
 from .classic_world import RANGE, World
 
@@ -183,7 +184,7 @@ def instances() -> Iterator[str | None]:
     yield from ("i1", "i2", None, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from((0, 3000)), st.sampled_from((3, 1000)))
 def test_random_members(seed: int, delay: int, limit: int) -> None:
     choose = random.Random(seed)

@@ -25,6 +25,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
 )
 from millstream.broker.coordinators.groups.group import Committer
 from millstream.wire.errors import ErrorCode, KafkaError
+from tests.support.effort import examples
 
 
 class FakeTopics:
@@ -492,7 +493,7 @@ def check_world(world: World, clients: list[Client]) -> None:
         assert mine == theirs, name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_random_members(seed: int) -> None:
     """They come, change their minds, fall silent, come back; in the end each partition has one reader."""

@@ -289,30 +289,6 @@ async def test_the_offsets_of_a_transaction(lab: Lab) -> None:
     assert await fetch(stable=True) == (9, 0)
 
 
-async def test_a_commit_counts_when_the_log_has_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With replicas or fsync, a commit waits; nobody reads it before."""
-    shard = lab.shard("g")
-    waiting: list[asyncio.Future[None]] = []
-
-    def slow(rows: Any, now_ms: int, producer: Any = None) -> asyncio.Future[None]:
-        waiting.append(asyncio.get_running_loop().create_future())
-        return waiting[-1]
-
-    monkeypatch.setattr(type(shard), "append", lambda self, *args: slow(*args))
-    asked = asyncio.create_task(lab.commit("g", "t", 0, 5))
-    await wait_until_async(lambda: len(waiting) == 1)
-    assert not asked.done()
-    assert lab.offset("g") is None
-    waiting[0].set_result(None)
-    assert await asked == 0
-    assert lab.offset("g") == 5
-    asked = asyncio.create_task(lab.commit("g", "t", 0, 6))
-    await wait_until_async(lambda: len(waiting) == 2)
-    waiting[1].set_exception(KafkaError(ErrorCode.not_coordinator))
-    assert await asked == ErrorCode.not_coordinator
-    assert lab.offset("g") == 5
-
-
 async def test_a_log_that_refuses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     member = (await lab.join("g")).member_id
 

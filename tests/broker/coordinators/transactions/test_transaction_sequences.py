@@ -29,6 +29,7 @@ from millstream.broker.coordinators.transactions.transaction_state import (
     TransactionStateMachine,
 )
 from millstream.wire.errors import ErrorCode
+from tests.support.effort import examples
 
 ALLOWED = {
     State.EMPTY: {*IDLE},
@@ -228,7 +229,7 @@ steps: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
 step = st.one_of([st.tuples(st.just(name), arguments) for name, arguments in steps.items()])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.lists(step, max_size=60),
     st.sampled_from([0, LAST_EPOCH - 2, LAST_EPOCH]),

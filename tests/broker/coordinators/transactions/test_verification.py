@@ -4,8 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from millstream.broker.coordinators.transactions.guards import Guards
 from millstream.broker.coordinators.transactions.transaction_state import Outcome
-from millstream.broker.coordinators.transactions.verification import TransactionVerifier
+from millstream.broker.coordinators.transactions.verification import TransactionVerifier, verdict_of
 from millstream.storage.producers import Producer
 from millstream.wire.errors import ErrorCode
 from millstream.wire.produce import ProduceRequest
@@ -22,6 +23,7 @@ class Partition:
         self.topic = "t"
         self.index = index
         self.open_to_clients = True
+        self.leader_epoch = 3
         self.log = SimpleNamespace(producers=SimpleNamespace(by_id={}))
 
     def knows(self, epoch: int, open_at: int) -> None:
@@ -38,6 +40,11 @@ class Coordinator:
         times = {"add.partitions.to.txn.retry.backoff.ms": 1, "add.partitions.to.txn.retry.backoff.max.ms": 3}
         settings = SimpleNamespace(boolean=lambda name: verify, integer=times.__getitem__)
         self.broker = SimpleNamespace(settings=settings)
+        self.guards = Guards()
+        self.elsewhere: asyncio.Future[Any] | None = None  # the answer of another broker
+
+    def is_elsewhere(self, txn: str) -> bool:
+        return self.elsewhere is not None
 
     def verify_partitions(self, txn: str, producer_id: int, epoch: int, which: Any) -> Any:
         self.asked.append(("verify", txn, producer_id, epoch, which))
@@ -59,7 +66,7 @@ class World:
         version: int,
         *sequences: int,
         epoch: int = 0,
-        verdict: ErrorCode | None = None,
+        verdict: Any = None,
     ) -> Any:
         """Batches with these sequences for partition 0, 1, ...: the codes, or a future if they are not known
         yet."""
@@ -164,3 +171,83 @@ def test_words_that_the_version_understands() -> None:
     for (answer, version), code in expected.items():
         world.coordinator.answer = answer
         assert world.verify(version, 0) == [code], (answer, version)
+
+
+class ElsewhereWorld(World):
+    """Another broker coordinates; the test answers for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coordinator.elsewhere = asyncio.get_running_loop().create_future()
+        self.asked: list[Any] = []
+
+        async def ask_elsewhere(txn: str, pid: int, epoch: int, partitions: Any, adds: bool) -> Any:
+            self.asked.append([partition.index for partition in partitions])
+            guards = self.coordinator.guards
+            up = {each: guards.put_up(each, pid, epoch) for each in partitions}
+            assert self.coordinator.elsewhere is not None
+            verdicts = await asyncio.shield(self.coordinator.elsewhere)
+            for partition, guard in up.items():
+                if verdicts["t", partition.index] is ErrorCode.none:
+                    guards.verified(partition, pid, guard)
+            return verdicts
+
+        self.coordinator.ask_elsewhere = ask_elsewhere  # type: ignore[attr-defined]
+
+    def answer(self, *codes: ErrorCode) -> None:
+        assert self.coordinator.elsewhere is not None
+        self.coordinator.elsewhere.set_result({("t", at): code for at, code in enumerate(codes)})
+
+
+async def test_another_broker_is_asked_once_and_its_yes_counts_until_the_marker() -> None:
+    world = ElsewhereWorld()
+    asked = world.verify(12, 0, 0)
+    await asyncio.sleep(0)
+    world.answer(ErrorCode.none, ErrorCode.none)
+    verdict = verdict_of(await asked)
+    assert world.verify(12, 0, 0, verdict=verdict) == [ErrorCode.none] * 2
+    assert world.verify(12, 0, 0) == [ErrorCode.none] * 2, "the same again needs no question"
+    assert world.asked == [[0, 1]]
+    world.coordinator.guards.take_down(world.partitions[0], ME.id)  # type: ignore[arg-type]
+    assert isinstance(world.verify(12, 0, 0), asyncio.Future)
+
+
+async def test_a_marker_that_comes_before_the_yes_makes_it_void() -> None:
+    world = ElsewhereWorld()
+    asked = world.verify(11, 0)
+    await asyncio.sleep(0)
+    world.coordinator.guards.take_down(world.partitions[0], ME.id)  # type: ignore[arg-type]
+    world.answer(ErrorCode.none)
+    verdict = verdict_of(await asked)
+    assert world.verify(11, 0, verdict=verdict) == [ErrorCode.invalid_txn_state]
+
+
+async def test_a_yes_to_another_leader_epoch_or_producer_epoch_does_not_count() -> None:
+    world = ElsewhereWorld()
+    asked = world.verify(12, 0)
+    await asyncio.sleep(0)
+    world.answer(ErrorCode.none)
+    await asked
+    assert world.verify(12, 0) == [ErrorCode.none]
+    assert isinstance(world.verify(12, 0, epoch=1), asyncio.Future)
+    world.partitions[0].leader_epoch += 1
+    assert isinstance(world.verify(12, 0), asyncio.Future)
+
+
+async def test_each_partition_has_its_own_verdict() -> None:
+    world = ElsewhereWorld()
+    asked = world.verify(11, 0, 0)
+    await asyncio.sleep(0)
+    world.answer(ErrorCode.none, ErrorCode.transaction_abortable)
+    verdict = verdict_of(await asked)
+    assert world.verify(11, 0, 0, verdict=verdict) == [ErrorCode.none, ErrorCode.transaction_abortable]
+
+
+async def test_a_coordinator_that_cannot_be_asked() -> None:
+    world = ElsewhereWorld()
+    asked = world.verify(12, 0)
+    await asyncio.sleep(0)
+    world.answer(ErrorCode.coordinator_not_available)
+    verdict = verdict_of(await asked)
+    assert world.verify(12, 0, verdict=verdict) == [ErrorCode.not_enough_replicas]
+    assert world.verify(12, 0, verdict={}) == [ErrorCode.not_enough_replicas], "nor one that left it out"

@@ -104,6 +104,10 @@ class ClassicGroup(ClassicRebalance):
             self._prepare(now, out)
         return out
 
+    def renew_sessions(self, now: float) -> None:
+        for member in self.members.values():
+            self._keep_alive(member, now)
+
     def topics_changed(self, names: Iterable[str]) -> None:
         """The leader watches the topics itself, and joins again when they change."""
 

@@ -264,9 +264,11 @@ class ConsumerGroupManager:
     def _commit(
         self, shard: GroupShard, group: ConsumerGroup, changes: list[Change], before: Sequence[Row] = ()
     ) -> Waiting:
-        """Write the changes, with the rows that come before them, and apply them."""
-        waiting: Waiting = None
-        if changes or before:
+        """Write the changes, with the rows that come before them, and apply them: the next decision builds on
+        them, but no answer goes out before they are committed, nor does one that changes nothing."""
+        if not changes and not before:
+            waiting = shard.settled()
+        else:
             rows = [*before, *(row(group.group_id, change) for change in changes)]
             try:
                 waiting = shard.append(rows)

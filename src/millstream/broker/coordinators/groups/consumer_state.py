@@ -341,6 +341,10 @@ class ConsumerState(Group):
                 timeout = self.session_timeout or self._limits.session_timeout
         self.deadlines(member_id).session = self.arm(now + timeout)
 
+    def renew_sessions(self, now: float) -> None:
+        for member_id in self.members:
+            self.keep_alive(member_id, now)
+
     def _watch_revocation(self, member: ConsumerMember, now: float) -> None:
         deadlines = self.deadlines(member.member_id)
         if member.state == UNREVOKED and not member.is_classic:

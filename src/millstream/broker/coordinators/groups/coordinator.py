@@ -43,6 +43,7 @@ from millstream.broker.coordinators.groups.offsets import OffsetTable
 from millstream.broker.coordinators.runtime import (
     SLICE_SECONDS,
     CoordinatorRuntime,
+    committed_within,
     coordinator_error,
     wall_ms,
 )
@@ -60,7 +61,7 @@ class GroupCoordinator:
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self.loop = loop
-        self.timer = GroupTimer(loop, lambda shard, group, now: self.manager(group).expire(shard, group, now))
+        self.timer = GroupTimer(loop, self._expire)
         self.classic_groups = ClassicGroupManager(self)
         self.consumer_groups = ConsumerGroupManager(self)
         self.settings_changed()
@@ -83,6 +84,13 @@ class GroupCoordinator:
 
     def manager(self, group: Group) -> GroupManager[Any]:
         return self.classic_groups if group.group_type is GroupType.CLASSIC else self.consumer_groups
+
+    def _expire(self, shard: GroupShard, group: Group, now: float) -> None:
+        """A deadline of the group has come. A broker that may be deposed (it was paused, or the metadata
+        store does not answer) expels nobody on the strength of an old view."""
+        if not self.broker.controller.holds_lease():
+            group.renew_sessions(now)
+        self.manager(group).expire(shard, group, now)
 
     def loaded(self, shard: GroupShard) -> None:
         """A shard was read from the log: its groups go on."""
@@ -234,7 +242,7 @@ class GroupCoordinator:
         if commits:
             waiting = shard.commit(group_id, commits, producer)
             if waiting is not None:
-                await waiting
+                await committed_within(waiting, self.broker.settings.integer("offsets.commit.timeout.ms"))
 
     def _check_commit(
         self,

@@ -101,6 +101,10 @@ class Group(ABC):
         return self.is_empty
 
     @abstractmethod
+    def renew_sessions(self, now: float) -> None:
+        """Every member has its whole session before it again."""
+
+    @abstractmethod
     def listed(self) -> ListedGroup: ...
 
     @abstractmethod

@@ -32,8 +32,6 @@ from millstream.wire.topic_partition import TopicPartition
 from millstream.wire.varint import Malformed
 
 if TYPE_CHECKING:
-    import asyncio
-
     from millstream.broker.coordinators.groups.coordinator import GroupCoordinator
     from millstream.broker.partitions import Partition
 
@@ -344,18 +342,8 @@ class GroupShard(CoordinatorShard):
 
         None: that has happened. KafkaError if the log refuses them.
         """
-        waiting = self.append(rows, wall_ms(), producer)
-        position = self.partition.log.end_offset - len(rows)
-
-        def committed(done: asyncio.Future[None]) -> None:
-            if done.exception() is None:
-                apply(position)
-
-        if waiting is None:
-            apply(position)
-        else:
-            waiting.add_done_callback(committed)
-        return waiting
+        position = self.partition.log.end_offset
+        return self.append(rows, wall_ms(), producer, lambda: apply(position))
 
     def _write_tombstones(self, rows: list[Row], apply: Callable[[], None]) -> Waiting:
         """Many rows go out in several batches; `apply` follows the last."""

@@ -52,7 +52,7 @@ class GroupTimer:
         self._next = NEVER
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, shard, group = heapq.heappop(self._deadlines)
-            if group.scheduled == deadline and shard.groups.get(group.group_id) is group:
+            if group.scheduled == deadline and shard.ready and shard.groups.get(group.group_id) is group:
                 group.scheduled = NEVER
                 self._expire(shard, group, now)
         self._set()

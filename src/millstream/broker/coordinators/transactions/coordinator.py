@@ -17,11 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.broker.coordinators.runtime import CoordinatorRuntime, coordinator_error, wall_ms
-from millstream.broker.coordinators.transactions.markers import OFFSETS_TOPIC, Completion, LocalMarkers
+from millstream.broker.coordinators.transactions.guards import Guards
+from millstream.broker.coordinators.transactions.markers import (
+    OFFSETS_TOPIC,
+    ClusterMarkers,
+    Completion,
+    LocalMarkers,
+)
 from millstream.broker.coordinators.transactions.producer_ids import NoIdsLeft, ProducerIds
 from millstream.broker.coordinators.transactions.transaction_records import (
     FLEXIBLE,
@@ -43,6 +49,8 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from millstream.broker.coordinators.transactions.remote import Question, RemoteCoordinators
+    from millstream.broker.partitions import Partition
     from millstream.broker.server import Broker
 
 logger = logging.getLogger("millstream.transactions")
@@ -61,7 +69,10 @@ class TransactionCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.ids = ProducerIds(broker)
-        self.markers = LocalMarkers(broker)
+        self.local_markers = LocalMarkers(broker)
+        self.markers = ClusterMarkers(broker, self.local_markers)
+        self.guards = Guards()
+        self._others: RemoteCoordinators | None = None
         self.committed = self.aborted = self.timed_out = 0  # for the metrics
         settings = broker.settings
         self.runtime = CoordinatorRuntime(
@@ -87,6 +98,9 @@ class TransactionCoordinator:
     def close(self) -> None:
         """The broker stops: what is not complete is completed after the next start."""
         self.runtime.close()
+        self.markers.close()
+        if self._others is not None:
+            self._others.close()
 
     # ------------------------------------------------------------------ requests
 
@@ -215,16 +229,88 @@ class TransactionCoordinator:
                     return ErrorCode.invalid_producer_epoch
                 if known.txn_first_offset >= 0 and known.epoch == producer_epoch:
                     return ErrorCode.none
-        which = TopicPartition(OFFSETS_TOPIC, index)
-        if version < 5:
-            if not self.broker.settings.boolean("transaction.partition.verification.enable"):
+            if self.guards.is_verified(partition, producer_id, producer_epoch):
                 return ErrorCode.none
+        which = TopicPartition(OFFSETS_TOPIC, index)
+        adds = version >= 5
+        if not adds and not self.broker.settings.boolean("transaction.partition.verification.enable"):
+            return ErrorCode.none
+        if self.is_elsewhere(transactional_id):
+            partitions = [] if partition is None else [partition]
+            asked = self.ask_elsewhere(transactional_id, producer_id, producer_epoch, partitions, adds)
+            return asyncio.get_running_loop().create_task(_remote_offsets_error(asked, which, version))
+        if not adds:
             verdicts = self.verify_partitions(transactional_id, producer_id, producer_epoch, [which])
             return _offsets_error(verdicts[which], version)
         answer = self.add_partitions(transactional_id, producer_id, producer_epoch, [which], client_version=2)
         if isinstance(answer, Outcome):
             return _offsets_error(answer.error, version)
         return asyncio.get_running_loop().create_task(_offsets_error_later(answer, version))
+
+    # ------------------------------------------------------------------ coordinators on other brokers
+
+    def is_elsewhere(self, transactional_id: str) -> bool:
+        """Whether another broker coordinates this id, or nobody for now."""
+        return not self.broker.alone and self._coordinator_of(transactional_id) != self.broker.node_id
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        """The broker that coordinates this id; -1 for none."""
+        image = self.broker.image
+        topic = image.topic(TRANSACTION_TOPIC)
+        if topic is None:
+            return -1
+        partition = image.partition(topic.topic_id, self.runtime.partition_for(transactional_id))
+        return partition.leader if partition is not None and partition.leader in image.brokers else -1
+
+    async def ask_elsewhere(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Partition],
+        adds: bool,
+    ) -> Verdicts:
+        """The coordinator's verdict on partitions that are led here; a yes is remembered (`guards`) until the
+        transaction ends. COORDINATOR_NOT_AVAILABLE if it cannot be asked."""
+        from millstream.broker.coordinators.transactions.remote import Question, RemoteCoordinators
+
+        if self._others is None:
+            self._others = RemoteCoordinators(self.broker)
+        which = {TopicPartition(each.topic, each.index): each for each in partitions}
+        up = {
+            where: self.guards.put_up(partition, producer_id, producer_epoch)
+            for where, partition in which.items()
+        }
+        question = Question(transactional_id, producer_id, producer_epoch, tuple(which), adds)
+        settings = self.broker.settings
+        pause_ms = settings.integer("add.partitions.to.txn.retry.backoff.ms")
+        left_ms = settings.integer("add.partitions.to.txn.retry.backoff.max.ms") if adds else 0
+        while True:
+            found = await self._ask_once(question)
+            if ErrorCode.concurrent_transactions not in found.values() or left_ms <= 0:
+                break
+            await asyncio.sleep(pause_ms / 1000)
+            left_ms -= pause_ms
+        verdicts: Verdicts = {}
+        for where, partition in which.items():
+            verdicts[where] = code = found.get(where, ErrorCode.coordinator_not_available)
+            if code is ErrorCode.none:
+                self.guards.verified(partition, producer_id, up[where])
+            else:
+                self.guards.take_down(partition, producer_id)
+        return verdicts
+
+    async def _ask_once(self, question: Question) -> Verdicts:
+        assert self._others is not None
+        leader = self._coordinator_of(question.transactional_id)
+        if leader == self.broker.node_id:  # it has come here meanwhile: who asks again is answered here
+            return dict.fromkeys(question.partitions, ErrorCode.coordinator_load_in_progress)
+        try:
+            if leader >= 0:
+                return await self._others.send(leader, question)
+        except KafkaError as error:
+            logger.info("the coordinator of %r cannot be asked: %s", question.transactional_id, error)
+        return {}
 
     # ------------------------------------------------------------------ doing it
 
@@ -387,6 +473,11 @@ def _offsets_error(error: ErrorCode, version: int) -> ErrorCode:
     if error is ErrorCode.transaction_abortable and version < 4:
         return ErrorCode.invalid_txn_state
     return error
+
+
+async def _remote_offsets_error(asked: Awaitable[Verdicts], which: TopicPartition, version: int) -> ErrorCode:
+    verdicts = await asked
+    return _offsets_error(verdicts.get(which, ErrorCode.not_coordinator), version)
 
 
 async def _offsets_error_later(answer: asyncio.Future[Outcome], version: int) -> ErrorCode:

@@ -1,8 +1,8 @@
 """Markers: the records that tell each partition how a transaction ended.
 
-The coordinator writes them through `MarkerWriter`. In a cluster of one every partition is here, so the writer
-appends to the local logs; a cluster's writer sends WriteTxnMarkers to the other brokers, which append in the
-same way.
+The coordinator writes them through `MarkerWriter`. `LocalMarkers` appends them to partitions that this broker
+leads; `ClusterMarkers` sends the others to the leaders of their partitions by WriteTxnMarkers, who append
+them in the same way.
 
 `finish` drives one decided transaction to its end: a marker into each partition, a few per turn of the loop,
 again and again where a partition cannot take it now, and when all have theirs the last record of the
@@ -30,6 +30,7 @@ from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from millstream.broker.coordinators.transactions.remote import RemoteMarkers
     from millstream.broker.coordinators.transactions.transaction_shard import TransactionShard
     from millstream.broker.partitions import Partition
     from millstream.broker.server import Broker
@@ -73,6 +74,7 @@ class LocalMarkers:
         appended = log.append_marker(
             marker.producer_id, marker.epoch, marker.commit, coordinator_epoch, found.leader_epoch, now_ms
         )
+        self.broker.transactions.guards.take_down(found, marker.producer_id)
         found.appended(appended.size, 0, now_ms)
         found.wake_fetches()
         if log.high_watermark > appended.last_offset:
@@ -119,6 +121,38 @@ class LocalMarkers:
         """Offsets committed in the transaction become the group's, or are dropped."""
         if partition.topic == OFFSETS_TOPIC:
             self.broker.groups.transaction_completed(partition.index, marker.producer_id, marker.commit)
+
+
+class ClusterMarkers:
+    """Markers into any partition: those that other brokers lead are sent to them."""
+
+    def __init__(self, broker: Broker, local: LocalMarkers) -> None:
+        self._broker = broker
+        self._local = local
+        self._remote: RemoteMarkers | None = None
+
+    def write(
+        self, marker: Marker, coordinator_epoch: int, partition: TopicPartition
+    ) -> asyncio.Future[None] | None:
+        broker = self._broker
+        if broker.alone:
+            return self._local.write(marker, coordinator_epoch, partition)
+        image = broker.image
+        topic = image.topic(partition[0])
+        known = None if topic is None else image.partition(topic.topic_id, partition[1])
+        if known is None or known.leader == broker.node_id:
+            return self._local.write(marker, coordinator_epoch, partition)
+        if known.leader not in image.brokers:
+            raise KafkaError(ErrorCode.leader_not_available, "nobody leads it")
+        from millstream.broker.coordinators.transactions.remote import RemoteMarker, RemoteMarkers
+
+        if self._remote is None:
+            self._remote = RemoteMarkers(broker)
+        return self._remote.send(known.leader, RemoteMarker(marker, coordinator_epoch, partition))
+
+    def close(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
 
 
 class Completion:

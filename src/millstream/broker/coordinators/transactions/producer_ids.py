@@ -1,11 +1,12 @@
-"""Producer ids, in blocks of 1,000 from the metadata log: none is ever given twice, also over restarts."""
+"""Producer ids, in blocks of 1,000 that the controller hands out by the metadata log: none is ever given
+twice, by whichever broker, also over restarts."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from millstream.cluster.commands import AllocateProducerIds
+from millstream.cluster.commands import AllocateProducerIds, ProducerIdBlock
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -37,9 +38,19 @@ class ProducerIds:
         """Get the next block, unless somebody else has done it meanwhile."""
         async with self._refilling:
             if not self._left:
-                broker = self._broker
                 try:
-                    block = await broker.controller.submit(AllocateProducerIds(broker.node_id, broker.epoch))
+                    block = await self._block()
                 except KafkaError as error:
                     raise KafkaError(ErrorCode.coordinator_not_available, error.message) from error
                 self._next, self._left = block.first, block.count
+
+    async def _block(self) -> ProducerIdBlock:
+        broker = self._broker
+        if broker.controller.leading:
+            return await broker.controller.submit(AllocateProducerIds(broker.node_id, broker.epoch))
+        answer = await broker.forwarding.ask_controller(
+            "allocate_producer_ids", broker_id=broker.node_id, broker_epoch=broker.epoch
+        )
+        if answer.error_code is not ErrorCode.none:
+            raise KafkaError(answer.error_code, "the controller gives no producer ids")
+        return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)

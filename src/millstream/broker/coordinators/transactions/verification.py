@@ -6,10 +6,11 @@ wait forever. From Produce 12 on the request itself makes the partition part of 
 AddPartitionsToTxn must have done so, and it is only verified. Once the producer has an open transaction in
 the partition, later batches need no question.
 
-The coordinator is asked once per request, for all its partitions. In a cluster of one it is this broker, and
-the answer is there at once unless a write has to wait, or the producer's last transaction is not quite
-complete; then the request waits too and is judged again from the beginning, so that there is never a gap
-between the verdict and the append in which the transaction could end.
+The coordinator is asked once per request, for all its partitions. If that is this broker, the answer is there
+at once unless a write has to wait, or the producer's last transaction is not quite complete; then the request
+waits too and is judged again from the beginning, so that there is never a gap between the verdict and the
+append in which the transaction could end. Another broker's answer always has to be waited for: a yes counts
+as long as no marker has come meanwhile (`guards`).
 """
 
 from __future__ import annotations
@@ -54,14 +55,20 @@ class TransactionVerifier:
         self._refused_first: dict[tuple[Partition, int], tuple[int, int]] = {}
 
     def verify(
-        self, request: ProduceRequest, table: Table, version: int, verdict: ErrorCode | None = None
-    ) -> Refused | asyncio.Future[Outcome] | None:
+        self,
+        request: ProduceRequest,
+        table: Table,
+        version: int,
+        verdict: ErrorCode | Verdicts | None = None,
+    ) -> Refused | asyncio.Future[Outcome | Verdicts] | None:
         """Which partitions of the request may not be written to, None for all may. A future: ask again when
-        it is done, and with its error as `verdict` if it has one."""
+        it is done, with `verdict_of` its result."""
         beginning: dict[Partition, tuple[int, int, int]] = {}
         refused: Refused = {}
         identities = set()
         touched = []
+        guards = self._coordinator.guards
+        verified: dict[Partition, tuple[int, int, int]] = {}
         for topic, batches in request.topics:
             hosted = table.get(topic)
             for index, records in batches:
@@ -77,7 +84,10 @@ class TransactionVerifier:
                 if isinstance(begins, KafkaError):
                     refused[partition] = begins
                 elif begins:
-                    beginning[partition] = producer
+                    if guards.is_verified(partition, producer[0], producer[1]):
+                        verified[partition] = producer
+                    else:
+                        beginning[partition] = producer
         if len(identities) > 1:
             text = "transactional batches of several producers in one request"
             return dict.fromkeys(touched, KafkaError(ErrorCode.invalid_producer_id_mapping, text))
@@ -88,11 +98,22 @@ class TransactionVerifier:
                 verdicts = self._ask_coordinator(transactional_id, identities.pop(), beginning, version)
                 if isinstance(verdicts, asyncio.Future):
                     return verdicts
+            elif isinstance(verdict, dict):
+                # Where the answer was yes, a marker has come after it.
+                verdicts = {
+                    partition: ErrorCode.invalid_txn_state if code is ErrorCode.none else code
+                    for partition, code in verdict.items()
+                }
+                for partition in beginning:
+                    which = TopicPartition(partition.topic, partition.index)
+                    verdicts.setdefault(which, ErrorCode.coordinator_not_available)
             else:
                 verdicts = {
                     TopicPartition(partition.topic, partition.index): verdict for partition in beginning
                 }
             self._apply_verdicts(verdicts, beginning, version, refused)
+        if verified:
+            self._apply_verdicts({}, verified, version, refused)
         return refused or None
 
     def _begins(self, partition: Partition, producer: tuple[int, int, int]) -> KafkaError | bool:
@@ -105,7 +126,8 @@ class TransactionVerifier:
                     ErrorCode.invalid_producer_epoch,
                     f"epoch {epoch} of producer {producer_id} is older than {known.epoch} in {partition}",
                 )
-            return known.txn_first_offset < 0 or known.epoch != epoch
+            if known.txn_first_offset >= 0 and known.epoch == epoch:
+                return False
         return True
 
     def _ask_coordinator(
@@ -114,16 +136,20 @@ class TransactionVerifier:
         identity: tuple[int, int],
         beginning: dict[Partition, tuple[int, int, int]],
         version: int,
-    ) -> Verdicts | asyncio.Future[Outcome]:
+    ) -> Verdicts | asyncio.Future[Outcome | Verdicts]:
         coordinator = self._coordinator
         partitions = [TopicPartition(partition.topic, partition.index) for partition in beginning]
-        if version < FIRST_THAT_ADDS:
-            if not coordinator.broker.settings.boolean("transaction.partition.verification.enable"):
-                return {}
+        adds = version >= FIRST_THAT_ADDS
+        if not adds and not coordinator.broker.settings.boolean("transaction.partition.verification.enable"):
+            return {}
+        if coordinator.is_elsewhere(transactional_id):
+            asking = coordinator.ask_elsewhere(transactional_id, *identity, list(beginning), adds)
+            return asyncio.get_running_loop().create_task(asking)
+        if not adds:
             return coordinator.verify_partitions(transactional_id, *identity, partitions)
         answer = coordinator.add_partitions(transactional_id, *identity, partitions, client_version=2)
         if not isinstance(answer, Outcome):
-            return answer
+            return answer  # type: ignore[return-value]  # a future of one of the two
         if answer.error is ErrorCode.concurrent_transactions:
             retry = self._retry(transactional_id, identity, partitions)
             return asyncio.get_running_loop().create_task(retry)
@@ -184,6 +210,11 @@ class TransactionVerifier:
         if before is not None and before[0] == epoch and sequence > before[1]:
             return KafkaError(ErrorCode.out_of_order_sequence_number, f"{where}, but {before[1]} was refused")
         return None
+
+
+def verdict_of(judged: Outcome | Verdicts) -> ErrorCode | Verdicts | None:
+    """What `verify` is told when a future of its own is done."""
+    return judged if isinstance(judged, dict) else judged.error or None
 
 
 def _for_producer(code: ErrorCode, version: int) -> KafkaError:

@@ -46,6 +46,7 @@ class MemoryStore:
         self.writer = str(uuid.uuid4())
         self.broker_id: int | None = None
         self.fail_next: str | None = None  # "before" or "after" the append takes effect
+        self.barred = False  # registrations fail, as if the service could not be reached
         self.appends: list[bytes] = []
         self.gate = asyncio.Event()  # appends wait here while it is clear
         self.gate.set()
@@ -103,6 +104,8 @@ class MemoryStore:
 
     async def register(self, broker_id: int, data: bytes) -> int:
         self._check_open()
+        if self.barred:
+            raise Unavailable("barred")
         if self.hub.owners.get(broker_id, self.writer) != self.writer:
             raise IdTaken(f"broker id {broker_id} is taken")
         self.hub.last_epoch += 1

@@ -1,0 +1,166 @@
+"""The logins of one listener: which mechanisms it offers, with which users and rules, by its settings."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from millstream.broker.login.credentials import HASHES, CredentialStore
+from millstream.broker.login.jaas import plain_users
+from millstream.broker.login.login import Login
+from millstream.broker.login.mechanism import Mechanism
+from millstream.broker.login.plain import Plain
+from millstream.broker.login.scram import Scram
+from millstream.settings.values import InvalidSetting
+
+if TYPE_CHECKING:
+    from millstream.broker.network.connection import Connection
+    from millstream.broker.network.failures import LoginFailures
+    from millstream.broker.network.listener import ListenerContext
+    from millstream.settings.resolve import BrokerSettings
+
+logger = logging.getLogger("millstream.login")
+
+SERVED = ("PLAIN", *HASHES, "OAUTHBEARER")
+HANDLER = "sasl.server.callback.handler.class"
+
+
+class ListenerLogin:
+    def __init__(
+        self,
+        context: ListenerContext,
+        settings: BrokerSettings,
+        store: CredentialStore,
+        failures: LoginFailures,
+        threads: ThreadPoolExecutor,
+        failure_delay: Callable[[], float],
+    ) -> None:
+        """InvalidSetting for settings that cannot be used."""
+        self.context = context
+        self.context_before = copy.copy(context)  # with a smaller limit on what is not known yet
+        self.context_before.max_frame = settings.integer("sasl.server.max.receive.size")
+        self.context_before.max_frame_setting = "sasl.server.max.receive.size"
+        self.store = store
+        self.failures = failures
+        self.threads = threads
+        self.failure_delay = failure_delay
+        self.successes = 0
+        self.again = 0
+        self.expired = 0
+        self._settings = settings
+        self._makers = self._read(settings)
+        if context.protocol == "SASL_PLAINTEXT" and "PLAIN" in self._makers:
+            logger.warning(
+                "listener %s takes passwords in clear text (PLAIN without TLS): use SASL_SSL, or SCRAM",
+                context.name,
+            )
+
+    @property
+    def offered(self) -> list[str]:
+        return list(self._makers)
+
+    def begin(self, connection: Connection) -> None:
+        Login(connection, self)
+
+    def start(self, mechanism: str) -> Mechanism:
+        return self._makers[mechanism]()
+
+    def max_reauth_ms(self, mechanism: str) -> int:
+        settings = self._settings
+        return settings.integer(
+            settings.of_listener(self.context.name, "connections.max.reauth.ms", mechanism)
+        )
+
+    def succeeded(self, connection: Connection, again: bool) -> None:
+        self.successes += 1
+        self.again += again
+        logger.debug("%s on %s is %s", connection.peer, self.context.name, connection.principal)
+
+    def failed(self, connection: Connection, reason: str) -> None:
+        host, _, port = connection.peer.rpartition(":")
+        self.failures.failed(host, port, self.context.name, reason)
+
+    # ------------------------------------------------------------------ settings
+
+    def check(self, settings: BrokerSettings) -> None:
+        self._read(settings)
+
+    def follow(self, settings: BrokerSettings) -> None:
+        try:
+            self._makers = self._read(settings)
+        except InvalidSetting as error:
+            logger.error("listener %s goes on with its old logins: %s", self.context.name, error.message)
+            return
+        self._settings = settings
+
+    def _read(self, settings: BrokerSettings) -> dict[str, Callable[[], Mechanism]]:
+        name = settings.of_listener(self.context.name, "sasl.enabled.mechanisms")
+        wanted = [mechanism.upper() for mechanism in settings.items(name)]
+        unknown = [mechanism for mechanism in wanted if mechanism not in SERVED]
+        if unknown or not wanted:
+            refused = ", ".join(unknown) or "nothing"
+            reason = f"Listener {self.context.name} can offer {', '.join(SERVED)}; not {refused}"
+            raise InvalidSetting(name, ",".join(wanted), reason)
+        makers: dict[str, Callable[[], Mechanism]] = {}
+        for mechanism in wanted:
+            if mechanism == "PLAIN":
+                makers[mechanism] = self._plain(settings)
+            elif mechanism == "OAUTHBEARER":
+                makers[mechanism] = self._oauth(settings)
+            else:
+                makers[mechanism] = self._scram(mechanism)
+        return makers
+
+    def _scram(self, mechanism: str) -> Callable[[], Mechanism]:
+        return lambda: Scram(mechanism, self.store)
+
+    def _plain(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
+        name = settings.of_listener(self.context.name, "sasl.jaas.config", "PLAIN")
+        text = settings.text(name)
+        try:
+            users = plain_users(text) if text else {}
+        except ValueError as error:
+            raise InvalidSetting(name, "[hidden]", str(error), f"{name}: {error}") from None
+        return lambda: Plain(users, self.store)
+
+    def _oauth(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
+        from millstream.broker.login.jwks import Jwks
+        from millstream.broker.login.oauth import Expected, OAuthBearer, Unsecured, Verifier
+
+        def named(setting: str) -> str:
+            return settings.of_listener(self.context.name, setting, "OAUTHBEARER")
+
+        handler = settings.string(named(HANDLER))
+        url_name = named("sasl.oauthbearer.jwks.endpoint.url")
+        url = settings.string(url_name)
+        verifier: Verifier
+        if handler.rpartition(".")[2] == "OAuthBearerUnsecuredValidatorCallbackHandler":
+            logger.warning(
+                "listener %s believes unsigned tokens (%s): for development only", self.context.name, HANDLER
+            )
+            verifier = Unsecured()
+        elif not url:
+            raise InvalidSetting(
+                url_name, "", "OAUTHBEARER needs the keys of the token server: a https:// or file:// URL"
+            )
+        else:
+            if urlsplit(url).scheme not in ("https", "http", "file"):
+                raise InvalidSetting(url_name, url, "Use a https:// or file:// URL")
+            try:
+                import cryptography  # noqa: F401
+            except ImportError:
+                reason = "OAUTHBEARER needs the extra oauth: pip install 'millstream[oauth]'"
+                raise InvalidSetting(url_name, url, reason) from None
+            verifier = Jwks(url, settings.integer(named("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000)
+        expected = Expected(
+            settings.items(named("sasl.oauthbearer.expected.audience")),
+            settings.string(named("sasl.oauthbearer.expected.issuer")),
+            settings.integer(named("sasl.oauthbearer.clock.skew.seconds")),
+            settings.string(named("sasl.oauthbearer.sub.claim.name")),
+            settings.string(named("sasl.oauthbearer.scope.claim.name")),
+        )
+        return lambda: OAuthBearer(verifier, expected)

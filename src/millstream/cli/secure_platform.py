@@ -1,0 +1,152 @@
+"""`millstream up --secure`: the broker speaks SASL_SSL only, and every service is a user of its own.
+
+At the first start, certificates, users with random passwords and their ACLs are made in the data folder,
+before the broker runs; later starts find them in `secure/`. Passwords are in files that only this user can
+read, never on a command line. What each service may do is in RIGHTS. The services themselves still answer
+HTTP on the address that `up` listens on, without asking who comes.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.cli.errors import CommandFailed
+from millstream.wire.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from millstream.up.services import Service
+
+ADMIN = "admin"
+FOLDER = "secure"
+SECURED = "SASL_SSL"
+
+_T, _G, _X, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
+_O = Operation
+_ALL = "*"
+
+# Service: (resource type, name, prefixed, operations).
+RIGHTS: Mapping[str, Sequence[tuple[ResourceType, str, bool, Sequence[Operation]]]] = {
+    "registry": (
+        (_T, "_schema", True, (_O.CREATE, _O.READ, _O.WRITE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
+        (_T, "_dek_registry", True, (_O.CREATE, _O.READ, _O.WRITE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
+        (_X, "schema-registry", True, (_O.WRITE,)),
+        (_G, "schema-registry", True, (_O.READ,)),
+        (_C, CLUSTER_NAME, False, (_O.DESCRIBE,)),
+    ),
+    "rest": (
+        (_T, _ALL, False, (_O.ALL,)),
+        (_G, _ALL, False, (_O.ALL,)),
+        (_C, CLUSTER_NAME, False, (_O.DESCRIBE, _O.CREATE, _O.IDEMPOTENT_WRITE, _O.DESCRIBE_CONFIGS)),
+    ),
+    "console": (
+        (_T, _ALL, False, (_O.ALL,)),
+        (_G, _ALL, False, (_O.ALL,)),
+        (_X, _ALL, False, (_O.DESCRIBE,)),
+        (_C, CLUSTER_NAME, False, (_O.DESCRIBE, _O.CREATE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)),
+    ),
+    "connect": (
+        (_T, _ALL, False, (_O.ALL,)),
+        (_G, _ALL, False, (_O.ALL,)),
+        (_X, _ALL, False, (_O.ALL,)),
+        (_C, CLUSTER_NAME, False, (_O.DESCRIBE, _O.CREATE, _O.IDEMPOTENT_WRITE)),
+    ),
+    "sql": (
+        (_T, _ALL, False, (_O.ALL,)),
+        (_G, _ALL, False, (_O.ALL,)),
+        (_X, _ALL, False, (_O.ALL,)),
+        (_C, CLUSTER_NAME, False, (_O.DESCRIBE, _O.CREATE, _O.IDEMPOTENT_WRITE)),
+    ),
+}
+# Before the names of a client's properties, in the settings of a service.
+PREFIXES = {"registry": "kafkastore.", "rest": "client.", "console": "client.", "connect": "", "sql": ""}
+
+
+def admin_properties(data_dir: Path) -> dict[str, str]:
+    """What the profile `up` needs to log in."""
+    from millstream.cli.cluster_access import read_properties
+
+    return read_properties(str(data_dir / FOLDER / f"{ADMIN}.properties"))
+
+
+def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -> "list[Service]":
+    """The services with settings for a secured platform, which is made where it is not there yet."""
+    folder = data_dir / FOLDER
+    if not (folder / f"{ADMIN}.properties").exists():
+        _make(folder, data_dir / "broker", hosts)
+    found = []
+    for service in chosen:
+        if service.name == "broker":
+            settings = {
+                **service.settings,
+                "listeners": f"{SECURED}://{{host}}:{{port}}",
+                "advertised.listeners": f"{SECURED}://{{advertised}}:{{port}}",
+                "inter.broker.listener.name": SECURED,
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(folder / "broker.pem"),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(folder / "ca.pem"),
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": f"User:{ADMIN}",
+            }
+            found.append(replace(service, settings=settings, what=f"{service.what}, {SECURED}"))
+        else:
+            path = folder / f"{service.name}.properties"
+            if not path.exists():
+                raise CommandFailed(f"{path} is missing: remove {folder} and the broker's data to begin anew")
+            found.append(replace(service, extra=(*service.extra, "--config", str(path))))
+    return found
+
+
+def _make(folder: Path, broker_data: Path, hosts: Sequence[str]) -> None:
+    from millstream.cli.certificates import make_certificates
+    from millstream.cli.format import add_users
+    from millstream.cli.scram_users import parse_add_scram
+    from millstream.cli.secure import client_settings, write_properties
+    from millstream.cluster.offline import submit_offline
+    from millstream.cluster.security_commands import CreateAcls
+
+    if (broker_data / "meta.properties").exists():
+        raise CommandFailed(
+            f"the broker in {broker_data} has run without --secure; its data would belong to nobody. Use "
+            f"another "
+            "--data-dir, or secure it step by step (docs/security.md)"
+        )
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_certificates(folder, [*dict.fromkeys((*hosts, "localhost", "127.0.0.1"))], ADMIN, 825)
+        users = []
+        for user in (*RIGHTS, ADMIN):  # the admin last: he says that all is there
+            password = secrets.token_urlsafe(18)
+            users.append(parse_add_scram(f"SCRAM-SHA-512=[name={user},password={password}]"))
+            client = client_settings(folder, "", user, password)
+            del client["bootstrap.servers"]
+            prefix = PREFIXES.get(user, "")
+            if user != ADMIN:
+                write_properties(
+                    folder / f"{user}.properties", {prefix + name: value for name, value in client.items()}
+                )
+        add_users(broker_data, users)
+        acls = [
+            AclBinding(
+                kind,
+                name,
+                PatternType.PREFIXED if prefixed else PatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                operation,
+                Permission.ALLOW,
+            )
+            for user, rights in RIGHTS.items()
+            for kind, name, prefixed, operations in rights
+            for operation in operations
+        ]
+        from millstream.broker.server import METADATA_FOLDER
+
+        asyncio.run(submit_offline(broker_data / METADATA_FOLDER, CreateAcls(acls)))
+        write_properties(folder / f"{ADMIN}.properties", client)
+    except OSError as error:
+        raise CommandFailed(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,275 @@
+"""Answers of brokers that know of each other: who is there, who leads what, where to go instead."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.cluster.commands import CreateTopics, NewTopic
+from millstream.wire.errors import ErrorCode
+from millstream.wire.records import Record, encode_batch
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.waiting import wait_until_async
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(tmp_path) as cluster:
+        await cluster.controller.controller.submit(
+            CreateTopics([NewTopic("t", assignments=[(index, [index + 1]) for index in range(3)])])
+        )
+        await cluster.in_step()
+        yield cluster
+
+
+async def metadata(wire: Any, *names: str, version: int = 12) -> Any:
+    return await wire.request(
+        "metadata",
+        up_to=version,
+        topics=[{"topic_id": None, "name": name} for name in names],
+        allow_auto_topic_creation=True,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+async def test_every_broker_names_all_of_them(cluster: MemoryCluster) -> None:
+    ports = {broker.node_id: broker.acceptors[0].port for broker in cluster.brokers.values()}
+    for broker_id in cluster.brokers:
+        wire = await cluster.wire(broker_id)
+        answer = await metadata(wire, "t")
+        assert {node.node_id: (node.port, node.rack) for node in answer.brokers} == {
+            node: (port, f"r{node}") for node, port in ports.items()
+        }
+        assert answer.controller_id == cluster.controller.node_id
+        assert {each.partition_index: each.leader_id for each in answer.topics[0].partitions} == {
+            0: 1,
+            1: 2,
+            2: 3,
+        }
+        described = await wire.request(
+            "describe_cluster",
+            include_cluster_authorized_operations=False,
+            endpoint_type=1,
+            include_fenced_brokers=False,
+        )
+        assert {node.broker_id: node.port for node in described.brokers} == ports
+        assert described.controller_id == cluster.controller.node_id
+
+
+async def test_a_broker_that_is_gone(cluster: MemoryCluster) -> None:
+    await cluster.stop(3)
+    await cluster.in_step()
+    wire = await cluster.wire(1)
+    answer = await metadata(wire, "t")
+    assert {node.node_id for node in answer.brokers} == {1, 2}
+    last = max(answer.topics[0].partitions, key=lambda each: each.partition_index)
+    assert (last.error_code, last.leader_id) == (ErrorCode.leader_not_available, -1)
+    assert (tuple(last.replica_nodes), tuple(last.offline_replicas)) == ((3,), (3,))
+    oldest = await metadata(wire, "t", version=0)
+    last = max(oldest.topics[0].partitions, key=lambda each: each.partition_index)
+    assert (last.error_code, tuple(last.replica_nodes)) == (ErrorCode.leader_not_available, ())
+    answer = await wire.request(
+        "describe_topic_partitions", topics=[{"name": "t"}], response_partition_limit=10, cursor=None
+    )
+    last = answer.topics[0].partitions[2]
+    assert (last.error_code, last.leader_id) == (ErrorCode.leader_not_available, -1)
+    assert tuple(last.offline_replicas) == (3,)
+
+
+async def test_a_leader_without_the_listener_of_the_client(tmp_path: Path) -> None:
+    names = "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"
+    async with MemoryCluster(tmp_path, 1, listener_security_protocol_map=names) as cluster:
+        cluster.settings["listeners"] = "PLAINTEXT://127.0.0.1:0,EXTRA://127.0.0.1:0"
+        await cluster.start(2)
+        await cluster.controller.controller.submit(
+            CreateTopics([NewTopic("t", assignments=[(0, [1]), (1, [2])])])
+        )
+        await cluster.in_step()
+        for version, code in ((5, ErrorCode.leader_not_available), (9, ErrorCode.listener_not_found)):
+            wire = await cluster.wire(2, "EXTRA")
+            answer = await metadata(wire, "t", version=version)
+            assert [node.node_id for node in answer.brokers] == [2]
+            found = {each.partition_index: each for each in answer.topics[0].partitions}
+            assert (found[0].error_code, found[0].leader_id) == (code, -1)
+            assert (found[1].error_code, found[1].leader_id) == (ErrorCode.none, 2)
+        answer = await metadata(await cluster.wire(2), "t")
+        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.none}
+
+
+async def produce(wire: Any, version: int, index: int, topic_id: Any = None) -> Any:
+    records = bytes(encode_batch([Record(0, 0, b"k", b"v", ())]))
+    return await wire.request(
+        "produce",
+        up_to=version,
+        transactional_id=None,
+        acks=-1,
+        timeout=5000,
+        topic_data=[
+            {"name": "t", "topic_id": topic_id, "partition_data": [{"index": index, "records": records}]}
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", [3, 9, 10, 13])
+async def test_a_producer_is_sent_to_the_leader(cluster: MemoryCluster, version: int) -> None:
+    wire = await cluster.wire(1)
+    topic = cluster.brokers[1].image.topic("t")
+    assert topic is not None
+    answer = await produce(wire, version, 1, topic.topic_id)
+    result = answer.responses[0].partition_responses[0]
+    assert result.error_code is ErrorCode.not_leader_or_follower
+    if version >= 10:
+        assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (2, 0)
+        (endpoint,) = answer.node_endpoints
+        assert (endpoint.node_id, endpoint.host, endpoint.rack) == (2, "127.0.0.1", "r2")
+        assert endpoint.port == cluster.brokers[2].acceptors[0].port
+    assert (await produce(wire, version, 0, topic.topic_id)).responses[0].partition_responses[
+        0
+    ].error_code == 0
+    unknown = await produce(wire, version, 7, topic.topic_id)
+    assert unknown.responses[0].partition_responses[0].error_code is ErrorCode.unknown_topic_or_partition
+
+
+@pytest.mark.parametrize("version", [4, 12, 15, 16, 17])
+async def test_a_consumer_is_sent_to_the_leader(cluster: MemoryCluster, version: int) -> None:
+    wire = await cluster.wire(1)
+    topic = cluster.brokers[1].image.topic("t")
+    assert topic is not None
+    answer = await wire.request(
+        "fetch",
+        up_to=version,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            {
+                "topic": "t",
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {
+                        "partition": 2,
+                        "current_leader_epoch": -1,
+                        "fetch_offset": 0,
+                        "last_fetched_epoch": -1,
+                        "log_start_offset": -1,
+                        "partition_max_bytes": 1 << 20,
+                    }
+                ],
+            }
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    result = answer.responses[0].partitions[0]
+    assert result.error_code is ErrorCode.not_leader_or_follower
+    if version >= 12:
+        assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (3, 0)
+    if version >= 16:
+        assert [(each.node_id, each.rack) for each in answer.node_endpoints] == [(3, "r3")]
+
+
+async def test_offsets_are_asked_of_the_leader(cluster: MemoryCluster) -> None:
+    wire = await cluster.wire(1)
+    answer = await wire.request(
+        "list_offsets",
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            {
+                "name": "t",
+                "partitions": [
+                    {"partition_index": index, "current_leader_epoch": -1, "timestamp": -1}
+                    for index in (0, 1, 9)
+                ],
+            }
+        ],
+        timeout=1000,
+    )
+    assert [each.error_code for each in answer.topics[0].partitions] == [
+        ErrorCode.none,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_topic_or_partition,
+    ]
+
+
+async def test_internal_topics_wait_for_enough_brokers(tmp_path: Path) -> None:
+    async with MemoryCluster(tmp_path, 2) as cluster:
+        wire = await cluster.wire(2)
+        find = {"key_type": 0, "coordinator_keys": ["g"]}
+        answer = await wire.request("find_coordinator", **find)
+        assert answer.coordinators[0].error_code is ErrorCode.coordinator_not_available
+        answer = await metadata(wire, "__consumer_offsets")
+        assert answer.topics[0].error_code is ErrorCode.invalid_replication_factor
+        await cluster.start(3)
+        await cluster.in_step()
+        answer = await wire.request("find_coordinator", **find)
+        found = answer.coordinators[0]
+        assert found.error_code is ErrorCode.none
+        image = cluster.brokers[2].image
+        topic = image.topic("__consumer_offsets")
+        assert topic is not None
+        assert {len(partition.replicas) for partition in image.partitions[topic.topic_id]} == {3}
+        assert found.port == cluster.brokers[found.node_id].acceptors[0].port
+
+
+async def test_groups_are_listed_where_they_are_coordinated(tmp_path: Path) -> None:
+    async with MemoryCluster(tmp_path, offsets_topic_replication_factor=1) as cluster:
+        wires = {broker_id: await cluster.wire(broker_id) for broker_id in cluster.brokers}
+        await cluster.controller.controller.submit(CreateTopics([NewTopic("t", 1, 1)]))
+        await cluster.controller.groups.runtime.ensure_exists()
+        await cluster.in_step()
+        groups = [f"g{number}" for number in range(12)]
+        where: dict[str, int] = {}
+        for group in groups:
+            answer = await wires[1].request("find_coordinator", key_type=0, coordinator_keys=[group])
+            where[group] = answer.coordinators[0].node_id
+            commit = {
+                "group_id": group,
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "group_instance_id": None,
+                "topics": [
+                    {
+                        "name": "t",
+                        "partitions": [
+                            {
+                                "partition_index": 0,
+                                "committed_offset": 5,
+                                "committed_leader_epoch": -1,
+                                "committed_metadata": "",
+                            }
+                        ],
+                    }
+                ],
+            }
+            for broker_id, wire in wires.items():
+                answer = await wire.request("offset_commit", up_to=9, **commit)
+                expected = ErrorCode.none if broker_id == where[group] else ErrorCode.not_coordinator
+                assert answer.topics[0].partitions[0].error_code is expected
+        assert len(set(where.values())) > 1
+        for broker_id, wire in wires.items():
+            answer = await wire.request("list_groups", states_filter=[], types_filter=[])
+            assert {group.group_id for group in answer.groups} == {
+                group for group in groups if where[group] == broker_id
+            }
+
+
+async def test_while_there_is_no_controller_this_broker_is_named(cluster: MemoryCluster) -> None:
+    gone = cluster.controller.node_id
+    (survivor, *_) = (broker for broker in cluster.brokers.values() if broker.node_id != gone)
+    for broker in cluster.brokers.values():
+        if broker.node_id != gone:
+            broker.store.gate.clear()
+    await cluster.stop(gone)
+    survivor.image.brokers.pop(gone)  # as BrokerDown does, once somebody can write it
+    wire = await cluster.wire(survivor.node_id)
+    assert (await metadata(wire, "t")).controller_id == survivor.node_id
+    for broker in cluster.brokers.values():
+        broker.store.gate.set()
+    await wait_until_async(lambda: any(b.controller.leading for b in cluster.brokers.values()))

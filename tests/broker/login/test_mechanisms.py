@@ -1,0 +1,346 @@
+"""The mechanisms by themselves: bytes in, bytes out, and whatever a hostile client may send."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.broker.login import credentials
+from millstream.broker.login.credentials import CredentialStore, from_salted, make_credential
+from millstream.broker.login.jaas import parse_jaas, plain_users
+from millstream.broker.login.jwks import Jwks
+from millstream.broker.login.mechanism import LoginRefused, Step, Work
+from millstream.broker.login.oauth import Expected, InvalidToken, OAuthBearer, Unsecured, check_token
+from millstream.broker.login.plain import Plain
+from millstream.broker.login.scram import Scram
+from millstream.broker.tokens import Tokens
+from millstream.client.sasl import Scram as ClientScram
+from millstream.client.security import Sasl
+from millstream.cluster.image import Image
+from millstream.cluster.security_records import Account, ApiKey, Token
+from millstream.cluster.security_records import Scram as Record
+from tests.support.secured import TokenServer, encoded
+
+
+def record(user: str, mechanism: str, password: str, iterations: int = 4096) -> Record:
+    made = make_credential(mechanism, password, iterations)
+    number = 1 if mechanism == "SCRAM-SHA-256" else 2
+    return Record(user, number, made.salt.hex(), made.stored_key.hex(), made.server_key.hex(), iterations)
+
+
+@pytest.fixture
+def image() -> Image:
+    image = Image()
+    image.apply(
+        [
+            record("alice", "SCRAM-SHA-256", "secret"),
+            record("alice", "SCRAM-SHA-512", "secret", 8192),
+            record("odd,na=me", "SCRAM-SHA-512", "pä55\u2028"),
+            Account("sa-1", "app"),
+            ApiKey("KEY", "sa-1", hashlib.sha256(b"key-secret").hexdigest(), 0),
+            ApiKey("OLD", "sa-1", hashlib.sha256(b"key-secret").hexdigest(), 0, 1),
+            Token("token", "User:owner", "User:owner", (), 0, 2**60, 2**60),
+            Token("stale", "User:owner", "User:owner", (), 0, 5, 2**60),
+        ],
+        1,
+    )
+    return image
+
+
+@pytest.fixture
+def store(image: Image) -> CredentialStore:
+    return CredentialStore(lambda: image, lambda: Tokens("key", lambda: image), lambda: "key")
+
+
+def step(outcome: Step | Work) -> Step:
+    return outcome.run() if isinstance(outcome, Work) else outcome
+
+
+# ---------------------------------------------------------------------- SCRAM
+
+
+def scram_login(
+    store: CredentialStore, mechanism: str, user: str, password: str, extension: str = ""
+) -> Step:
+    client = ClientScram(Sasl(mechanism, user, password), "client+nonce")
+    if extension:
+        client._bare += extension
+    server = Scram(mechanism, store)
+    challenge = step(server.respond(client.first)).response
+    last = step(server.respond(client.answer(challenge)))
+    client.finish(last.response)
+    return last
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram(store: CredentialStore, mechanism: str) -> None:
+    done = scram_login(store, mechanism, "alice", "secret")
+    assert done.identity is not None and done.identity.principal == "User:alice"
+    for user, password in (("alice", "Secret"), ("nobody", "secret"), ("alice", "")):
+        with pytest.raises(LoginRefused) as refused:
+            scram_login(store, mechanism, user, password)
+        assert str(refused.value).endswith(f"invalid credentials with SASL mechanism {mechanism}")
+
+
+def test_the_example_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    made = from_salted("SCRAM-SHA-256", hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096), salt, 4096)
+    assert made == make_credential("SCRAM-SHA-256", "pencil", 4096, salt)
+    assert base64.b64encode(made.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+    assert base64.b64encode(made.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+
+
+def test_scram_of_names_and_passwords_that_are_hard(store: CredentialStore) -> None:
+    done = scram_login(store, "SCRAM-SHA-512", "odd,na=me", "pä55\u2028")
+    assert done.identity is not None and done.identity.principal == "User:odd,na=me"
+
+
+def test_scram_by_delegation_token(store: CredentialStore) -> None:
+    password = base64.b64encode(Tokens("key", Image).hmac_of("token")).decode()
+    done = scram_login(store, "SCRAM-SHA-256", "token", password, ",tokenauth=true")
+    assert done.identity is not None
+    assert (done.identity.principal, done.identity.by_token) == ("User:owner", True)
+    for user in ("stale", "none"):
+        with pytest.raises(LoginRefused):
+            scram_login(store, "SCRAM-SHA-256", user, password, ",tokenauth=true")
+    with pytest.raises(LoginRefused):  # without the extension it is a user's name
+        scram_login(store, "SCRAM-SHA-256", "token", password)
+
+
+def test_an_unknown_user_has_the_same_salt_each_time(store: CredentialStore) -> None:
+    def salt(user: str) -> str:
+        answer = step(Scram("SCRAM-SHA-512", store).respond(f"n,,n={user},r=x".encode())).response.decode()
+        assert answer.endswith(",i=4096") or user == "alice"
+        return answer.split(",s=")[1].split(",")[0]
+
+    assert salt("mallory") == salt("mallory") != salt("mallet")
+    assert salt("alice") == salt("alice")
+    assert len(salt("mallory")) == len(salt("alice"))
+
+
+def test_a_replayed_proof_is_worth_nothing(store: CredentialStore) -> None:
+    client = ClientScram(Sasl("SCRAM-SHA-256", "alice", "secret"), "nonce")
+    first = Scram("SCRAM-SHA-256", store)
+    proof = client.answer(step(first.respond(client.first)).response)
+    assert step(first.respond(proof)).identity is not None
+    second = Scram("SCRAM-SHA-256", store)
+    second.respond(client.first)
+    with pytest.raises(LoginRefused):
+        second.respond(proof)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,",
+        b"n,,n=,r=x",
+        b"n,,n=alice",
+        b"y,,n=alice,r=x",
+        b"p=tls-unique,,n=alice,r=x",
+        b"n,a=bob,n=alice,r=x",
+        b"n,,n=al=ice,r=x",
+        b"n,,n=alice,r=",
+        b"n,,m=x,n=alice,r=y",
+        b"\xff\xfe",
+        b"n,,n=a\0,r=x y",
+        b"n,,n=" + b"a" * 99999,
+    ],
+)
+def test_first_messages_that_are_wrong(store: CredentialStore, message: bytes) -> None:
+    with pytest.raises(LoginRefused):
+        Scram("SCRAM-SHA-256", store).respond(message)
+
+
+@pytest.mark.parametrize(
+    "final",
+    [b"", b"c=biws", b"c=biws,r=x,p=AA==", b"c=eSws,r={r},p=AAAA", b"c=biws,r={r},p=!", b"c=biws,r={r},p="],
+)
+def test_final_messages_that_are_wrong(store: CredentialStore, final: bytes) -> None:
+    server = Scram("SCRAM-SHA-256", store)
+    nonce = step(server.respond(b"n,,n=alice,r=x")).response.decode()[2:].split(",")[0]
+    with pytest.raises(LoginRefused):
+        server.respond(final.replace(b"{r}", nonce.encode()))
+
+
+# ---------------------------------------------------------------------- PLAIN
+
+
+def test_plain(store: CredentialStore) -> None:
+    def log_in(message: str) -> str:
+        identity = step(Plain({"bob": "hunter2"}, store).respond(message.encode())).identity
+        assert identity is not None
+        return identity.principal
+
+    assert log_in("\0bob\0hunter2") == "User:bob"
+    assert log_in("bob\0bob\0hunter2") == "User:bob"
+    assert log_in("\0alice\0secret") == "User:alice"  # by the SCRAM credentials
+    assert log_in("\0alice\0secret") == "User:alice"  # and again, remembered
+    assert log_in("\0KEY\0key-secret") == "User:sa-1"
+    for wrong in (
+        "\0bob\0Hunter2",
+        "\0alice\0x",
+        "\0nobody\0x",
+        "\0KEY\0x",
+        "\0OLD\0key-secret",
+        "\0bob\0" + "x" * 9999,
+    ):
+        with pytest.raises(LoginRefused, match="Invalid username or password"):
+            log_in(wrong)
+    for wrong in ("", "bob", "\0bob", "\0bob\0", "\0\0x", "eve\0bob\0hunter2", "\0bob\0hunter2\0"):
+        with pytest.raises(LoginRefused):
+            log_in(wrong)
+
+
+def test_a_wrong_password_takes_the_same_work_whoever_it_is(
+    store: CredentialStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def counted(mechanism: str, *arguments: Any) -> Any:
+        hashed.append(mechanism)
+        return make_credential(mechanism, *arguments)
+
+    monkeypatch.setattr(credentials, "make_credential", counted)
+    for user in ("bob", "alice", "odd,na=me", "nobody", "KEY"):
+        hashed.clear()
+        with pytest.raises(LoginRefused):
+            step(Plain({"bob": "hunter2"}, store).respond(f"\0{user}\0wrong".encode()))
+        assert hashed == ["SCRAM-SHA-512", "SCRAM-SHA-256"], user
+
+
+def test_a_changed_password_is_not_remembered(store: CredentialStore, image: Image) -> None:
+    assert store.check_password("alice", "secret")
+    image.apply([record("alice", "SCRAM-SHA-256", "new"), record("alice", "SCRAM-SHA-512", "new")], 2)
+    assert not store.check_password("alice", "secret")
+    assert store.check_password("alice", "new")
+
+
+def test_jaas() -> None:
+    text = (
+        'org.x.PlainLoginModule required\n username="a" password=\'b\' user_bob="q\\"u\\\\o" user_eve=bare ;'
+    )
+    assert parse_jaas(text)[0] == "org.x.PlainLoginModule"
+    assert plain_users(text) == {"bob": 'q"u\\o', "eve": "bare"}
+    for wrong in ("", "x", "M required", 'M required a="b', 'M required a="secret" ! ;', "M sometimes a=b;"):
+        with pytest.raises(ValueError, match=r"Expected|semicolon") as error:
+            parse_jaas(wrong)
+        assert "secret" not in str(error.value)
+
+
+# ---------------------------------------------------------------------- OAUTHBEARER
+
+EXPECTED = Expected(("kafka",), "tests")
+
+
+def test_tokens_that_are_not_to_be_believed(tmp_path: Path) -> None:
+    server = TokenServer(tmp_path)
+    jwks = Jwks(server.url, 3600)
+    now = time.time()
+    assert check_token(server.token(), jwks, EXPECTED, now)[0] == "alice"
+    assert check_token(server.token(aud=["x", "kafka"]), jwks, EXPECTED, now)[0] == "alice"
+    good = server.token()
+    head, body, tail = good.split(".")
+    none = encoded({"alg": "none"})
+    stranger = TokenServer(tmp_path / "..", kid="key-1")
+    secret = encoded({"alg": "HS256", "kid": "key-1"})
+    for token in (
+        f"{none}.{body}.",
+        f"{none}.{body}.{tail}",
+        f"{secret}.{body}.{tail}",
+        f"{head}.{body}.",
+        f"{head}.{body}",
+        f"{head}.{body}.{tail[:-4]}AAAA",
+        f"{head}.{encoded({'sub': 'root', 'exp': now + 99})}.{tail}",
+        server.token(seconds=-31),
+        server.token(nbf=now + 99),
+        server.token(iat=now + 99),
+        server.token(aud="other"),
+        server.token(aud=None),
+        server.token(iss="other"),
+        server.token(user=""),
+        server.token(sub=7),
+        server.token(exp=None),
+        server.token(exp="soon"),
+        server.token(exp=True),
+        server.token(exp=1e300),
+        server.token(header={"kid": "other"}),
+        server.token(header={"alg": "RS256"}),
+        server.token(header={"alg": "ES384"}),
+        server.token(header={"crit": ["b64"]}),
+        server.token(header={"jku": stranger.url, "kid": "other"}),
+        stranger.token(),
+        "",
+        "a.b.c",
+        "....",
+        "x" * 99999,
+        f"{encoded(b'[' * 5000)}.{body}.{tail}",
+        f"{head}.{encoded(b'[]')}.{tail}",
+    ):
+        with pytest.raises(InvalidToken):
+            check_token(token, jwks, EXPECTED, now)
+    # A little of skew is allowed both ways.
+    assert check_token(server.token(seconds=-10, iat=now + 10), jwks, EXPECTED, now)
+
+
+def test_a_new_key_of_the_token_server_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.broker.login.jwks.LEAST_PAUSE", 0.0)
+    server = TokenServer(tmp_path)
+    jwks = Jwks(server.url, 3600)
+    check_token(server.token(), jwks, EXPECTED, time.time())
+    newer = TokenServer(tmp_path, "key-2")
+    assert check_token(newer.token(), jwks, EXPECTED, time.time())[0] == "alice"
+    with pytest.raises(InvalidToken):  # and the old one is gone
+        check_token(server.token(), jwks, EXPECTED, time.time())
+    server.path.unlink()  # the server is away: what is known counts
+    assert check_token(newer.token(), jwks, EXPECTED, time.time())[0] == "alice"
+
+
+def test_a_refused_token_is_answered_before_it_is_closed(tmp_path: Path) -> None:
+    server = TokenServer(tmp_path)
+    login = OAuthBearer(Jwks(server.url, 3600), EXPECTED)
+    first = step(login.respond(f"n,,\x01auth=Bearer {server.token(aud='x')}\x01\x01".encode()))
+    assert first.identity is None and json.loads(first.response) == {"status": "invalid_token"}
+    with pytest.raises(LoginRefused):
+        login.respond(b"\x01")
+
+
+def test_unsigned_tokens_where_they_are_named() -> None:
+    body = encoded({"sub": "dev", "exp": time.time() + 60})
+    first = f"n,a=dev,\x01auth=Bearer {encoded({'alg': 'none'})}.{body}.\x01x=y\x01\x01"
+    done = step(OAuthBearer(Unsecured(), Expected()).respond(first.encode()))
+    assert done.identity is not None and done.identity.principal == "User:dev"
+    with pytest.raises(LoginRefused):
+        step(OAuthBearer(Unsecured(), Expected()).respond(first.replace("a=dev", "a=root").encode()))
+
+
+@pytest.mark.parametrize(
+    "first", [b"", b"n,,", b"n,,\x01\x01", b"n,,\x01auth=Basic x\x01\x01", b"n,,\x01auth=\x01\x01", b"\x01"]
+)
+def test_first_messages_of_oauth_that_are_wrong(first: bytes) -> None:
+    with pytest.raises(LoginRefused):
+        OAuthBearer(Unsecured(), Expected()).respond(first)
+
+
+@given(st.binary(max_size=300), st.sampled_from(["PLAIN", "SCRAM", "OAUTH"]))
+def test_no_bytes_raise_anything_else(message: bytes, kind: str) -> None:
+    image = Image()
+    store = CredentialStore(lambda: image, lambda: Tokens("", lambda: image), lambda: "")
+    made: dict[str, Any] = {
+        "PLAIN": Plain({}, store),
+        "SCRAM": Scram("SCRAM-SHA-256", store),
+        "OAUTH": OAuthBearer(Unsecured(), Expected()),
+    }
+    try:
+        outcome = made[kind].respond(message)
+        assert kind == "PLAIN" or step(outcome) is not None
+    except LoginRefused:
+        pass

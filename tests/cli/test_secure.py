@@ -1,0 +1,193 @@
+"""`secure init`, `format --add-scram`, users by `configs`, and `up --secure`: as a user runs them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.errors import UsageError
+from millstream.cli.scram_users import are_credentials, parse_add_scram, parse_password
+from millstream.client.scram import salt_password
+from millstream.settings.properties import read_properties
+from millstream.testing import Broker
+from tests.support.waiting import wait_until
+
+from .conftest import Run
+from .test_up import Up, up  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def own_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def _broker(config: Path, port_file: Path) -> Broker:
+    import sys
+
+    command = [sys.executable, "-m", "millstream.testing._child", "broker", "--config", str(config)]
+    given = {"listeners": "SASL_SSL://127.0.0.1:0", "advertised.listeners": "SASL_SSL://127.0.0.1:0"}
+    return Broker({"log.dirs": port_file, **given}, command=command)
+
+
+def test_from_nothing_to_a_secured_broker(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    done = run("secure", "init", "--dir", str(folder), "--host", "127.0.0.1", "--profile", "")
+    assert done.code == 0, done.err
+    for path in folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    password = read_properties(str(folder / "client.properties"))["sasl.jaas.config"].split('password="')[1][
+        :-2
+    ]
+    assert password not in done.out
+    again = run("secure", "init", "--dir", str(folder), "--profile", "")
+    assert again.code == 1 and "is not empty" in again.err
+    with _broker(folder / "server.properties", folder / "data") as broker:
+        words = (
+            "--bootstrap-server",
+            broker.bootstrap_servers,
+            "--command-config",
+            str(folder / "client.properties"),
+        )
+        assert run("topics", "--create", "--topic", "orders", *words).out == "Created topic orders.\n"
+        users = ("--entity-type", "users", *words)
+        added = run(
+            "configs",
+            "--alter",
+            "--entity-name",
+            "bob",
+            "--add-config",
+            "SCRAM-SHA-512=[password=b,o=b]",
+            *users,
+        )
+        assert added.out == "Completed updating config for user bob.\n", added.err
+        assert run("configs", "--describe", "--entity-name", "bob", *users).out == (
+            "SCRAM credential configs for user-principal 'bob' are SCRAM-SHA-512=iterations=4096\n"
+        )
+        bob = tmp_path / "bob.properties"
+        text = (folder / "client.properties").read_text().replace('username="admin"', 'username="bob"')
+        bob.write_text(text.replace(password, "b,o=b"))
+        as_bob = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(bob))
+        assert run("topics", "--list", *as_bob).out == ""  # he is let in, and sees nothing yet
+        refused = run("topics", "--create", "--topic", "mine", *as_bob)
+        assert refused.code == 1 and "uthoriz" in refused.err
+        removed = run(
+            "configs", "--alter", "--entity-name", "bob", "--delete-config", "SCRAM-SHA-512", *users
+        )
+        assert removed.code == 0
+        gone = run("topics", "--list", *as_bob)
+        assert gone.code == 1 and "login of 'bob'" in gone.err
+        running = run(
+            "format", "-c", str(folder / "server.properties"), "-S", "SCRAM-SHA-512=[name=x,password=y]"
+        )
+        assert running.code == 1 and password not in running.err  # the broker has the folder
+        # The last admin goes ...
+        run("configs", "--alter", "--entity-name", "admin", "--delete-config", "SCRAM-SHA-512", *users)
+        assert run("topics", "--list", *words).code == 1
+        broker.stop()
+        # ... and comes back.
+        lost = f"SCRAM-SHA-512=[name=admin,password={password}]"
+        back = run("format", "--config", str(folder / "server.properties"), "--add-scram", lost)
+        assert back.code == 0 and password not in back.out, back.err
+        broker.start()
+        words = ("--bootstrap-server", broker.bootstrap_servers, *words[2:])
+        assert run("topics", "--list", *words).out == "orders\n"
+        assert password not in broker.log
+
+
+def test_kip_900() -> None:
+    made = parse_add_scram("SCRAM-SHA-256=[name=alice,iterations=8192,salt=MTIzNA==,password=a=b]")
+    assert made.user == "alice"
+    assert made.password == salt_password("SCRAM-SHA-256", "a=b", 8192, b"1234")
+    salted = parse_add_scram('SCRAM-SHA-512=[name=alice,salt="MTIzNA==",saltedpassword="AAEC"]')
+    assert (salted.password.salt, salted.password.salted) == (b"1234", b"\0\1\2")
+    for wrong in (
+        "",
+        "x",
+        "SCRAM-SHA-1=[name=a,password=b]",
+        "SCRAM-SHA-256=[password=b]",
+        "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=name=a,password=b",
+        "SCRAM-SHA-256=[name=a,saltedpassword=AAEC]",
+        "SCRAM-SHA-256=[name=a,password=planted,iterations=100]",
+        "SCRAM-SHA-256=[name=a,salt=!,password=planted]",
+        "SCRAM-SHA-256=[what,name=a,password=planted]",
+    ):
+        with pytest.raises(UsageError) as error:
+            parse_add_scram(wrong)
+        assert "planted" not in str(error.value)
+
+
+def test_values_of_configs() -> None:
+    assert parse_password("SCRAM-SHA-256", "iterations=5000,password=x").iterations == 5000
+    for wrong in ("", "iterations=5000", "iterations=1,password=x", "iterations=99999,password=x", "pass=x"):
+        with pytest.raises(UsageError):
+            parse_password("SCRAM-SHA-256", wrong)
+    assert are_credentials(["SCRAM-SHA-256", "scram-sha-512"])
+    assert not are_credentials(["producer_byte_rate"])
+    with pytest.raises(UsageError):
+        are_credentials(["SCRAM-SHA-256", "producer_byte_rate"])
+
+
+@pytest.mark.timeout(240)
+def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: Path) -> None:  # noqa: F811
+    import httpx
+
+    one = up("--secure").ready()
+    states = {service.name: service for service in one.home.instance().services}
+    os.environ["MILLSTREAM_DATA_DIR"] = str(one.home.path)
+    try:
+        registry, rest = states["registry"].address, states["rest"].address
+
+        def registered() -> bool:
+            answer = httpx.post(
+                f"{registry}/subjects/words-value/versions", json={"schema": '{"type": "string"}'}, timeout=30
+            )
+            return answer.status_code == 200
+
+        wait_until(registered, patience=60)
+        assert run("-p", "up", "topics", "--create", "--topic", "words").out == "Created topic words.\n"
+        sent = httpx.post(
+            f"{rest}/topics/words",
+            json={"records": [{"value": {"a": 1}}]},
+            headers={"content-type": "application/vnd.kafka.json.v2+json"},
+            timeout=30,
+        )
+        assert sent.status_code == 200 and sent.json()["offsets"][0]["offset"] == 0, sent.text
+
+        def shown() -> bool:  # at the console's next sample of the cluster
+            page = httpx.get(f"{states['console'].address}/topics", timeout=30, follow_redirects=True)
+            return "words" in page.text
+
+        wait_until(shown)
+        # Without a login there is nothing to be had.
+        plain = run("topics", "--list", "--bootstrap-server", states["broker"].address)
+        assert plain.code == 1
+        # The registry has what it needs, no more.
+        as_registry = tmp_path / "registry.properties"
+        made = read_properties(str(one.home.path / "secure" / "registry.properties"))
+        as_registry.write_text("".join(f"{n.removeprefix('kafkastore.')}={v}\n" for n, v in made.items()))
+        words = ("--bootstrap-server", states["broker"].address, "--command-config", str(as_registry))
+        assert run("topics", "--list", *words).out == "_schemas\n"
+        assert run("topics", "--delete", "--topic", "_schemas", *words).code == 1
+        secret = made["kafkastore.sasl.jaas.config"].split('password="')[1][:-2]
+        for pid in (state.pid for state in states.values()):
+            assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        for log in one.home.logs.iterdir():
+            assert secret not in log.read_text(errors="replace")
+    finally:
+        del os.environ["MILLSTREAM_DATA_DIR"]
+    assert one.stop()[0] == 0
+    again = up("--secure").ready()  # the same certificates and users
+    assert again.stop()[0] == 0
+
+
+def test_a_broker_with_data_is_not_secured_over_its_head(up: Callable[..., Up]) -> None:  # noqa: F811
+    up("--only", "broker").ready().stop()
+    refused = up("--only", "broker", "--secure")
+    _, err = refused.process.communicate(timeout=60)
+    assert refused.process.returncode == 1
+    assert "has run without --secure" in err

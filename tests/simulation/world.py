@@ -1,0 +1,616 @@
+"""The cluster, its clients and its bad luck: one seed decides all of it.
+
+A run is some time of faults under load, then everything is healed and must become whole again. All chance
+comes from one generator, and nothing depends on the real clock, so that a seed gives the same run every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from millstream.broker.partitions import Partition
+from millstream.cluster.commands import (
+    AlterConfigs,
+    AlterReassignments,
+    BrokerLost,
+    Command,
+    ConfigChange,
+    ConfigOp,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    NewTopic,
+    Resource,
+)
+from millstream.cluster.controller import Context
+from millstream.cluster.metadata_records import Partition as PartitionRecord
+from millstream.settings.resolve import BrokerSettings
+from millstream.wire.errors import ErrorCode
+from millstream.wire.topic_partition import TopicPartition
+from tests.simulation.fake_disk import Disk
+from tests.simulation.fake_store import Hub
+from tests.simulation.invariants import Checker, Lost, Violation
+from tests.simulation.sim_broker import SimBroker
+from tests.simulation.virtual_loop import VirtualLoop, virtual_time
+
+SESSION = 2.0  # seconds of silence after which the store gives a process up
+HEALING = 120.0  # seconds within which everything must be whole again
+SETTINGS = BrokerSettings(
+    {
+        "replica.lag.time.max.ms": "1500",
+        "replica.fetch.backoff.ms": "100",
+        "replica.fetch.wait.max.ms": "300",
+        "replica.fetch.max.bytes": "60",  # three records
+    }
+)
+
+
+@dataclass
+class Plan:
+    """What kind of run it is. Drawn from the seed, unless a test says otherwise."""
+
+    brokers: int = 4
+    partitions: int = 2
+    min_isr: int = 2
+    power_cuts: bool = True
+    seconds: float = 25.0
+    pause: float = 0.35  # seconds between faults, on average
+    load: float = 0.12  # seconds between records, on average
+    slow: float = 0.08  # share of messages that take very long
+    drop: float = 0.03
+    repeat: float = 0.03
+    apart: bool = False  # the controller has no replica
+    lagging: float = 0.25  # share of time in which a broker sees the metadata very late
+
+    @classmethod
+    def drawn(cls, seeded: random.Random) -> Plan:
+        heavy = seeded.random() < 0.5
+        min_isr = 2 if seeded.random() < 0.7 else 1
+        return cls(
+            brokers=seeded.choice((3, 3, 4)),
+            partitions=seeded.choice((1, 2, 3)),
+            min_isr=min_isr,
+            power_cuts=min_isr > 1,
+            pause=0.2 if heavy else 0.5,
+            slow=seeded.choice((0.02, 0.1, 0.2)),
+            drop=seeded.choice((0.0, 0.03, 0.1)),
+        )
+
+
+class World:
+    def __init__(self, seed: int, loop: VirtualLoop, plan: Plan | None = None, verbose: bool = False) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.plan = plan if plan is not None else Plan.drawn(self.random)
+        self.loop = loop
+        self.settings = SETTINGS
+        self.snapshot_entries = self.random.choice((15, 40, 1000))
+        self.kept_entries = self.random.choice((0, 5, 20))
+        self.verbose = verbose
+        self.lines: list[str] = []
+        self.faults = 0
+        self.counts: dict[str, int] = {}
+        self.hub = Hub()
+        self.checker = Checker(self)
+        self.hub.appended = self.checker.appended
+        self.ids = list(range(1, self.plan.brokers + 1))
+        self.disks = {broker_id: Disk() for broker_id in self.ids}
+        self.brokers: dict[int, SimBroker | None] = dict.fromkeys(self.ids)
+        self.first_epochs: dict[int, int] = {}
+        self.cut: set[tuple[int, int]] = set()  # links that lose everything, from one broker to another
+        self.held: dict[int, asyncio.Event] = {}  # brokers that stand still, or cannot reach anybody
+        self.cut_from_store: dict[int, asyncio.Event] = {}
+        self.lagging: dict[int, float] = {}
+        self.visible: dict[int, int] = {}  # brokers that see the metadata log up to there only
+        self.calm = False
+        self._lives = 0
+        self._values = 0
+        self.decision_context = Context(
+            min_insync_replicas=self.plan.min_isr,
+            new_topic_id=lambda: UUID(int=self.random.getrandbits(120)),
+            below=self.random.randrange,
+        )
+        loop.after_step = self.checker.check
+
+    # --- chance ---------------------------------------------------------------------------------------------
+
+    def trace(self, line: str) -> None:
+        text = f"{self.loop.now - 1000:9.3f}  {line}"
+        if self.verbose:
+            print(text, flush=True)
+        self.lines.append(text)
+
+    def chance(self, what: str) -> bool:
+        return not self.calm and self.random.random() < 0.01
+
+    def delay(self) -> float:
+        """Of one message. Most are fast, some take longer than anybody waits."""
+        seeded = self.random
+        if not self.calm and seeded.random() < self.plan.slow:
+            return seeded.uniform(0.05, 4.0)
+        return seeded.uniform(0.001, 0.02)
+
+    def lag(self, broker_id: int) -> float:
+        return self.lagging.get(broker_id, 1.0)
+
+    def some_entries(self) -> int:
+        return self.random.choice((1, 1, 2, 10))
+
+    # --- who reaches whom -----------------------------------------------------------------------------------
+
+    def reaches_store(self, broker_id: int) -> bool:
+        return broker_id not in self.held and broker_id not in self.cut_from_store
+
+    async def reconnected(self, broker_id: int) -> None:
+        while not self.reaches_store(broker_id):
+            gate = self.held.get(broker_id) or self.cut_from_store[broker_id]
+            await gate.wait()
+
+    def deliver(
+        self,
+        sender: SimBroker,
+        target: int,
+        arrived: Callable[[SimBroker, Callable[[Any], None]], None],
+        answered: Callable[[Any], None],
+    ) -> None:
+        """A request on its way, and its answer on the way back."""
+        source = sender.node_id
+
+        def there(reply: Callable[[Any], None]) -> None:
+            gate = self.held.get(target) or self.held.get(source)
+            if gate is not None:  # what was sent waits in a buffer
+                self._when_open(gate, lambda: there(reply))
+                return
+            server = self.brokers.get(target)
+            if (source, target) in self.cut or server is None or not server.alive:
+                return
+            server.context.run(arrived, server, reply)
+
+        def back(answer: Any) -> None:
+            def arrive() -> None:
+                gate = self.held.get(source)
+                if gate is not None:
+                    self._when_open(gate, arrive)
+                elif sender.alive and (target, source) not in self.cut:
+                    sender.context.run(answered, answer)
+
+            if not self._dropped():
+                self.loop.call_later(self.delay(), arrive)
+
+        if not self._dropped():
+            self.loop.call_later(self.delay(), there, back)
+        if not self.calm and self.random.random() < self.plan.repeat:
+            self.loop.call_later(self.delay() * 2, there, lambda answer: None)
+
+    def _dropped(self) -> bool:
+        return not self.calm and self.random.random() < self.plan.drop
+
+    def _when_open(self, gate: asyncio.Event, act: Callable[[], None]) -> None:
+        async def wait() -> None:
+            await gate.wait()
+            await asyncio.sleep(self.delay())
+            act()
+
+        self.loop.create_task(wait())
+
+    # --- faults ---------------------------------------------------------------------------------------------
+
+    def start(self, broker_id: int) -> None:
+        if self.brokers[broker_id] is None:
+            self._lives += 1
+            self.trace(f"b{broker_id} starts")
+            self.first_epochs[broker_id] = self.hub.last_epoch + 1
+            self.brokers[broker_id] = SimBroker(self, broker_id, self._lives)
+
+    def _end(self, broker_id: int, expire_after: float) -> None:
+        process = self.brokers[broker_id]
+        assert process is not None
+        self.brokers[broker_id] = None
+        process.end()
+        self.loop.call_later(expire_after, self.hub.expire, process.store.session)
+
+    def kill(self, broker_id: int) -> None:
+        self.trace(f"b{broker_id} is killed")
+        self._end(broker_id, self.random.choice((0.05, SESSION)))
+
+    def cut_power(self, broker_id: int) -> None:
+        """The machine restarts: what was not synced is gone, from somewhere on."""
+        disk = self.disks[broker_id]
+        self._end(broker_id, self.random.choice((0.05, SESSION)))
+        disk.boot_id += 1
+        self.checker.lost[broker_id] = Lost()
+        if self.random.random() < 0.15:  # and the disk is a new one
+            disk.logs.clear()
+            disk.saved_boot_id = None
+        for log in disk.logs.values():
+            log.truncate_to(self.random.randint(log.recovery_point, log.end_offset))
+        ends = {f"{key.topic}-{key.partition}": log.end_offset for key, log in disk.logs.items()}
+        self.trace(f"b{broker_id} loses its power, its logs end at {ends}")
+
+    def may_lose_power(self, broker_id: int) -> bool:
+        """Fewer machines at a time than a commit has copies, and never the only one that may lead: a topic
+        that was made while the others were down has no other."""
+        return (
+            self.plan.power_cuts
+            and len(self.checker.lost) < self.plan.min_isr - 1
+            and all(
+                any(member != broker_id for member in (*record.isr, *record.elr))
+                for record in self.checker.head.partitions_of(broker_id)
+            )
+        )
+
+    async def stop(self, broker_id: int) -> None:
+        """A clean stop: draining, then everything is synced."""
+        process = self.brokers[broker_id]
+        assert process is not None
+        self.trace(f"b{broker_id} drains")
+        task = self.loop.create_task(process.drain(), context=process.context)
+        try:
+            await asyncio.wait([task], timeout=10)
+        finally:
+            if self.brokers[broker_id] is process and process.alive:
+                self.trace(f"b{broker_id} stops")
+                self.checkpoint(broker_id)
+                process.log_dirs.close()
+                self._end(broker_id, 0.01)
+
+    def checkpoint(self, broker_id: int) -> None:
+        disk = self.disks[broker_id]
+        for key, log in disk.logs.items():
+            log.recovery_point = log.end_offset
+            disk.high_watermarks[key] = log.high_watermark
+
+    def hold(self, broker_id: int, seconds: float) -> None:
+        """As SIGSTOP: nothing goes in or out, nothing is lost. Its session may expire meanwhile."""
+        if broker_id in self.held:
+            return
+        self.trace(f"b{broker_id} stands still for {seconds:.1f} s")
+        self.held[broker_id] = asyncio.Event()
+        self._expire_if_silent(broker_id, seconds)
+        self.loop.call_later(seconds, self._let_go, self.held, broker_id)
+
+    def cut_off(self, broker_id: int, seconds: float) -> None:
+        if broker_id in self.cut_from_store:
+            return
+        self.trace(f"b{broker_id} cannot reach the store for {seconds:.1f} s")
+        self.cut_from_store[broker_id] = asyncio.Event()
+        self._expire_if_silent(broker_id, seconds)
+        self.loop.call_later(seconds, self._let_go, self.cut_from_store, broker_id)
+
+    def _expire_if_silent(self, broker_id: int, seconds: float) -> None:
+        process = self.brokers[broker_id]
+        if process is not None and seconds > SESSION:
+            self.loop.call_later(SESSION, self.hub.expire, process.store.session)
+
+    def _let_go(self, gates: dict[int, asyncio.Event], broker_id: int) -> None:
+        gate = gates.pop(broker_id, None)
+        if gate is not None:
+            self.trace(f"b{broker_id} is back")
+            gate.set()
+
+    def submit(self, command: Command[Any], what: str) -> None:
+        """To whoever takes itself for the controller."""
+        for process in self.brokers.values():
+            if process is not None and process.controller.leading and process.node_id not in self.held:
+                self.trace(f"{process!r} is asked: {what}")
+                future = process.context.run(process.controller.submit, command)
+                future.add_done_callback(_ignore)
+                return
+
+    def fault(self) -> None:
+        seeded = self.random
+        broker_id = seeded.choice(self.ids)
+        process = self.brokers[broker_id]
+        kind = seeded.choices(*_KINDS)[0]
+        self.faults += 1
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if kind == "start":
+            for each in self.ids:
+                if seeded.random() < 0.7:
+                    self.start(each)
+        elif kind == "reassign":
+            self._reassign()
+        elif kind == "min isr":
+            self._change_min_isr()
+        elif kind == "recreate":
+            # Not while machines are away: a partition that begins on one broker is lost with its disk.
+            if len(self.checker.head.brokers) == len(self.ids) and not self.checker.lost:
+                self.submit(DeleteTopics(["t"]), "delete t")
+                self.create_topic()
+        elif kind == "delete records":
+            self._delete_records()
+        elif kind == "elect":
+            self.submit(ElectLeaders(None), "elect preferred leaders")
+        elif kind == "cut":
+            self.cut = {
+                (seeded.choice(self.ids), seeded.choice(self.ids)) for _ in range(seeded.randint(1, 4))
+            }
+            self.trace(f"cut: {sorted(self.cut)}")
+        elif kind == "mend":
+            self.cut = set()
+        elif kind == "lag":
+            self.lagging = {
+                each: seeded.choice((1.0, 10.0, 60.0))
+                for each in self.ids
+                if seeded.random() < self.plan.lagging
+            }
+        elif process is None:
+            return
+        elif kind == "kill":
+            self.kill(broker_id)
+        elif kind == "power":
+            if self.may_lose_power(broker_id):
+                self.cut_power(broker_id)
+        elif kind == "stop":
+            if process.serving and not process.stopping:
+                self.loop.create_task(self.stop(broker_id))
+        elif kind == "hold":
+            self.hold(broker_id, seeded.uniform(0.2, 6.0))
+        elif kind == "cut off":
+            self.cut_off(broker_id, seeded.uniform(0.2, 6.0))
+        elif kind == "expire":
+            self.trace(f"the session of b{broker_id} expires")
+            self.hub.expire(process.store.session)
+        elif kind == "declare dead":
+            self.submit(BrokerLost(broker_id, process.controller.broker_epoch), f"b{broker_id} is dead")
+        elif kind == "checkpoint":
+            self.checkpoint(broker_id)
+
+    def _reassign(self) -> None:
+        partitions = list(self.checker.head.all_partitions())
+        if not partitions:
+            return
+        chosen = self.random.choice(partitions)
+        target: list[int] | None = self.random.sample(self.ids, self.random.choice((2, 3, 3)))
+        # A move that is cancelled may leave fewer copies than min.insync.replicas, as in Kafka.
+        if chosen.reassigning and not self.plan.power_cuts and self.random.random() < 0.5:
+            target = None
+        command = AlterReassignments([("t", chosen.index, target)])
+        self.submit(command, f"replicas of p{chosen.index} become {target}")
+
+    def _change_min_isr(self) -> None:
+        """Not where power goes: how many copies a commit means is then what counts."""
+        if not self.plan.power_cuts:
+            value = str(self.random.randint(1, 3))
+            change = ConfigChange("min.insync.replicas", ConfigOp.SET, value)
+            self.submit(AlterConfigs([(Resource("topic", "t"), [change])]), f"min.insync.replicas is {value}")
+
+    def _delete_records(self) -> None:
+        """As DeleteRecords at the leader; the others follow."""
+        led = [(process, partition) for process, partition in self.led() if partition.knows_latest]
+        if led:
+            process, partition = self.random.choice(led)
+            key = (partition.topic_id, partition.index)
+            offset = self.random.randint(0, partition.log.high_watermark)
+            self.trace(f"{process!r} deletes {partition!r} up to {offset}")
+            self.checker.deleted[key] = max(self.checker.deleted.get(key, 0), offset)
+            process.context.run(partition.log.advance_start, offset)
+
+    # --- load -----------------------------------------------------------------------------------------------
+
+    def led(self) -> Iterator[tuple[SimBroker, Partition]]:
+        for process in self.brokers.values():
+            if process is not None and process.serving and process.node_id not in self.held:
+                for partition in process.partitions:
+                    if partition.leads:
+                        yield process, partition
+
+    def produce(self, process: SimBroker, partition: Partition, acks: int = -1) -> None:
+        self._values += 1
+        value = self._values
+        topic_id, index = partition.topic_id, partition.index
+
+        def done(offset: int, error: ErrorCode) -> None:
+            if error is ErrorCode.none and process.alive:
+                self.checker.acknowledged(topic_id, index, offset, value)
+
+        process.context.run(process.produce, partition, value, acks, done)
+
+    # --- a run ----------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Brokers and a topic, before the first fault."""
+        calm, self.calm = self.calm, True
+        for broker_id in self.ids:
+            self.start(broker_id)
+        await self.until(lambda: all(each is not None and each.serving for each in self.brokers.values()))
+        self.create_topic()
+        await self.until(lambda: len(list(self.led())) == self.plan.partitions)
+        self.calm = calm
+
+    def create_topic(self) -> None:
+        seeded = self.random
+        hosts = [each for each in self.ids if not (self.plan.apart and self._leads(each))]
+        assignments = [
+            (index, seeded.sample(hosts, min(3, len(hosts)))) for index in range(self.plan.partitions)
+        ]
+        configs = {"min.insync.replicas": str(self.plan.min_isr)}
+        self.submit(CreateTopics([NewTopic("t", assignments=assignments, configs=configs)]), "create t")
+
+    def _leads(self, broker_id: int) -> bool:
+        process = self.brokers[broker_id]
+        return process is not None and process.controller.leading
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = self.loop.now + seconds
+        while not condition():
+            if self.loop.now > end:
+                raise Violation("I10", f"not within {seconds} s: {self.state()}")
+            await asyncio.sleep(0.05)
+
+    async def run(self) -> None:
+        await self.begin()
+        end = self.loop.now + self.plan.seconds
+        next_fault = self.loop.now + self.random.expovariate(1 / self.plan.pause)
+        while self.loop.now < end:
+            await asyncio.sleep(self.random.expovariate(1 / self.plan.load))
+            if self.loop.now >= next_fault:
+                next_fault = self.loop.now + self.random.expovariate(1 / self.plan.pause)
+                self.fault()
+            led = list(self.led())
+            if led:
+                self.produce(*self.random.choice(led), acks=-1 if self.random.random() < 0.85 else 1)
+        await self.heal()
+
+    async def heal(self) -> None:
+        """I10 and I2: without faults everything becomes whole, and nothing is missing."""
+        self.trace("no more faults")
+        self.calm, self.cut, self.lagging = True, set(), {}
+        for gates in (self.held, self.cut_from_store):
+            for broker_id in list(gates):
+                self._let_go(gates, broker_id)
+        await asyncio.sleep(12)  # a stop that is under way
+        for broker_id in self.ids:
+            self.start(broker_id)
+        await self.until(lambda: any(self._leads(each) for each in self.ids), HEALING)
+        await asyncio.sleep(5)
+        if not self.checker.head.topics_by_name:  # deleted, and not made again
+            self.create_topic()
+        count = self.plan.partitions
+        await self.until(lambda: len(list(self.led())) == count and self.is_whole(), HEALING)
+        before = self.checker.acks
+        for process, partition in list(self.led()):
+            self.produce(process, partition)
+        await self.until(lambda: self.checker.acks >= before + count and self.is_whole())
+        self._check_contents()
+
+    def is_whole(self) -> bool:
+        return not self.state()
+
+    def state(self) -> str:
+        """What is not as it should be without faults."""
+        problems = []
+        for broker_id, process in self.brokers.items():
+            if process is None or not process.serving:
+                problems.append(f"b{broker_id} does not serve")
+            elif process.image.version != self.hub.version:
+                problems.append(f"the image of b{broker_id} is {process.image.version} of {self.hub.version}")
+        leading = [each for each in self.brokers.values() if each is not None and each.controller.leading]
+        if len(leading) != 1:
+            problems.append(f"{leading} are the controller")
+        for record in self.checker.head.all_partitions():
+            problems += self._partition_problems(record)
+        return "; ".join(problems)
+
+    def _partition_problems(self, record: PartitionRecord) -> Iterator[str]:
+        name = f"p{record.index}"
+        if record.leader < 0:
+            yield f"{name} has no leader, ISR {record.isr}, ELR {record.elr}"
+            return
+        if set(record.isr) != set(record.replicas) or record.reassigning:
+            yield f"{name} has ISR {record.isr} of {record.replicas}"
+        logs = [
+            self.disks[replica].logs.get(TopicPartition("t", record.index)) for replica in record.replicas
+        ]
+        # Where records begin may differ: who did not hear of a deletion before it leads keeps what it has.
+        start = max(0 if log is None else log.start_offset for log in logs)
+        contents = [None if log is None else log.entries[start:] for log in logs]
+        if any(each is None or each != contents[0] for each in contents):
+            yield f"{name} has logs that differ"
+        elif any(log.high_watermark != log.end_offset for log in logs):  # type: ignore[union-attr]
+            yield f"{name} has high watermarks {[log.high_watermark for log in logs]}"  # type: ignore[union-attr]
+
+    def _check_contents(self) -> None:
+        for topic_id, partitions in self.checker.acked.items():
+            for index, acked in partitions.items():
+                record = self.checker.head.partition(topic_id, index)
+                if record is None:  # deleted
+                    continue
+                log = self.disks[record.leader].logs[TopicPartition("t", index)]
+                values = [entry.value for entry in log.entries]
+                if len(set(values[log.start_offset :])) != len(values) - log.start_offset:
+                    raise Violation("I2", f"{log.name} has a record twice")
+                for offset, value in acked.items():
+                    if offset >= log.start_offset and (offset >= len(values) or values[offset] != value):
+                        raise Violation("I2", f"{log.name} lacks {value}, which was acknowledged at {offset}")
+
+    def close(self) -> None:
+        for process in self.brokers.values():
+            if process is not None:
+                process.end()
+
+
+_KINDS = (
+    (
+        "kill", "power", "start", "stop", "hold", "cut off", "cut", "mend", "expire", "declare dead",
+        "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate",
+    ),
+    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1),
+)  # fmt: skip
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What brokers log of a run is not of interest; the trace is."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+
+
+@dataclass
+class Outcome:
+    seed: int
+    world: World
+    problem: Exception | None
+
+
+def simulate(
+    seed: int, plan: Plan | None = None, verbose: bool = False, script: Callable[[World], Any] | None = None
+) -> Outcome:
+    """One run; with a script, that instead of the seed's own faults."""
+    with quiet(), virtual_time() as loop:
+        asyncio.set_event_loop(loop)
+        failures: list[BaseException] = []
+
+        def report(_: object, context: dict[str, Any]) -> None:
+            error = context.get("exception")
+            failures.append(error if error is not None else AssertionError(context["message"]))
+
+        loop.set_exception_handler(report)
+        world = _in_loop(loop, seed, plan, verbose)
+        problem: Exception | None = None
+        try:
+            loop.run_until_complete(script(world) if script is not None else world.run())
+        except Exception as error:
+            problem = error
+        found = [each for each in failures if isinstance(each, Exception)]
+        if problem is None and found:
+            problem = found[0]
+        loop.after_step = lambda: None
+        world.close()
+        _finish(loop)
+        asyncio.set_event_loop(None)
+        return Outcome(seed, world, problem)
+
+
+def _in_loop(loop: VirtualLoop, seed: int, plan: Plan | None, verbose: bool) -> World:
+    async def make() -> World:
+        return World(seed, loop, plan, verbose)
+
+    return loop.run_until_complete(make())
+
+
+def _finish(loop: VirtualLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(_gather(tasks))
+
+
+async def _gather(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
