@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millstream.host.planner import FENCED_PAUSE, FIRST_PAUSE, GOOD_SECONDS, KILLS, Planner
 from millstream.host.unit import UnitId
+from tests.support.effort import examples
 
 UNITS = tuple(f"0_{number}" for number in range(6))
 
@@ -388,4 +389,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestAnyOrder.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

@@ -46,6 +46,7 @@ from millstream.streams.serdes import Serde
 from millstream.streams.stores.lmdb import StoreFolder
 from millstream.streams.task import StreamTask, in_memory
 from millstream.wire.records import iter_records
+from tests.support.effort import examples
 
 PARTITIONS = 3
 SERDES = (serdes.STRING, serdes.LONG, serdes.INTEGER, serdes.DOUBLE, serdes.BYTES, serdes.JSON)
@@ -556,7 +557,7 @@ def _check(data: st.DataObject, open_store: Any) -> tuple[int, int]:
 def test_blocks_give_what_records_give() -> None:
     given_batches = in_columns = 0
 
-    @settings(max_examples=200, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(200), phases=PHASES, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         nonlocal given_batches, in_columns
@@ -569,7 +570,7 @@ def test_blocks_give_what_records_give() -> None:
     assert in_columns > given_batches * 0.5, (in_columns, given_batches)
 
 
-@settings(max_examples=15, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_blocks_give_what_records_give_with_stores_on_disk(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as path:

@@ -16,6 +16,7 @@ from millstream.testing.topology import TopologyTestDriver
 from tests.streams.kit import CONFIGS
 from tests.streams.test_vectors import CLOCK, VECTORS, _bytes, _expected, _headers, _outputs
 from tests.streams.topologies import BUILDS
+from tests.support.effort import sample
 
 FOREVER = 1 << 50
 
@@ -26,7 +27,7 @@ def _topology(name: str) -> Any:
     return builder.build(CONFIGS.get(name))
 
 
-WITH_STORES = [name for name in VECTORS if _topology(name).stores]
+WITH_STORES = sample(name for name in VECTORS if _topology(name).stores)
 
 
 def _step(driver: TopologyTestDriver, step: list[Any]) -> None:

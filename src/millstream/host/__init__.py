@@ -1,7 +1,7 @@
 """The host: one engine on Spark for everything that runs for ever.
 
-A *unit* is a program over partitions: a Streams task, later a task of a SQL statement, of a connector, of a
-mirror. *Lanes* run units, a lane in each Python worker of Spark: they fetch for their units, let them work in
+A *unit* is a program over partitions: a task of Streams (those of SQL queries are such) or of a connector.
+*Lanes* run units, a lane in each Python worker of Spark: they fetch for their units, let them work in
 turns and commit what they did, each unit in transactions of its own. The *planner*, beside Spark's driver,
 says which lane runs which unit, takes back those of a lane that is gone, and sets a failing unit aside.
 
@@ -20,6 +20,7 @@ the unit's last transaction, so whatever Spark repeats finds nothing to do.
     source      lanes as the tasks of a Spark query
     local       lanes as threads of this process, for tests
     host        what applications use: add, remove, status
+    call_server calls from other processes of this machine
     control, driver   the same from another process: services that share a driver child
     metrics     what units do, for Prometheus and in __millstream_pipelines
 """

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import itertools
 import logging
 import pickle
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Protocol
 
-from millstream.host.link import Link, LinkClosed, LinkServer, Message
+from millstream.host.call_server import Call, CallServer
+from millstream.host.link import Link, LinkClosed, Message
 from millstream.host.planner_server import ignore
 from millstream.host.unit import Application, UnitId, UnitListener, UnitState, UnitStatus
 
@@ -57,48 +58,23 @@ class AnyHost(Protocol):
     def states(self, application: str) -> dict[str, UnitState]: ...
 
 
-class ControlServer:
+class ControlServer(CallServer):
     """Serves a host to other processes of this machine."""
 
     def __init__(self, host: AnyHost, secret: bytes, address: str = "127.0.0.1") -> None:
         self._host = host
-        self._clients = 0
-        self._lock = threading.Lock()
-        self.idle_since = time.monotonic()
-        self._server = LinkServer("host-control", secret, self._serve, address)
-        self.address, self.port = self._server.host, self._server.port
+        super().__init__("host-control", secret, address)
 
-    @property
-    def idle_seconds(self) -> float:
-        """How long nobody has been connected."""
-        return 0.0 if self._clients else time.monotonic() - self.idle_since
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _serve(self, link: Link) -> None:
-        with self._lock:
-            self._clients += 1
+    @contextlib.contextmanager
+    def connection(self, link: Link) -> Iterator[Call]:
         mine: set[str] = set()
         try:
-            while True:
-                self._answer(link, link.receive(), mine)
+            yield functools.partial(self._call, link, mine)
         finally:
             for application in mine:
                 self._host.remove(application, REMOVE_SECONDS)
-            with self._lock:
-                self._clients -= 1
-                self.idle_since = time.monotonic()
 
-    def _answer(self, link: Link, message: Message, mine: set[str]) -> None:
-        try:
-            result = self._call(link, message["call"], message["arguments"], mine)
-        except Exception as error:
-            link.send({"answer": message["number"], "error": str(error) or type(error).__name__})
-            return
-        link.send({"answer": message["number"], "result": result})
-
-    def _call(self, link: Link, name: str, arguments: dict[str, Any], mine: set[str]) -> Any:
+    def _call(self, link: Link, mine: set[str], name: str, arguments: dict[str, Any]) -> Any:
         host = self._host
         if name == "add":
             content = base64.b64decode(arguments["content"])

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from millstream.host.call_server import CallServer
 from millstream.host.control import ControlServer, RemoteHost
 from millstream.host.link import Link, LinkClosed
 
@@ -109,7 +110,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def publish(folder: Path, server: ControlServer, secret: bytes) -> None:
+def publish(folder: Path, server: CallServer, secret: bytes) -> None:
     """Say where the driver listens. Only its owner may read that."""
     text = json.dumps(
         {"host": server.address, "port": server.port, "secret": secret.hex(), "pid": os.getpid()}
@@ -130,6 +131,7 @@ def main(folder: Path) -> None:
     session = spark("millstream-host", spark_settings_in(folder))
     secret = secrets.token_bytes(32)
     host = Host.of(session)
+    host.stays = True  # the process ends by itself when no service is connected
     server = ControlServer(host, secret)
     publish(folder, server, secret)
     ended: list[int] = []

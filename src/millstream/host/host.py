@@ -60,6 +60,9 @@ class Host:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._settings = settings_of(session)
+        self.stays = False
+        """Whether the query and its lanes go on without an application, for the next one: they take seconds
+        to start."""
         self._counts_slots = not _is_local(session) and not session.sparkContext.getConf().get(_LANES)
         self._server: PlannerServer | None = None
         self._page: MetricsPage | None = None
@@ -107,14 +110,14 @@ class Host:
 
     def remove(self, application: str, timeout: float = _STOP_SECONDS) -> bool:
         """All of its units end with a last commit. True if they did so in time. The last application takes
-        the host with it."""
+        the query with it, unless the host `stays`."""
         with self._changing:
             if application not in self._applications or self._server is None:
                 return True
             done = self._server.remove(application, timeout)
             self._server.forget(application)
             self._applications.discard(application)
-            if not self._applications:
+            if not self._applications and not self.stays:
                 self._stop()
             return done
 

@@ -36,7 +36,7 @@ from millstream.client.errors import Unreachable, retriable
 from millstream.client.fetch import Fetched
 from millstream.client.transaction_commits import TransactionCommit, commit_all
 from millstream.client.transactional import is_fenced
-from millstream.host.errors import FinalError
+from millstream.host.errors import FinalError, is_final
 from millstream.host.fetching import LaneFetchers
 from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
 from millstream.host.progress import Markers
@@ -389,7 +389,7 @@ class Lane:
                 "error": str(error) if type(error) is FinalError else f"{type(error).__name__}: {error}",
                 "trace": "".join(traceback.format_exception(error)),
                 "fenced": fenced,
-                "final": isinstance(error, FinalError),
+                "final": is_final(error),
                 "passing": isinstance(error, Unreachable)
                 or (isinstance(error, KafkaError) and retriable(error)),
             }

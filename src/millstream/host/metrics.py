@@ -45,50 +45,50 @@ class Planned(Protocol):
     def standby_states(self, application: str) -> dict[str, UnitState]: ...
 
 
-_FAMILIES: tuple[tuple[str, str, str, Callable[[UnitState], float]], ...] = (
-    ("records_read_total", "counter", "Records that a unit has read.", lambda unit: unit.status.read),
-    ("records_written_total", "counter", "Records that it has written.", lambda unit: unit.status.written),
-    ("records_restored_total", "counter", "Records of changelogs.", lambda unit: unit.status.restored),
-    ("commits_total", "counter", "Transactions that it has committed.", lambda unit: unit.status.commits),
-    ("lag_records", "gauge", "Records that it has not read yet.", lambda unit: unit.status.lag),
+_FAMILIES: tuple[tuple[str, str, Callable[[UnitState], float]], ...] = (
+    ("records_read_total", "Records that a unit has read.", lambda unit: unit.status.read),
+    ("records_written_total", "Records that it has written.", lambda unit: unit.status.written),
+    ("records_restored_total", "Records of changelogs.", lambda unit: unit.status.restored),
+    ("commits_total", "Transactions that it has committed.", lambda unit: unit.status.commits),
+    ("lag_records", "Records that it has not read yet.", lambda unit: unit.status.lag),
     (
         "commit_latency_seconds",
-        "gauge",
         "How long its last commit took.",
         lambda unit: unit.status.commit_ms / 1000,
     ),
-    ("state_bytes", "gauge", "The size of its stores on disk.", lambda unit: unit.status.state_bytes),
-    ("running", "gauge", "1 if it runs, 0 if not.", lambda unit: float(unit.state == RUNNING)),
-    ("failed", "gauge", "1 if it has failed for good.", lambda unit: float(unit.state == FAILED)),
+    ("state_bytes", "The size of its stores on disk.", lambda unit: unit.status.state_bytes),
+    ("running", "1 if it runs, 0 if not.", lambda unit: float(unit.state == RUNNING)),
+    ("failed", "1 if it has failed for good.", lambda unit: float(unit.state == FAILED)),
 )
 
 
 def render(planned: Planned) -> str:
     """The page, in Prometheus' text format. Counters begin anew when a unit moves, as those of a process
     do."""
-    return "\n".join(_lines(planned)) + "\n"
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
 
+    class Families(Collector):
+        def collect(self) -> Iterator[Metric]:
+            lanes = "Lanes that are connected to the planner."
+            yield GaugeMetricFamily("millstream_host_lanes", lanes, value=planned.lane_count)
+            units = [
+                (application, name, state)
+                for application in planned.applications()
+                for of in (planned.states(application), planned.standby_states(application))
+                for name, state in of.items()
+            ]
+            for name, text, value in _FAMILIES:
+                family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+                made = family(f"millstream_host_unit_{name}", text, labels=("application", "unit"))
+                for application, unit, state in units:
+                    made.add_metric((application, unit), value(state))
+                yield made
 
-def _lines(planned: Planned) -> Iterator[str]:
-    yield "# HELP millstream_host_lanes Lanes that are connected to the planner."
-    yield "# TYPE millstream_host_lanes gauge"
-    yield f"millstream_host_lanes {planned.lane_count}"
-    units = [
-        (application, name, state)
-        for application in planned.applications()
-        for of in (planned.states(application), planned.standby_states(application))
-        for name, state in of.items()
-    ]
-    for family, kind, text, value in _FAMILIES:
-        yield f"# HELP millstream_host_unit_{family} {text}"
-        yield f"# TYPE millstream_host_unit_{family} {kind}"
-        for application, name, state in units:
-            labels = f'application="{_escaped(application)}",unit="{_escaped(name)}"'
-            yield f"millstream_host_unit_{family}{{{labels}}} {value(state):g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    registry = CollectorRegistry()
+    registry.register(Families())
+    return generate_latest(registry).decode()
 
 
 class MetricsPage:

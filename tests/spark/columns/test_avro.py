@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millstream.spark.columns.avro import AvroSchemas, arrow_type
 from millstream.spark.columns.avro.program import Unresolvable
 from millstream.spark.columns.avro.types import Unsuitable
+from tests.support.effort import examples
 
 from .bodies import avro_body, decode_avro, record
 
@@ -70,7 +71,7 @@ def values(schema: Any) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_reads_what_fastavro_writes(data: Any) -> None:
     schema = record(
         ("a", data.draw(schemas())), ("b", data.draw(schemas(2, iter(range(20_000, 30_000))))), name="Top"
@@ -83,7 +84,7 @@ def test_reads_what_fastavro_writes(data: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_skips_what_the_reader_does_not_want(data: Any) -> None:
     schema = record(("a", "long"), ("b", data.draw(schemas())), ("c", "string"))
     rows = data.draw(st.lists(values(schema), min_size=1, max_size=6))
@@ -93,7 +94,7 @@ def test_skips_what_the_reader_does_not_want(data: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_bad_body_costs_only_its_own_row(data: Any) -> None:
     """Cut, changed and random bodies between good ones: no crash, and the good rows come out unharmed."""
     schema = record(("a", data.draw(schemas())), ("b", "string"))

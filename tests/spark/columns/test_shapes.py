@@ -18,6 +18,7 @@ from millstream.spark.columns.framing import NULL, UNFRAMED, frames
 from millstream.spark.columns.json_schema import JsonDecoder
 from millstream.spark.columns.json_shape import JsonShape
 from millstream.spark.columns.protobuf import ProtobufDecoder, arrow_type, message_of
+from tests.support.effort import examples
 
 from .bodies import packed
 
@@ -166,7 +167,7 @@ PIECES += [
 
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map(b"".join), min_size=1, max_size=6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_batch_is_decoded_as_its_bodies_are_alone(bodies: list[bytes]) -> None:
     decoded = decode_json(ORDER, bodies)
     decoded.array.validate(full=True)

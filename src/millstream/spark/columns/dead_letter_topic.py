@@ -62,7 +62,7 @@ def dead_letters(
     options   of the Kafka client, as for format("millstream"): **{"kafka.bootstrap.servers": "host:port"}
 
     Where the DataFrame still has the source's columns topic, partition, offset, timestamp and key, the dead
-    letter says where it comes from.
+    dead letter says where it comes from.
     """
     from pyspark.sql import functions as functions
 

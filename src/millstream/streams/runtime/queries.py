@@ -92,7 +92,9 @@ class View:
         """An answer, and what it reflects: the offsets, and why they are not the newest ones, if so."""
         self._copy.catch_up()
         with self._copy.snapshot() as snapshot:
-            reflects: dict[str, Any] = {"offsets": {str(n): at for n, at in snapshot.offsets.items()}}
+            reflects: dict[str, Any] = {
+                "offsets": {str(partition): at for partition, at in snapshot.offsets.items()}
+            }
             if self._copy.problem is not None:
                 reflects["problem"] = self._copy.problem
             return read(snapshot), reflects

