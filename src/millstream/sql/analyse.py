@@ -12,7 +12,8 @@ from millstream.sql import ast
 from millstream.sql.analyse_joins import analyse_joins
 from millstream.sql.analysis import Analysis, JoinStep, SelectColumn
 from millstream.sql.catalog import PSEUDO_COLUMNS, SYSTEM_COLUMNS, WINDOW_BOUNDS, Catalog, WindowInfo
-from millstream.sql.codegen import Code, Compiler
+from millstream.sql.code import Code
+from millstream.sql.codegen import Compiler
 from millstream.sql.environment import Environment
 from millstream.sql.errors import join_english, sql_error
 from millstream.sql.expression_text import text

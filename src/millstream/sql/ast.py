@@ -128,8 +128,8 @@ class Like(Expression):
 @dataclass(frozen=True, slots=True)
 class Between(Expression):
     value: Expression
-    least: Expression
-    most: Expression
+    lower: Expression
+    upper: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,5 +313,5 @@ def _rewritten(value: Any, change: Callable[[Expression], Expression | None]) ->
         return rewrite(value, change)
     if type(value) is tuple and not isinstance(value, Location):
         new = tuple(_rewritten(item, change) for item in value)
-        return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
+        return new if any(after is not before for after, before in zip(new, value, strict=True)) else value
     return value

@@ -2,7 +2,7 @@
 
 One walk over an expression finds the type of every part and writes the Python that computes it; whatever is
 wrong with the types is a `SqlError` here. The text refers to values of the row by what the scope says
-(`v[3]`), and to functions and constants by names in a namespace. `functions.py` makes functions of whole
+(`v[3]`), and to functions and constants by names in a namespace. `row_functions.py` makes functions of whole
 projections and filters from such texts, so that a row costs one call however many expressions there are.
 
 Null follows ksqlDB: a comparison with null is false, arithmetic on null has no value. What has no value
@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from millstream.sql import ast, runtime
 from millstream.sql.arithmetic import decimal_operation, result_type
 from millstream.sql.casts import cast, null_safe
+from millstream.sql.code import Code, Names, Scope, is_plain
 from millstream.sql.errors import EvaluationError, SqlError, sql_error
 from millstream.sql.expression_text import comparison_name, text
 from millstream.sql.functions.table import FunctionTable, Kind
@@ -47,45 +48,6 @@ from millstream.sql.types import (
     map_type,
     struct_type,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """`type` is None for the literal NULL. `safe` says that it can neither raise nor be changed by a cast of
-    its type; `never_null` that it is not None. `literal` is the value where it is one."""
-
-    text: str
-    type: SqlType | None
-    safe: bool = False
-    never_null: bool = False
-    literal: ast.Literal | None = None
-
-
-class Scope(Protocol):
-    """What names mean: the code of a column, or an error."""
-
-    def column(self, node: ast.Column) -> Code: ...
-
-
-class Names:
-    """The namespace of generated code: objects by name, each once."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Any] = {"_helpers": runtime}
-        self._count = 0
-        for name in runtime.HELPERS:
-            self.objects["_" + name] = getattr(runtime, name)
-
-    def add(self, thing: Any, prefix: str = "f") -> str:
-        self._count += 1
-        name = f"{prefix}{self._count}"
-        self.objects[name] = thing
-        return name
-
-    def fresh(self, prefix: str = "x") -> str:
-        self._count += 1
-        return f"{prefix}{self._count}"
-
 
 _INT_TEXT = "(x if -2147483648 <= (x := {0}) <= 2147483647 else _wrap32(x))"
 _LONG_TEXT = "(x if -9223372036854775808 <= (x := {0}) <= 9223372036854775807 else _wrap64(x))"
@@ -206,7 +168,7 @@ class Compiler:
 
     def _once(self, code: Code) -> tuple[str, str, Code]:
         """The text at its first use and at the later ones."""
-        if code.never_null or _is_plain(code.text):
+        if code.never_null or is_plain(code.text):
             return code.text, code.text, code
         name = self.names.fresh("t")
         return f"({name} := {code.text})", name, code
@@ -243,8 +205,8 @@ class Compiler:
         return Code(f"({code.text} is {'not ' if node.negated else ''}None)", BOOLEAN, code.safe, True)
 
     def _between(self, node: ast.Between) -> Code:
-        low = ast.Compare(">=", node.value, node.least, location=node.location)
-        high = ast.Compare("<=", node.value, node.most, location=node.location)
+        low = ast.Compare(">=", node.value, node.lower, location=node.location)
+        high = ast.Compare("<=", node.value, node.upper, location=node.location)
         one, other = self.compile(low), self.compile(high)
         return Code(f"({one.text} and {other.text})", BOOLEAN, one.safe and other.safe, True)
 
@@ -495,8 +457,3 @@ class Compiler:
         if body.type is None:
             raise sql_error("lambda of null", node.location)
         return TypedLambda(input_types=inputs, result=body.type), f"(lambda {', '.join(names)}: {body.text})"
-
-
-def _is_plain(source: str) -> bool:
-    """Whether a text is only a name or an element of a row: cheap to write twice."""
-    return source.replace("[", "").replace("]", "").replace("_", "").isalnum() and "(" not in source

@@ -58,7 +58,7 @@ def text(node: ast.Expression) -> str:
             escape = "" if node.escape is None else f" ESCAPE {literal_text(node.escape)}"
             return f"({text(node.value)} LIKE {text(node.pattern)}{escape})"
         case ast.Between():
-            return f"({text(node.value)} BETWEEN {text(node.least)} AND {text(node.most)})"
+            return f"({text(node.value)} BETWEEN {text(node.lower)} AND {text(node.upper)})"
         case ast.Case():
             return _case(node)
         case ast.Cast():

@@ -7,7 +7,8 @@ from typing import Any
 
 from millstream.sql import ast
 from millstream.sql.catalog import WindowInfo
-from millstream.sql.codegen import Code, Compiler, Names
+from millstream.sql.code import Code, Names
+from millstream.sql.codegen import Compiler
 from millstream.sql.errors import SqlError, sql_error
 from millstream.sql.expression_text import text
 from millstream.sql.formats import Format, row_serde, windowed_key

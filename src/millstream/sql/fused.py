@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.sql import ast
 from millstream.sql.analysis import Analysis, SelectColumn
 from millstream.sql.catalog import PSEUDO_COLUMNS, Column, Schema, Source
-from millstream.sql.codegen import Code, Compiler, Names
+from millstream.sql.code import Code, Names
+from millstream.sql.codegen import Compiler
 from millstream.sql.formats import json_rows, row_serde
 from millstream.sql.plan_sources import needed_columns
 from millstream.sql.row_functions import Log, build, guarded

@@ -15,7 +15,8 @@ from typing import Any
 from millstream.serdes.java_text import double_text
 from millstream.sql import ast
 from millstream.sql.catalog import WINDOW_BOUNDS, Catalog, Source
-from millstream.sql.codegen import Code, Compiler
+from millstream.sql.code import Code
+from millstream.sql.codegen import Compiler
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
 from millstream.sql.expression_text import text

@@ -241,8 +241,8 @@ def _names_regex(names: tuple[str, ...], count: int) -> str:
     return "|".join(names if count == 4 else [name[:3] for name in names])
 
 
-def _number_regex(count: int, lenient: bool, most: int = _WIDEST) -> str:
-    return r"\d+" if lenient else rf"\d{{{count}}}" if count > 1 else rf"\d{{1,{most}}}"
+def _number_regex(count: int, lenient: bool, max_digits: int = _WIDEST) -> str:
+    return r"\d+" if lenient else rf"\d{{{count}}}" if count > 1 else rf"\d{{1,{max_digits}}}"
 
 
 def _letter_regex(part: _Letters, lenient: bool, digit_follows: bool) -> str:

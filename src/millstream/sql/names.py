@@ -144,7 +144,7 @@ def times_as_numbers(node: ast.Expression) -> ast.Expression:
             if _is_time(left) or _is_time(right):
                 return replace(part, left=_number(left), right=_number(right))
         if isinstance(part, ast.Between) and _is_time(part.value):
-            return replace(part, least=_number(part.least), most=_number(part.most))
+            return replace(part, lower=_number(part.lower), upper=_number(part.upper))
         return None
 
     return ast.rewrite(node, change)

@@ -203,15 +203,17 @@ class ExpressionParser(Cursor):
         if self.word("LIKE"):
             pattern, escape = self.value_expression(), None
             if self.word("ESCAPE"):
-                escape_place = self.here
+                escape_location = self.here
                 escape = self.string()
                 if len(escape) != 1:
-                    raise SqlParseError(f"Expected single character escape but got: {escape}", escape_place)
+                    raise SqlParseError(
+                        f"Expected single character escape but got: {escape}", escape_location
+                    )
             return ast.Like(left, pattern, escape, location=location)
         if self.word("BETWEEN"):
-            least = self.value_expression()
+            lower = self.value_expression()
             self.need_word("AND")
-            return ast.Between(left, least, self.value_expression(), location=location)
+            return ast.Between(left, lower, self.value_expression(), location=location)
         return None
 
     # Values ------------------------------------------------------------

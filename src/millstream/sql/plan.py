@@ -13,7 +13,7 @@ from typing import Any
 from millstream.sql import ast
 from millstream.sql.analysis import Analysis, SelectColumn
 from millstream.sql.catalog import Catalog, Schema, Source
-from millstream.sql.codegen import Code, Names
+from millstream.sql.code import Code, Names
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError, sql_error
 from millstream.sql.expression_text import text

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.sql import ast
 from millstream.sql.catalog import WINDOW_BOUNDS, WindowInfo
-from millstream.sql.codegen import Names
+from millstream.sql.code import Names
 from millstream.sql.errors import sql_error
 from millstream.sql.expression_text import text
 from millstream.sql.flow import ColumnId, Flow, store_key

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.sql import ast
 from millstream.sql.analysis import JoinStep
-from millstream.sql.codegen import Names
+from millstream.sql.code import Names
 from millstream.sql.environment import DEFAULT_KEY_FORMAT
 from millstream.sql.errors import sql_error
 from millstream.sql.flow import ColumnId, Flow, store_key
@@ -177,7 +177,7 @@ def _streams(left: Flow, step: JoinStep, right: Flow, flow: Flow, join: Any, key
     windows = JoinWindows(before, after, grace, at_once)
     if step.type == "RIGHT":
         windows = JoinWindows(after, before, grace, at_once)
-        stream = other.left_join(one, lambda own, r, l: join(own, l, r), windows, **serdes)  # noqa: E741
+        stream = other.left_join(one, lambda key, second, first: join(key, first, second), windows, **serdes)
     elif step.type == "INNER":
         stream = one.join(other, join, windows, **serdes)
     elif step.type == "LEFT":
@@ -206,7 +206,7 @@ def _tables(left: Flow, step: JoinStep, right: Flow, flow: Flow, join: Any, key:
     elif step.type == "LEFT":
         table = left.table.left_join(right.table, join)
     elif step.type == "RIGHT":
-        table = right.table.left_join(left.table, lambda own, r, l: join(own, l, r))  # noqa: E741
+        table = right.table.left_join(left.table, lambda key, second, first: join(key, first, second))
     else:
         table = left.table.outer_join(right.table, join)
     table._key, table._value = key, ROWS

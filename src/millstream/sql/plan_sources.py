@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.sql import ast
 from millstream.sql.analysis import Analysis
 from millstream.sql.catalog import PSEUDO_COLUMNS, WINDOW_BOUNDS, Source, Timestamp
-from millstream.sql.codegen import Names
+from millstream.sql.code import Names
 from millstream.sql.flow import ColumnId, Flow, store_key
 from millstream.sql.internal_rows import ROWS
 from millstream.sql.names import BoundSource

@@ -12,14 +12,20 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from millstream.sql import ast
 from millstream.sql.catalog import Catalog
-from millstream.sql.pull import PullQuery
+from millstream.sql.pull import PullQuery, row_reader
+from millstream.sql.results import Row, schema_text
+from millstream.sql.row_json import RowWriter
 from millstream.sql.types import Base
+from millstream.sql.views import TableView
+from millstream.streams.views.snapshot import ViewRow
 
 # The last condition: an equality with a text or a whole number, and nothing behind it.
 _LOOKUP = re.compile(r"(.*=)\s*('(?:[^']|'')*'|-?\d{1,18})\s*;?\s*", re.DOTALL)
@@ -27,19 +33,37 @@ _KEPT = 1000
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Lookup:
+    """A plan: everything but the key."""
+
     catalog: Catalog
     query: PullQuery
     write: Any
     kind: type
+    read: Callable[[ViewRow], Row]
+    to_json: RowWriter
+    metadata: bytes
+    """The first line of /query-stream, behind the query's id."""
+    header: bytes
+    """The first element of /query, behind the query's id."""
+
+    def row(self, view: TableView, key: bytes) -> bytes | None:
+        """The JSON of a row, as an array."""
+        found = view.get(key)
+        return None if found is None else self.to_json.array(self.query.project(self.read(found)))
 
 
 class PreparedPulls:
     def __init__(self) -> None:
-        self._found: OrderedDict[tuple[str, str], _Prepared] = OrderedDict()
+        self._found: OrderedDict[tuple[str, str], Lookup] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, sql: str, properties: Mapping[str, Any], catalog: Catalog) -> PullQuery | None:
+        found = self.find(sql, properties, catalog)
+        return None if found is None else replace(found[0].query, keys=[found[1]])
+
+    def find(self, sql: str, properties: Mapping[str, Any], catalog: Catalog) -> tuple[Lookup, bytes] | None:
+        """The plan of a text, and the bytes of the key that it asks for."""
         match = _LOOKUP.fullmatch(sql.strip())
         if match is None:
             return None
@@ -55,7 +79,7 @@ class PreparedPulls:
         value = _value(match[2])
         if type(value) is not prepared.kind or (isinstance(value, int) and abs(value) >= 2**31):
             return None
-        return replace(prepared.query, keys=[prepared.write(prepared.query.source.topic, (value,))])
+        return prepared, prepared.write(prepared.query.source.topic, (value,))
 
     def put(
         self, sql: str, properties: Mapping[str, Any], catalog: Catalog, query: ast.Query, planned: PullQuery
@@ -79,7 +103,21 @@ class PreparedPulls:
         if kind is None or type(value) is not kind:
             return
         # A row that is found under the key has the key: nothing is left to check.
-        prepared = _Prepared(catalog, replace(planned, passes=None), planned.write_key, kind)
+        columns = planned.columns
+        names = {
+            "columnNames": [one.name for one in columns],
+            "columnTypes": [str(one.type) for one in columns],
+        }
+        prepared = Lookup(
+            catalog,
+            replace(planned, passes=None),
+            planned.write_key,
+            kind,
+            row_reader(planned.source, planned.key_serde, planned.value_serde),
+            RowWriter(columns),
+            b"," + orjson.dumps(names)[1:],
+            b"," + orjson.dumps({"schema": schema_text(columns)})[1:],
+        )
         with self._lock:
             self._found[match[1], _shown(properties)] = prepared
             while len(self._found) > _KEPT:

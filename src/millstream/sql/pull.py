@@ -14,7 +14,8 @@ from typing import Any
 from millstream.sql import ast
 from millstream.sql.analyse import analyse
 from millstream.sql.catalog import WINDOW_BOUNDS, Catalog, Source
-from millstream.sql.codegen import Code, Compiler, Names
+from millstream.sql.code import Code, Names
+from millstream.sql.codegen import Compiler
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
 from millstream.sql.expression_text import text

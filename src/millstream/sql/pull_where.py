@@ -50,8 +50,8 @@ def disjuncts(node: ast.Expression) -> list[list[ast.Expression]]:
     if isinstance(node, ast.In):
         return [[ast.Compare("=", node.value, item, location=node.location)] for item in node.items]
     if isinstance(node, ast.Between):
-        low = ast.Compare(">=", node.value, node.least, location=node.location)
-        high = ast.Compare("<=", node.value, node.most, location=node.location)
+        low = ast.Compare(">=", node.value, node.lower, location=node.location)
+        high = ast.Compare("<=", node.value, node.upper, location=node.location)
         return [[low, high]]
     return [[node]]
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from millstream.client import EARLIEST, LATEST, ClientConfig, Cluster, Fetcher, list_offsets
 from millstream.client.fetch import next_offset, visible_batches
+from millstream.sql.functions.isolated import FunctionLost
 from millstream.streams.operators.aggregates import EMIT_EVERY as AGGREGATION_EVERY
 from millstream.streams.operators.base import Headers
 from millstream.streams.operators.joins import EMIT_EVERY as JOIN_EVERY
@@ -173,9 +174,9 @@ class TransientQuery:
         try:
             with Cluster(self._client) as cluster:
                 self._follow(cluster)
-        except Exception as error:
+        except (Exception, FunctionLost) as error:
             self._failed(str(error) or type(error).__name__)
-            if not isinstance(error, KafkaError | _TooLarge):
+            if not isinstance(error, KafkaError | _TooLarge | FunctionLost):
                 log.exception("a transient query failed")
         finally:
             self._ready.set()

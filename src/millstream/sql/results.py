@@ -101,12 +101,12 @@ class ResultStream:
         with self._changed:
             self._wake = wake
 
-    def take(self, most: int = 1000, timeout: float | None = 0) -> tuple[list[Row], End | None]:
+    def take(self, limit: int = 1000, timeout: float | None = 0) -> tuple[list[Row], End | None]:
         """What is there; the end only after all rows."""
         with self._changed:
             if timeout != 0:
                 self._changed.wait_for(lambda: bool(self._rows) or self.done, timeout)
-            rows = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
+            rows = [self._rows.popleft() for _ in range(min(limit, len(self._rows)))]
             self._changed.notify_all()
             return rows, self._end if not self._rows else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millstream.sql.codegen import Code, Names
+from millstream.sql.code import Code, Names
 
 Log = Callable[[str, str, Exception, Any], None]
 """(what was computed, its text, why it failed, the row)."""

@@ -19,7 +19,7 @@ from millstream.sql import ast
 from millstream.sql.analyse import Analyser
 from millstream.sql.analysis import Analysis
 from millstream.sql.catalog import WINDOW_BOUNDS, Catalog
-from millstream.sql.codegen import Names
+from millstream.sql.code import Names
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError, sql_error
 from millstream.sql.expression_text import text
@@ -238,10 +238,10 @@ class _TablePlanner:
         project, columns = self._projection(flow)
         order_keys = self._order_keys(flow)
         descending = tuple(one for _, one in self._order)
-        most = int(self._environment.setting(LIMIT_SETTING, 1_000_000))
+        max_rows = int(self._environment.setting(LIMIT_SETTING, 1_000_000))
 
         def run(tables: Tables) -> Iterator[Row]:
-            budget = Budget(most)
+            budget = Budget(max_rows)
             table = tables[first.bound.alias]
             rows = first.scan(table) if keys is None else first.look_up(table, keys)
             rows = filter(first_passes, rows) if first_passes is not None else rows

@@ -2,7 +2,8 @@
 
 The copy is one of Streams' (`streams/views`), of the topic's bytes: a key has its window behind it, as in the
 topic. A thread keeps it current. A query asks the cluster where the topic ends, waits until the copy has come
-that far, and reads from one snapshot.
+that far, and reads from one snapshot. Queries that come within `lease` seconds of that question share its
+answer, unless this server itself has written to the topic meanwhile.
 """
 
 from __future__ import annotations
@@ -81,8 +82,10 @@ class TableView:
         *,
         window_bytes: int = 0,
         size: int = DEFAULT_SIZE,
+        lease: float = 0.0,
     ) -> None:
         self.topic, self._folder, self._window_bytes = topic, folder, window_bytes
+        self._lease, self._current_until, self._writes = lease, 0.0, 0
         self._copy = TopicView.of_table(topic, folder, client, key=BYTES, value=BYTES, size=size)
         self._cluster = Cluster(client)
         self._looked_at = 0.0
@@ -97,8 +100,21 @@ class TableView:
         self.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether a query need not ask how far the topic goes."""
+        return time.monotonic() < self._current_until
+
+    def written_to(self) -> None:
+        """This server has written to the topic: whoever asks now has to see it."""
+        self._writes += 1
+        self._current_until = 0.0
+
     def catch_up(self) -> None:
         """Waits until the view has all that is committed now."""
+        if self.is_current:
+            return
+        writes, began = self._writes, time.monotonic()
         try:
             ends = self._ends()
         except KafkaError as error:
@@ -107,6 +123,8 @@ class TableView:
         if not self._copy.wait_for(ends, timeout):
             why = self._copy.problem or "try again"
             raise ViewUnavailable(f"the view of {self.topic} is behind: {why}")
+        if writes == self._writes:
+            self._current_until = began + self._lease
 
     def _ask(self) -> dict[int, int]:
         """Where the partitions end."""
@@ -124,6 +142,11 @@ class TableView:
             self._looked_at = 0.0
             raise
         return {which.partition: end.offset for which, end in found.items()}
+
+    def get(self, key: bytes) -> ViewRow | None:
+        """The row of a key, of a table without windows."""
+        found = self._copy.get(key)
+        return None if found is None else ViewRow(key, *found)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[TableSnapshot]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import Any
 
@@ -137,3 +138,63 @@ def test_lookups_that_come_again_are_answered_by_their_own_key(sql: RunningSql, 
     sql.wait_for_rows(f"{lookup}'a';", [[7]])
     sql.ksql(f"DROP TABLE {name}_T;")
     assert "does not exist" in sql.refused(f"{lookup}'a';", "/query-stream")["message"]
+
+
+def test_lookups_have_the_same_form_on_their_short_way(sql: RunningSql, name: str) -> None:
+    """A lookup that comes again does not go through the application, unless its headers ask for it."""
+    columns = "K STRING {} KEY, V INT, D DECIMAL(5, 2), A ARRAY<STRING>, B BYTES"
+    options = f"WITH (kafka_topic='{name}', value_format='JSON', partitions=3)"
+    sql.ksql(
+        f"CREATE TABLE {name} ({columns.format('PRIMARY')}) {options};"
+        f"CREATE SOURCE TABLE {name}_S ({columns.format('PRIMARY')}) {options};"
+    )
+    long_key = "k" * 600
+    for key in ("a", "ä'b", long_key):
+        shown = key.replace("'", "''")
+        sql.ksql(
+            f"INSERT INTO {name} VALUES ('{shown}', 1, 1.50, ARRAY['x', null], TO_BYTES('AQ==', 'base64'));"
+        )
+
+    def asked(key: str, path: str, **headers: str) -> tuple[str, str]:
+        statement = f"SELECT K, V, D, A, B, ROWTIME > 0 AS R FROM {name}_S WHERE K = '{key}';"
+        field = "sql" if path == "/query-stream" else "ksql"
+        answer = sql.http.post(path, json={field: statement}, headers=headers)
+        assert answer.status_code == 200
+        return answer.headers["content-type"], re.sub(r"query_\d+", "query", answer.text)
+
+    for path, same in (
+        ("/query-stream", "application/vnd.ksqlapi.delimited.v1;q=0.9"),
+        ("/query", "application/vnd.ksql.v1+json;q=0.9"),
+    ):
+        for key in ("a", "ä''b", long_key, "nobody"):
+            asked(key, path)
+            short = asked(key, path)
+            assert short == asked(key, path, accept=same)  # which is read by the application alone
+            assert ('"1.50"' in short[1] or "1.50" in short[1]) is (key != "nobody")
+
+
+def test_rows_that_this_server_inserted_are_seen_at_once(sql: RunningSql, name: str) -> None:
+    columns, options = (
+        "K INT PRIMARY KEY, V INT",
+        f"WITH (kafka_topic='{name}', value_format='JSON', partitions=2)",
+    )
+    sql.ksql(
+        f"CREATE TABLE {name} ({columns}) {options}; CREATE SOURCE TABLE {name}_S ({columns}) {options};"
+    )
+    for number in range(20):
+        sql.ksql(f"INSERT INTO {name} VALUES (7, {number});")
+        assert sql.rows(f"SELECT V FROM {name}_S WHERE K = 7;") == [[number]]
+
+
+def test_lookups_with_bad_bodies_are_refused_as_ever(sql: RunningSql) -> None:
+    headers = {"content-type": "application/json"}
+    for body, words in (
+        (b"{", "Malformed JSON"),
+        (b"[]", "an object is needed"),
+        (b'{"sql": 5}', "Missing 'sql'"),
+        (b'{"sql": "SELECT 1;", "properties": []}', "'properties' has to be an object"),
+    ):
+        answer = sql.http.post("/query-stream", content=body, headers=headers)
+        assert answer.status_code == 400 and words in answer.text
+    answer = sql.http.post("/query-stream", content=b"x", headers={"content-type": "text/html"})
+    assert answer.status_code == 415

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import pickle
@@ -24,11 +25,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from millstream.host.control import ControlServer
+from millstream.host.call_server import Call, CallServer
 from millstream.host.driver import publish
 from millstream.host.link import Link, LinkClosed, Message
 
@@ -45,37 +46,41 @@ class NotAllowed(Exception):
     """A statement that this server does not run."""
 
 
-class BatchServer(ControlServer):
+class BatchServer(CallServer):
     """One call: `query`. Its rows are messages before its answer."""
 
     def __init__(self, session: Any, secret: bytes) -> None:
-        super().__init__(None, secret)  # type: ignore[arg-type]  # a host has no part in this
         self._session = session
         self._abandoned = 0
+        super().__init__("sql-batch", secret)
+
+    @contextlib.contextmanager
+    def connection(self, link: Link) -> Iterator[Call]:
+        yield functools.partial(self._call, link)
 
     @property
     def idle_seconds(self) -> float:
         """How long nobody has waited for anything: queries whose clients have gone do not count."""
-        return 0.0 if self._clients > self._abandoned else time.monotonic() - self.idle_since
+        return 0.0 if self._clients > self._abandoned else time.monotonic() - self._idle_since
 
     @contextlib.contextmanager
     def _abandoning(self) -> Iterator[None]:
         """A client has gone, and its query goes on."""
         with self._lock:
             self._abandoned += 1
-            self.idle_since = time.monotonic()
+            self._idle_since = time.monotonic()
         try:
             yield
         finally:
             with self._lock:
                 self._abandoned -= 1
 
-    def _call(self, link: Link, name: str, arguments: dict[str, Any], _mine: set[str]) -> Any:
+    def _call(self, link: Link, name: str, arguments: dict[str, Any]) -> Any:
         if name != "query":
             raise ValueError(f"{name} is no call")
         group = uuid.uuid4().hex
         context = self._session.sparkContext
-        with self._cancelled_with(link, lambda: context.cancelJobGroup(group)):
+        with self._cancelled_without_client(link, lambda: context.cancelJobGroup(group)):
             context.setJobGroup(group, "BATCH", interruptOnCancel=True)
             try:
                 return self._query(link, arguments)
@@ -85,9 +90,9 @@ class BatchServer(ControlServer):
                 raise ValueError(_explained(error)) from None
 
     @contextlib.contextmanager
-    def _cancelled_with(self, link: Link, cancel: Any) -> Iterator[None]:
-        """Whoever waits for an answer says nothing: when there is something to read, the connection has
-        ended."""
+    def _cancelled_without_client(self, link: Link, cancel: Callable[[], None]) -> Iterator[None]:
+        """Calls `cancel` when the client has gone. One that waits for its answer says nothing: when there is
+        something to read, the connection has ended."""
         done = threading.Event()
 
         def watch() -> None:
@@ -124,21 +129,21 @@ class BatchServer(ControlServer):
         types, convert = row_converter([field.dataType for field in frame.schema.fields])
         columns = [[name, type_json(type_)] for name, type_ in zip(frame.columns, types, strict=True)]
         link.send({"columns": columns})
-        most, count = int(arguments["max_rows"]), 0
+        max_rows, count = int(arguments["max_rows"]), 0
         gone: LinkClosed | None = None
         # To the end in any case: PySpark waits for ever when it is left with rows that nobody takes.
-        for rows in _chunks(map(convert, frame.limit(most + 1).toLocalIterator())):
+        for rows in _chunks(map(convert, frame.limit(max_rows + 1).toLocalIterator())):
             try:
                 if gone is None:
-                    link.send({"rows": base64.b64encode(pickle.dumps(rows[: most - count])).decode()})
+                    link.send({"rows": base64.b64encode(pickle.dumps(rows[: max_rows - count])).decode()})
             except LinkClosed as error:
                 gone = error
             count += len(rows)
         if gone is not None:
             raise gone
-        if count > most:
+        if count > max_rows:
             raise NotAllowed(
-                f"The result has more than {most} rows: write LIMIT, or raise ksql.batch.max.rows"
+                f"The result has more than {max_rows} rows: write LIMIT, or raise ksql.batch.max.rows"
             )
         return count
 
@@ -178,12 +183,12 @@ def _check(session: Any, sql: str, external: bool) -> None:
 def _chunks(rows: Iterator[Any]) -> Iterator[list[Any]]:
     """The first row at once, then more and more together."""
     chunk: list[Any] = []
-    most = 1
+    size = 1
     for row in rows:
         chunk.append(row)
-        if len(chunk) >= most:
+        if len(chunk) >= size:
             yield chunk
-            chunk, most = [], min(_ROWS, most * 4)
+            chunk, size = [], min(_ROWS, size * 4)
     if chunk:
         yield chunk
 

@@ -266,7 +266,9 @@ def _numbers(
     decimals: bool = False,
 ) -> tuple[Overload, ...]:
     types = ("BIGINT", "INT", "DOUBLE", "DECIMAL") if decimals else ("BIGINT", "INT", "DOUBLE")
-    return tuple(aggregate_overload(f"({parameters.format(t=t)})", made, undoes=True) for t in types)
+    return tuple(
+        aggregate_overload(f"({parameters.format(t=type_name)})", made, undoes=True) for type_name in types
+    )
 
 
 COMPARABLE = ("INT", "BIGINT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP", "VARCHAR", "BYTES")
@@ -287,12 +289,12 @@ ROWS: list[Function] = [
     aggregate(
         "MAX",
         "The greatest value.",
-        *(aggregate_overload(f"({t} val)", _extreme(True)) for t in COMPARABLE),
+        *(aggregate_overload(f"({type_name} val)", _extreme(True)) for type_name in COMPARABLE),
     ),
     aggregate(
         "MIN",
         "The least value.",
-        *(aggregate_overload(f"({t} val)", _extreme(False)) for t in COMPARABLE),
+        *(aggregate_overload(f"({type_name} val)", _extreme(False)) for type_name in COMPARABLE),
     ),
     aggregate(
         "STDDEV_SAMP",

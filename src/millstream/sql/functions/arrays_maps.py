@@ -187,8 +187,10 @@ def _reduce_map(values: dict[Any, Any] | None, state: Any, step: Callable[[Any, 
 
 def _entry_overloads() -> tuple[Overload, ...]:
     return tuple(
-        overload(f"(MAP<VARCHAR, {t}> map, BOOLEAN sorted) -> ARRAY<STRUCT<K VARCHAR, V {t}>>", _entries)
-        for t in ("INT", "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR")
+        overload(
+            f"(MAP<VARCHAR, {name}> map, BOOLEAN sorted) -> ARRAY<STRUCT<K VARCHAR, V {name}>>", _entries
+        )
+        for name in ("INT", "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR")
     )
 
 

@@ -383,13 +383,16 @@ ROWS: list[Function] = [
         "TOPK",
         "The k greatest values; with more columns, structs of the value and those columns of its row.",
         *(
-            aggregate_overload(f"({t} val, ANY... others, INT k)", _top, literals=1)
-            for t in ("INT", "BIGINT", "DOUBLE", "VARCHAR")
+            aggregate_overload(f"({type_name} val, ANY... others, INT k)", _top, literals=1)
+            for type_name in ("INT", "BIGINT", "DOUBLE", "VARCHAR")
         ),
     ),
     aggregate(
         "TOPKDISTINCT",
         "The k greatest different values.",
-        *(aggregate_overload(f"({t} val, INT k)", _top_distinct, literals=1) for t in COMPARABLE),
+        *(
+            aggregate_overload(f"({type_name} val, INT k)", _top_distinct, literals=1)
+            for type_name in COMPARABLE
+        ),
     ),
 ]

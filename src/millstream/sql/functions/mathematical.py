@@ -203,7 +203,10 @@ def _doubles(function: Callable[..., Any], *names: str, result: str = "DOUBLE") 
 def _comparables(choose: Callable[[list[Any]], Any]) -> tuple[Overload, ...]:
     simple = ("INT", "BIGINT", "DOUBLE", "VARCHAR", "BYTES", "DATE", "TIME", "TIMESTAMP")
     return (
-        *(overload(f"({t} val, {t}... vals) -> {t}", _best(choose), own_nulls=True) for t in simple),
+        *(
+            overload(f"({name} val, {name}... vals) -> {name}", _best(choose), own_nulls=True)
+            for name in simple
+        ),
         overload(
             "(DECIMAL val, DECIMAL... vals)",
             factory=_best_decimal(choose),

@@ -17,13 +17,18 @@ from millstream.http.response_headers import SETTING as RESPONSE_HEADERS
 from millstream.http.response_headers import with_response_headers
 from millstream.sql.server.entities import generic_error
 from millstream.sql.server.routes import cluster, inserts, queries, statements
+from millstream.sql.server.routes.lookups import with_lookups
 from millstream.sql.server.routes.requests import DELIMITED, MEDIA_TYPE, ApiError, answer
 from millstream.sql.server.service import SqlService
 from millstream.sql.server.websocket import with_websocket
 
 _JSON = frozenset({MEDIA_TYPE, "application/json", "application/vnd.ksqlapi.v1+json"})
 _TYPES = MediaTypes(MEDIA_TYPE, _JSON | {DELIMITED}, _JSON | {DELIMITED, "text/plain"})
+# ksqlDB's Python client closes queries without saying what its body is. What a page of another site might do
+# so, its Origin forbids.
+_CLOSE = MediaTypes(MEDIA_TYPE, _JSON | {""}, _JSON)
 _STREAM = MediaTypes(DELIMITED, _JSON | {DELIMITED}, _JSON | {DELIMITED}, unlimited=True)
+_BY_PATH = {"/inserts-stream": _STREAM, "/close-query": _CLOSE}
 _READ_ONLY = frozenset({"/query", "/query-stream", "/close-query"})
 
 
@@ -39,11 +44,13 @@ def make_app(service: SqlService) -> ASGIApp:
         return answer(error.body, error.status)
 
     app.add_exception_handler(ApiError, refused)
-    negotiated = ContentNegotiation(
+    negotiated: ASGIApp = ContentNegotiation(
         app,
-        lambda path: _STREAM if path == "/inserts-stream" else _TYPES,
+        lambda path: _BY_PATH.get(path, _TYPES),
         max_bytes=config.value("max.request.size"),
     )
+    if not service.headless:
+        negotiated = with_lookups(negotiated, service)
 
     def guard(inner: ASGIApp) -> ASGIApp:
         return protected(inner, config, _reads_only, MEDIA_TYPE)

@@ -20,11 +20,12 @@ from millstream.client import ClientConfig
 from millstream.sql import ast, statements
 from millstream.sql.analysis import Analysis, SelectColumn
 from millstream.sql.catalog import WINDOW_BOUNDS, Source
-from millstream.sql.codegen import Names
+from millstream.sql.code import Names
 from millstream.sql.engine import plan_query
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
-from millstream.sql.prepared_pulls import PreparedPulls
+from millstream.sql.functions.isolated import FunctionLost, user_names
+from millstream.sql.prepared_pulls import Lookup, PreparedPulls
 from millstream.sql.processing_log import processing_log
 from millstream.sql.pull import PullQuery, check_pull, plan_pull
 from millstream.sql.push import Raw, TopologyRunner, TransientQuery
@@ -93,13 +94,29 @@ class ClientQueries:
         if source.kind == "STREAM":
             return self._push(statement, environment, "pull")
         planned = plan_pull(statement.query, source, catalog, environment)
-        self._prepared.put(statement.text, properties, catalog, statement.query, planned)
+        if not _calls(statement.query, user_names()):  # the short way is no place for other people's code
+            self._prepared.put(statement.text, properties, catalog, statement.query, planned)
         return self._looked_up(planned)
 
     def prepared(self, sql: str, properties: Json) -> ResultStream | None:
         """The rows of a lookup whose like has been asked for before."""
         planned = self._prepared.get(sql, properties, self._service.catalog)
         return None if planned is None else self._looked_up(planned)
+
+    def lookup(self, sql: str, properties: Json) -> tuple[Lookup, bytes, TableView] | None:
+        """The same, without reading anything: its plan, its key and the view that is open already. Tables
+        with windows have more than one row for a key."""
+        found = self._prepared.find(sql, properties, self._service.catalog)
+        if found is None or found[0].query.source.window is not None:
+            return None
+        view = self._views.get(found[0].query.source.name)
+        return None if view is None else (*found, view)
+
+    def written_to(self, topic: str) -> None:
+        """Rows were inserted here: the next query has to see them."""
+        for view in list(self._views.values()):
+            if view.topic == topic:
+                view.written_to()
 
     def _looked_up(self, planned: PullQuery) -> ResultStream:
         view = self.view(planned.source)
@@ -130,7 +147,7 @@ class ClientQueries:
                     if not result.put(row):
                         return
                 result.end()
-            except (ViewUnavailable, SqlError) as error:
+            except (ViewUnavailable, SqlError, FunctionLost) as error:
                 result.end(error=str(error))
             except Exception as error:
                 log.exception("a pull query failed")
@@ -152,7 +169,11 @@ class ClientQueries:
                 # By name: two tables may read one topic.
                 folder = self._service.state_dir / "views" / f"{quote(source.name, safe='')}.view"
                 found = self._views[source.name] = TableView(
-                    folder, self._client, source.topic, window_bytes=size
+                    folder,
+                    self._client,
+                    source.topic,
+                    window_bytes=size,
+                    lease=self._service.config.value("ksql.query.pull.max.staleness.ms") / 1000,
                 )
             return found
 
@@ -285,6 +306,13 @@ def _tombstones(analysis: Analysis, columns: list[SelectColumn]) -> Callable[[An
         )
 
     return gone
+
+
+def _calls(query: ast.Query, names: frozenset[str]) -> bool:
+    nodes = [item.expression for item in query.select if item.expression is not None]
+    return any(
+        isinstance(part, ast.Call) and part.name.upper() in names for node in nodes for part in ast.walk(node)
+    )
 
 
 def _identity(key: Any) -> Any:

@@ -18,9 +18,10 @@ from millstream.wire.records import Record
 
 
 class RecordProducer:
-    """One idempotent producer for all clients of a server."""
+    """One idempotent producer for all clients of a server. `written` is told each topic that it wrote to."""
 
-    def __init__(self, client: ClientConfig) -> None:
+    def __init__(self, client: ClientConfig, written: Callable[[str], None]) -> None:
+        self._written = written
         self._cluster = Cluster(client)
         self._producer = Producer(self._cluster, create_topics=False)
         self._lock = threading.Lock()
@@ -35,7 +36,9 @@ class RecordProducer:
             else:
                 partition = partition_for(inserted.key, count)
             made = Record(0, inserted.timestamp, inserted.key, inserted.value, ())
-            return self._producer.send(inserted.topic, partition, [made]).offset
+            offset = self._producer.send(inserted.topic, partition, [made]).offset
+        self._written(inserted.topic)
+        return offset
 
     def close(self) -> None:
         self._cluster.close()

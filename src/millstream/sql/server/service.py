@@ -28,6 +28,7 @@ from millstream.sql.engine import Outcome, apply
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
 from millstream.sql.formats.schemas import register_source
+from millstream.sql.functions.isolated import FunctionProcesses, isolated
 from millstream.sql.insert_values import insert, target_source
 from millstream.sql.parser import parse_each, parse_one
 from millstream.sql.recipes import Recipe, load_functions
@@ -62,12 +63,16 @@ class SqlService:
             for name in config.value("ksql.udf.module")
         )
         self.functions = load_functions(self.udf_modules)
+        self._processes: FunctionProcesses | None = None
+        if self.udf_modules:
+            self._processes = FunctionProcesses(self.udf_modules, config.value("ksql.udf.timeout.ms") / 1000)
+            self.functions = isolated(self._processes)
         self._cluster = Cluster(self.client)
         # Of the cluster's connections, which belong to one thread at a time.
         self._lock = threading.RLock()
         self._statuses: dict[str, Json] = {}
         self._properties: dict[str, Json] = {}
-        self.producer = RecordProducer(self.client)
+        self.producer = RecordProducer(self.client, lambda topic: self.queries.written_to(topic))
         self.state_dir = Path(config.value("ksql.streams.state.dir")).absolute()
         self.persistent = PersistentQueries(
             self.client,
@@ -116,6 +121,8 @@ class SqlService:
     def stop(self) -> None:
         self.status = "TERMINATING"
         self.queries.close()
+        if self._processes is not None:
+            self._processes.close()
         self.batch.close()
         if self._election is not None:
             self._election.close()
@@ -133,7 +140,8 @@ class SqlService:
         from millstream.host.driver import driver_host
 
         named = self.config.value("millstream.driver.dir")
-        return driver_host(Path(named) if named else self.state_dir / "host", owner="sql")
+        folder = Path(named) if named else self.state_dir / "host"
+        return driver_host(folder, self.config.host_settings(), owner="sql")
 
     def health(self) -> dict[str, bool]:
         try:

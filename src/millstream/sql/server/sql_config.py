@@ -71,6 +71,12 @@ KEYS: dict[str, ConfigKey] = {
         "1000000",
         "Ours: how many rows a pull query with ORDER BY, GROUP BY or joins may hold.",
     ),
+    "ksql.query.pull.max.staleness.ms": ConfigKey(
+        INT,
+        "10",
+        "Ours: for how long pull queries of a table share one question to the cluster of how far its topic "
+        "goes. 0: each asks. Rows that were inserted by this server are always seen.",
+    ),
     "ksql.max.push.queries": ConfigKey(INT, "100", "How many push queries may run at a time."),
     "ksql.query.push.max.bytes": ConfigKey(
         INT, "67108864", "Ours: what the stores and unread rows of one push query may take."
@@ -90,6 +96,12 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "ksql.udf.module": ConfigKey(
         LIST, "", "Ours: Python modules with functions and models, by name or by path, imported at the start."
+    ),
+    "ksql.udf.timeout.ms": ConfigKey(
+        INT,
+        "10000",
+        "Ours: how long a call of such a function may take in a push or pull query, or in INSERT VALUES. In "
+        "persistent queries it is millstream.host.unit.timeout.ms.",
     ),
     "millstream.driver.dir": ConfigKey(
         STRING,
@@ -139,6 +151,12 @@ class SqlConfig(ServiceConfig):
     def spark_settings(self) -> dict[str, str]:
         """Of the Spark of BATCH statements: `ksql.batch.spark.*`, without `ksql.batch.`."""
         return {f"spark.{name}": text for name, text in self.with_prefix("ksql.batch.spark.").items()}
+
+    def host_settings(self) -> dict[str, str]:
+        """Of the Spark that persistent queries run on: `millstream.host.*`, by their names there."""
+        return {
+            f"spark.{name}": text for name, text in self.given.items() if name.startswith("millstream.host.")
+        }
 
     @property
     def processing_log(self) -> str:

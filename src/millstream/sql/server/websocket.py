@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millstream.sql.errors import SqlError
 from millstream.sql.results import ResultStream, Tombstone
+from millstream.sql.row_json import RowWriter
 from millstream.sql.server.entities import type_info
 from millstream.sql.server.routes.queries import parts
 from millstream.sql.server.routes.requests import in_thread
-from millstream.sql.server.row_json import RowWriter
 from millstream.sql.server.service import SqlService
 
 _DONE, _BAD_REQUEST, _FAILED = 1000, 1003, 1011

@@ -18,6 +18,7 @@ from starlette.responses import StreamingResponse
 
 from millstream.sql.errors import SqlError
 from millstream.sql.results import End, ResultStream, Row, Tombstone, schema_text
+from millstream.sql.row_json import RowWriter
 from millstream.sql.server.entities import generic_error
 from millstream.sql.server.routes.requests import (
     DELIMITED,
@@ -31,7 +32,6 @@ from millstream.sql.server.routes.requests import (
     service_of,
     text_of,
 )
-from millstream.sql.server.row_json import RowWriter
 
 router = APIRouter()
 _GONE = b',"tombstone":true}}'
@@ -80,7 +80,9 @@ async def query(request: Request) -> Response:
     sql = text_of(body, "ksql" if "ksql" in body else "sql")
     properties, variables = map_of(body, "streamsProperties", "properties"), map_of(body, "sessionVariables")
     service = service_of(request)
-    printing = await in_thread(lambda: service.print_topic(sql, variables))
+    printing = None
+    if sql.lstrip()[:6].upper() != "SELECT":
+        printing = await in_thread(lambda: service.print_topic(sql, variables))
     if printing is not None:
         return StreamingResponse(_printed(printing), media_type="text/plain")
     result = await _opened(request, sql, properties, variables)

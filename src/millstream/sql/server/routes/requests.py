@@ -10,6 +10,7 @@ import orjson
 from fastapi import Request, Response
 
 from millstream.sql.errors import SqlError
+from millstream.sql.functions.isolated import FunctionLost
 from millstream.sql.server.entities import generic_error, statement_error
 
 if TYPE_CHECKING:
@@ -77,4 +78,11 @@ def map_of(body: dict[str, Any], *names: str) -> dict[str, Any]:
 
 async def in_thread(act: Callable[[], Result]) -> Result:
     """Statements wait for the cluster: not in the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(None, act)
+
+    def guarded() -> Result:
+        try:
+            return act()
+        except FunctionLost as lost:
+            raise SqlError(str(lost)) from None
+
+    return await asyncio.get_running_loop().run_in_executor(None, guarded)
