@@ -133,7 +133,19 @@ def test_records_and_letters_that_are_too_large(
     assert worker.http.put("/connectors/long/config", json=source(written, "too-long")).status_code == 201
     wait_until(lambda: worker.states("long")[1:] == ["FAILED"])
     trace = worker.http.get("/connectors/long/status").json()["tasks"][0]["trace"]
+    assert "The message is 3000088 bytes when serialized which is larger than 1048576, which is" in trace
+    # What the producer may send, the topic may still refuse: once, not at every try.
+    more = {"producer.override.max.request.size": "5000000"}
+    config = source(written, "too-long", **more)
+    assert worker.http.put("/connectors/longer/config", json=config).status_code == 201
+    wait_until(lambda: worker.states("longer")[1:] == ["FAILED"])
+    trace = worker.http.get("/connectors/longer/status").json()["tasks"][0]["trace"]
     assert "max.message.bytes is" in trace
+    # Where errors are tolerated, the record is left out.
+    written.write_text("x" * 3_000_000 + "\nshort\n")
+    config = source(written, "long-left-out", **{"errors.tolerance": "all"})
+    assert worker.http.put("/connectors/tolerant/config", json=config).status_code == 201
+    assert consume(connect_broker, "long-left-out", 1) == [(None, b"short")]
     # Poison that fills more than a batch with its traces, and one record that leaves no room for headers.
     poison = [b"{" * 10] * 1500 + [b"{" * 1_040_000]
     producer = Producer({"bootstrap.servers": connect_broker, "message.max.bytes": 2_000_000})

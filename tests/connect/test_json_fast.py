@@ -10,6 +10,7 @@ import pytest
 
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_fast import prefix_of
+from millstream.connect.data.struct import Struct
 from millstream.connect.errors import DataError
 
 SCHEMA = {
@@ -82,3 +83,31 @@ def test_what_a_prefix_is() -> None:
         b"\xff",
     ):
         assert prefix_of(other) is None
+
+
+@pytest.mark.parametrize("with_default", ["true", "false"])
+def test_structs_are_written_as_ever(with_default: str) -> None:
+    """By the function of their schema, or by the converter where that leaves it to it."""
+    short, long = (JsonConverter({"replace.null.with.default": with_default}) for _ in range(2))
+    long._short_text = lambda _schema, _value: None  # type: ignore[method-assign,assignment]
+    schema = short.schema_from_json(SCHEMA)
+    assert schema is not None
+    rng = random.Random(3)
+    odd: list[Any] = [None, 1, 127, 128, -1, 1.5, 1e300, 1e-9, float("nan"), float("inf"), True, "x"]
+    odd += ['a"\n\x01ä', b"b", [], 2**70]
+
+    def written(converter: JsonConverter, value: Any) -> Any:
+        try:
+            return converter.from_connect("t", schema, value)
+        except DataError as error:
+            return str(error)
+
+    usual: list[Any] = [1, 2, 0.5, "a", True, None]
+    for _ in range(2000):
+        values = [rng.choice(odd) if rng.random() < 0.2 else one for one in usual]
+        value = Struct(schema, values)
+        assert written(short, value) == written(long, value), values
+    write = short._writers[schema]
+    assert write is not None and write(Struct(schema, usual)) is not None
+    for other in (None, 5, Struct(schema.replace(doc="other"), usual)):
+        assert written(short, other) == written(long, other)

@@ -33,6 +33,7 @@ from millstream.connect.data.schema import (
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.testing.connect import SinkRun
+from tests.support.effort import seeds
 from tests.support.waiting import wait_until
 
 HOUR = 3_600_000
@@ -359,7 +360,7 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("form", ["JsonFormat", "ParquetFormat"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_a_task_that_dies_anywhere_leaves_every_record_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, form: str
 ) -> None:

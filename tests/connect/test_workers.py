@@ -11,6 +11,8 @@ from pathlib import Path
 from millstream.connect.herding.assignment import CONNECTOR, assign
 from millstream.connect.herding.members import Absences, decode_url, encode_metadata
 from millstream.connect.stores.config_state import ConfigState, connector_record, task_records
+from millstream.host.local import LocalHost
+from millstream.host.planner_server import HostSettings
 from tests.connect.conftest import Worker
 from tests.connect.test_worker import consume, lines, sink, source
 from tests.support.waiting import wait_until
@@ -209,7 +211,10 @@ def test_secrets_stay_out_of_states(make_worker: MakeWorker, tmp_path: Path) -> 
     (tmp_path / "secrets.properties").write_text("key=open sesame\n")
     provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
     worker = make_worker(
-        plugin_path=str(tmp_path), config_providers="file", config_providers_file_class=provider
+        LocalHost(HostSettings(lanes=2, unit_retries=0)),
+        plugin_path=str(tmp_path),
+        config_providers="file",
+        config_providers_file_class=provider,
     )
     password = "${file:" + str(tmp_path / "secrets.properties") + ":key}"
     answer = worker.http.put(

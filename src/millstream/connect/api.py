@@ -1,8 +1,8 @@
 """What a connector is: Kafka Connect's own classes, in Python.
 
-A `Connector` says which settings it has and deals its work to tasks. A `SourceTask` brings records with the
-place in the source where each was read; a `SinkTask` takes records away. A task is made, used and stopped by
-one thread at a time, and may wait for its server: nobody else waits with it.
+A `Connector` says which settings it has and deals its work to tasks. A `SourceTask` brings records with
+the position in the source where each was read; a `SinkTask` takes records away. A task is made, used and
+stopped by one thread at a time, and may wait for its server: nobody else waits with it.
 
 A source returns from `poll` soon, with what there is or with nothing; `idle_ms` says how long it may be left
 alone then. What it returned is written to Kafka together with its offsets, in one transaction.
@@ -84,8 +84,9 @@ class SinkTask(ABC):
     def put(self, records: Sequence[SinkRecord]) -> None:
         """RetriableError: the same records come again later."""
 
-    def preview(self, records: Sequence[SinkRecord]) -> list[str]:
-        """What `put` would do with these records, in words; nothing is done. Not started, not opened."""
+    def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
+        """What `put` would do with these records, in words; nothing is done, and nobody is asked. `settings`
+        are those of the first task, which is neither started nor opened."""
         return []
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
@@ -138,7 +139,7 @@ class Connector(ABC):
 class SourceConnector(Connector):
     task: ClassVar[type[SourceTask]]
     exactly_once: ClassVar[bool] = True
-    """Whether its offsets name the place of each record, so that none is doubled or left out."""
+    """Whether its offsets name the position of each record, so that none is doubled or left out."""
 
 
 class SinkConnector(Connector):

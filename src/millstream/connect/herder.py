@@ -22,7 +22,7 @@ from millstream.connect.connector_offsets import BadOffsets, SinkOffsets, Source
 from millstream.connect.errors import ConnectError
 from millstream.connect.herding.assignment import Item
 from millstream.connect.herding.members import Absences, MemberConfig, Members
-from millstream.connect.herding.redrives import all_letters, letters_left
+from millstream.connect.herding.redrives import dead_letters_left, redrive_all
 from millstream.connect.herding.request_errors import BadRequest, Conflict, Elsewhere, Forbidden, NotFound
 from millstream.connect.herding.statuses import StatusWriter
 from millstream.connect.herding.tasks import Tasks
@@ -46,6 +46,7 @@ from millstream.connect.stores.config_state import (
 from millstream.connect.stores.status_state import StatusState
 from millstream.connect.validation import error_text, validate
 from millstream.connect.worker_config import WorkerConfig
+from millstream.filters import FilterError, compile_filter
 from millstream.host.control import AnyHost
 
 log = logging.getLogger("millstream.connect")
@@ -364,15 +365,20 @@ class Herder:
 
     # --- dead letters once more -----------------------------------------------------------------------------
 
-    def redrive(self, name: str) -> dict[str, Any]:
-        """All letters that are there now."""
+    def redrive(self, name: str, where: str = "") -> dict[str, Any]:
+        """The dead letters that are there now: all of them, or those that an expression chooses."""
+        try:
+            if where:
+                compile_filter(where)
+        except FilterError as error:
+            raise BadRequest(f"where: {error}") from None
         settings = self.settings(name)
         topic = settings.get("errors.deadletterqueue.topic.name", "")
         if not issubclass(self.class_of(settings), SinkConnector) or not topic:
             raise BadRequest(
                 f"Connector {name} has no dead letters: errors.deadletterqueue.topic.name is not set"
             )
-        made = all_letters(self._config.client, topic)
+        made = redrive_all(self._config.client, topic, where)
         if made is None:
             raise BadRequest(f"Topic {topic} is not there: there are no dead letters")
         self._decide(lambda: [redrive_record(name, made)])
@@ -384,8 +390,8 @@ class Herder:
         if redrive is None:
             raise NotFound(f"No redrive of connector {name}")
         group = f"connect-{name}"
-        left = letters_left(self._config.client, redrive, group)
-        return {"topic": redrive.topic, "letters": left, "group": group, "done": left == 0}
+        left = dead_letters_left(self._config.client, redrive, group)
+        return {"topic": redrive.topic, "dead_letters": left, "group": group, "done": left == 0}
 
     def end_redrive(self, name: str) -> None:
         self.settings(name)

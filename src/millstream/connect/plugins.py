@@ -78,8 +78,8 @@ def find_connector(name: str, plugin_path: tuple[str, ...] = ()) -> type[Connect
 
 def class_name_of(connector: type[Connector]) -> str:
     """The name that REST answers show."""
-    for full, place in CONNECTORS.items():
-        if place == f"{connector.__module__.removeprefix(_PACKAGE + '.')}:{connector.__qualname__}":
+    for full, path in CONNECTORS.items():
+        if path == f"{connector.__module__.removeprefix(_PACKAGE + '.')}:{connector.__qualname__}":
             return full
     return f"{connector.__module__}.{connector.__qualname__}"
 

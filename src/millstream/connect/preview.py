@@ -78,7 +78,8 @@ def preview(spec: PreviewSpec) -> dict[str, Any]:
             dealt = made.task_settings(int(settings.get("tasks.max", "1")))
             shown = [_source_record(pipeline, one) for one in _polled(task, dealt, spec.records)]
             return {"type": "source", "records": shown}
-        return _sink(pipeline, task, _read(spec, settings))
+        dealt = made.task_settings(1)
+        return _sink(pipeline, task, dealt[0] if dealt else dict(settings), _read(spec, settings))
     finally:
         made.stop()
         pipeline.close()
@@ -128,7 +129,10 @@ def _steps(pipeline: Pipeline, record: Any, shown: dict[str, Any]) -> Any:
 
 
 def _sink(
-    pipeline: Pipeline, task: SinkTask, fetched: list[tuple[TopicPartition, WireRecord]]
+    pipeline: Pipeline,
+    task: SinkTask,
+    settings: dict[str, str],
+    fetched: list[tuple[TopicPartition, WireRecord]],
 ) -> dict[str, Any]:
     shown, kept = [], []
     for which, wire in fetched:
@@ -146,7 +150,17 @@ def _sink(
             continue
         if isinstance(last, SinkRecord):
             kept.append(last)
-    return {"type": "sink", "records": shown, "sink": task.preview(kept)}
+    return {"type": "sink", "records": shown, "sink": _done(task, kept, settings)}
+
+
+def _done(task: SinkTask, records: Sequence[SinkRecord], settings: dict[str, str]) -> list[str]:
+    try:
+        return [
+            line if len(line) <= _BYTES_SHOWN else f"{line[:_BYTES_SHOWN]}..."
+            for line in task.preview(records, settings)
+        ]
+    except ConnectError as error:
+        return [f"the task would fail: {_reason(error)}"]
 
 
 def _read(spec: PreviewSpec, settings: Mapping[str, str]) -> list[tuple[TopicPartition, WireRecord]]:

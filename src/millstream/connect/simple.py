@@ -144,7 +144,7 @@ class Source(SourceConnector):
     def task_settings(self, max_tasks: int) -> list[Settings]:
         partitions = list(self.partitions())
         count = max(1, min(max_tasks, len(partitions)))
-        return [self.settings | {PARTITIONS: json.dumps(partitions[n::count])} for n in range(count)]
+        return [self.settings | {PARTITIONS: json.dumps(partitions[task::count])} for task in range(count)]
 
 
 class _SimpleSourceTask(SourceTask):

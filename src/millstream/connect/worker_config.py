@@ -108,7 +108,7 @@ class WorkerConfig(ServiceConfig):
 
     @property
     def converters(self) -> dict[str, str]:
-        """Converters and their settings, as a connector may have them too."""
+        """Converters and their settings, as a connector may have them too, and its producer's limit."""
         found = {
             name: str(self.value(name)) for name in ("key.converter", "value.converter", "header.converter")
         }
@@ -116,6 +116,7 @@ class WorkerConfig(ServiceConfig):
             name: text
             for name, text in self.given.items()
             if name.startswith(("key.converter.", "value.converter.", "header.converter."))
+            or name == "producer.max.request.size"
         }
         return found | own
 

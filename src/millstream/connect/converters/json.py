@@ -11,13 +11,14 @@ import binascii
 import json
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NoReturn
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
 from millstream.connect.converters.base import Converter
-from millstream.connect.converters.json_fast import PayloadReader, prefix_of
+from millstream.connect.converters.json_fast import PayloadReader, payload_writer, prefix_of
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
 from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP
@@ -104,6 +105,9 @@ class JsonConverter(Converter):
         self._with_default = self.settings["replace.null.with.default"]
         self._numeric = self.settings["decimal.format"].upper() == "NUMERIC"
         self._texts: dict[Schema, str] = {}
+        self._writers: dict[Schema, Callable[[Any], str | None] | None] = {}
+        self._last_schema: Schema | None = None
+        self._last_writer: Callable[[Any], str | None] | None = None
         self._schemas: dict[str, Schema] = {}
         self._payloads: PayloadReader | None = None
         content = self.settings["schema.content"]
@@ -114,11 +118,30 @@ class JsonConverter(Converter):
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if schema is None and value is None:
             return None
-        payload = self._text(schema, value)
+        payload = None if schema is None else self._short_text(schema, value)
+        if payload is None:
+            payload = self._text(schema, value)
         if not self._schemas_enabled:
             return payload.encode("utf-8", "surrogatepass")
         envelope = f'{{"schema":{self._schema_text(schema)},"payload":{payload}}}'
         return envelope.encode("utf-8", "surrogatepass")
+
+    def _short_text(self, schema: Schema, value: Any) -> str | None:
+        """Of a struct of plain fields, by a function of its own; None where `_text` has to look."""
+        if schema is not self._last_schema:
+            self._last_schema, self._last_writer = schema, self._writer(schema)
+        write = self._last_writer
+        return None if write is None else write(value)
+
+    def _writer(self, schema: Schema) -> Callable[[Any], str | None] | None:
+        try:
+            return self._writers[schema]
+        except KeyError:
+            if len(self._writers) >= self.settings["schemas.cache.size"]:
+                self._writers.clear()
+            write = payload_writer(schema, _quoted, number_text, with_default=self._with_default)
+            self._writers[schema] = write
+            return write
 
     def _text(self, schema: Schema | None, value: Any) -> str:
         if value is None:

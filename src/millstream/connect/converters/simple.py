@@ -17,6 +17,8 @@ from millstream.connect.errors import DataError
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Type as SettingType
 
+_OPTIONAL_STRING = OPTIONAL[Type.STRING]
+
 
 class StringConverter(Converter):
     config = ConfigDef(
@@ -50,7 +52,7 @@ class StringConverter(Converter):
             text = None if data is None else data.decode(self.settings["converter.encoding"], "replace")
         except LookupError:
             raise DataError("Failed to deserialize string: ") from None
-        return SchemaAndValue(OPTIONAL[Type.STRING], text)
+        return SchemaAndValue(_OPTIONAL_STRING, text)
 
 
 class ByteArrayConverter(Converter):

@@ -73,8 +73,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def to_string(value: Any, schema: Schema | None = None) -> str:
     """`toString` of any value, as StringConverter writes it. Bytes have no text in Java that means anything:
     ours is their base64."""
-    from millstream.connect.data.struct import Struct  # it prints itself by this function
-
+    if type(value) is str:
+        return value
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -90,7 +90,13 @@ def to_string(value: Any, schema: Schema | None = None) -> str:
     if isinstance(value, dict):
         is_map = schema is not None and schema.type is Type.MAP
         key, entry = (schema.key_schema, schema.value_schema) if schema and is_map else (None, None)
-        return "{" + ", ".join(f"{to_string(k, key)}={to_string(v, entry)}" for k, v in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{to_string(name, key)}={to_string(item, entry)}" for name, item in value.items())
+            + "}"
+        )
+    from millstream.connect.data.struct import Struct  # it prints itself by this function
+
     if isinstance(value, Struct):
         named = [
             f"{field.name}={to_string(one, field.schema)}"

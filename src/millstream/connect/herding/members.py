@@ -147,6 +147,6 @@ class Members:
             pass  # the session ends by itself
 
     def _join(self) -> None:
-        told = self._member.join(encode_metadata(self._config.url, 0), _hand_out)
+        assignment = self._member.join(encode_metadata(self._config.url, 0), _hand_out)
         self.generation = int(self._member.identity()["generation_id"])
-        self._changed(tuple(json.loads(told or b"[]")))
+        self._changed(tuple(json.loads(assignment or b"[]")))

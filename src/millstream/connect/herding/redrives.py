@@ -11,17 +11,18 @@ from millstream.wire.errors import KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
 
-def all_letters(client: ClientConfig, topic: str) -> Redrive | None:
+def redrive_all(client: ClientConfig, topic: str, where: str = "") -> Redrive | None:
     """Up to where the topic ends now; None where there is no such topic."""
     with contextlib.closing(Cluster(client)) as cluster:
         if topic in cluster.refresh({topic}):
             return None
         partitions = [TopicPartition(topic, number) for number in cluster.topic(topic).partitions]
         ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    return Redrive(topic, tuple(sorted((which.partition, at.offset) for which, at in ends.items())))
+    until = tuple(sorted((which.partition, at.offset) for which, at in ends.items()))
+    return Redrive(topic, until, where)
 
 
-def letters_left(client: ClientConfig, redrive: Redrive, group: str) -> int:
+def dead_letters_left(client: ClientConfig, redrive: Redrive, group: str) -> int:
     """Offsets that the sink's group has not passed; markers of transactions count as well."""
     ends = redrive.ends()
     with contextlib.closing(Cluster(client)) as cluster:

@@ -263,7 +263,11 @@ async def reset_offsets(request: Request, name: str) -> Response:
 
 @router.post("/connectors/{name}/redrive")
 async def redrive(request: Request, name: str) -> Response:
-    return answer(await call(request, lambda herder: herder.redrive(name)), 202)
+    content = await body_of(request) if await request.body() else {}
+    where = content.get("where", "") if isinstance(content, dict) else None
+    if not isinstance(where, str):
+        raise HttpError(400, 400, 'The body has to be an object, {"where": "an expression"}')
+    return answer(await call(request, lambda herder: herder.redrive(name, where)), 202)
 
 
 @router.get("/connectors/{name}/redrive")

@@ -12,7 +12,7 @@ from millstream.wire.records import Record
 from millstream.wire.topic_partition import TopicPartition
 
 HEADER_PREFIX = "__connect.errors."
-MAX_LETTER_BYTES = 1_000_000
+MAX_DEAD_LETTER_BYTES = 1_000_000
 """Below what brokers take by default, with room for the batch."""
 
 
@@ -41,20 +41,20 @@ def context_headers(
     return tuple((HEADER_PREFIX + name, text.encode()) for name, text in named.items())
 
 
-def dead_letter(record: Record, headers: tuple[tuple[str, bytes], ...]) -> Record:
+def to_dead_letter(record: Record, headers: tuple[tuple[str, bytes], ...]) -> Record:
     """Key, value, headers and time of the original. What makes it too large is left out: the trace first,
-    then all that was added, because a letter that no broker takes would stop the task."""
+    then all that was added, because a dead letter that no broker takes would stop the task."""
     small = tuple(one for one in headers if not one[0].endswith("stacktrace") and len(one[1]) < 4096)
     for added in (headers, small):
-        letter = record._replace(headers=(*record.headers, *added))
-        if size_of(letter) <= MAX_LETTER_BYTES:
-            return letter
+        dead_letter = record._replace(headers=(*record.headers, *added))
+        if size_of(dead_letter) <= MAX_DEAD_LETTER_BYTES:
+            return dead_letter
     return record
 
 
-def size_of(letter: Record) -> int:
-    inside = sum(len(name) + len(value or b"") + 8 for name, value in letter.headers)
-    return inside + len(letter.key or b"") + len(letter.value or b"") + 64
+def size_of(dead_letter: Record) -> int:
+    inside = sum(len(name) + len(value or b"") + 8 for name, value in dead_letter.headers)
+    return inside + len(dead_letter.key or b"") + len(dead_letter.value or b"") + 64
 
 
 def create_topic(cluster: Cluster, topic: str, replication_factor: int) -> None:

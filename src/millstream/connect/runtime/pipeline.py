@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from millstream.connect.config.config_def import ConfigError
@@ -11,11 +13,15 @@ from millstream.connect.converters.plugins import make_converter
 from millstream.connect.data.record import Header, SchemaAndValue, SinkRecord, SourceRecord
 from millstream.connect.runtime.tolerance import Stage, Tolerance
 from millstream.connect.transforms.base import AnyRecord, Predicate, Transform
+from millstream.connect.transforms.fused import FUSABLE, FusedSteps
 from millstream.connect.transforms.plugins import make_predicate, make_transform
 from millstream.wire.records import Record as WireRecord
 from millstream.wire.topic_partition import TopicPartition
 
 DEFAULT_HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+_new_sink_record = SinkRecord.__new__
 
 
 class _Step(NamedTuple):
@@ -83,14 +89,17 @@ class Pipeline:
             type(step.transform).__module__.startswith("millstream.connect.transforms.")
             for step in self._steps
         )
+        self._fast = _fused(self._steps)
 
     def transform(self, record: AnyRecord) -> AnyRecord | None:
         """None where a transform drops it."""
+        if not self._steps:
+            return record
         current: AnyRecord | None = record
         if self._repeatable:
             try:
-                for step in self._steps:
-                    current = _apply(step, current)
+                for apply in self._fast:
+                    current = apply(current)
                     if current is None:
                         return None
                 return current
@@ -116,9 +125,9 @@ class Pipeline:
             if current is None:
                 return
 
-    def to_bytes(self, record: SourceRecord) -> WireRecord:
-        """Its offset and timestamp are for the caller to set where the record has none."""
-        timestamp = -1 if record.timestamp is None else record.timestamp
+    def to_bytes(self, record: SourceRecord, now: int = -1) -> WireRecord:
+        """`now` is the timestamp of a record that has none."""
+        timestamp = now if record.timestamp is None or record.timestamp < 0 else record.timestamp
         if not record.headers:
             topic, converters = record.topic, self._converters
             try:
@@ -210,22 +219,31 @@ def _sink_record(
     value: SchemaAndValue,
     headers: tuple[Header, ...],
 ) -> SinkRecord:
-    return SinkRecord(
-        topic=topic_partition.topic,
-        partition=topic_partition.partition,
-        key_schema=key.schema,
-        key=key.value,
-        value_schema=value.schema,
-        value=value.value,
-        timestamp=record.timestamp if record.timestamp >= 0 else None,
-        headers=headers,
-        offset=record.offset,
-        timestamp_type=timestamp_type,
-        original_topic=topic_partition.topic,
-        original_partition=topic_partition.partition,
-        original_offset=record.offset,
-        wire=record,
-    )
+    made = _new_sink_record(SinkRecord)
+    # One by one: that takes half the time of the constructor, which has to sort its fourteen arguments.
+    made.topic = made.original_topic = topic_partition.topic
+    made.partition = made.original_partition = topic_partition.partition
+    made.key_schema, made.key = key
+    made.value_schema, made.value = value
+    made.timestamp = record.timestamp if record.timestamp >= 0 else None
+    made.headers = headers
+    made.offset = made.original_offset = record.offset
+    made.timestamp_type = timestamp_type
+    made.wire = record
+    return made
+
+
+def _fused(steps: list[_Step]) -> list[Callable[[Any], Any]]:
+    """The same steps; those in a row that can be one function are one."""
+    found: list[Callable[[Any], Any]] = []
+    for fusable, group in itertools.groupby(
+        steps, lambda step: step.predicate is None and type(step.transform) in FUSABLE
+    ):
+        if fusable:
+            found.append(FusedSteps([step.transform for step in group]).apply)
+        else:
+            found += [functools.partial(_apply, step) for step in group]
+    return found
 
 
 def _apply(step: _Step, record: Any) -> Any:

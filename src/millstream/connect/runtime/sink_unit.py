@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from millstream.client import EARLIEST, LATEST, TransactionalProducer, list_offsets
-from millstream.client.fetch import Fetched, next_offset, visible_batches
+from millstream.client.fetch import Fetched, next_offset
 from millstream.client.groups import Groups
 from millstream.client.producer import Batch
 from millstream.client.transaction_commits import TransactionCommit
@@ -27,21 +27,23 @@ from millstream.connect.data.record import SinkRecord
 from millstream.connect.errors import ConnectError, RetriableError
 from millstream.connect.plugins import find_connector
 from millstream.connect.runtime.dead_letters import (
-    MAX_LETTER_BYTES,
+    MAX_DEAD_LETTER_BYTES,
     context_headers,
     create_topic,
-    dead_letter,
     size_of,
+    to_dead_letter,
 )
+from millstream.connect.runtime.fetched_records import TimedRecord, committed_records
 from millstream.connect.runtime.pipeline import Pipeline
-from millstream.connect.runtime.redrive import belongs, counted, original, told_apart
+from millstream.connect.runtime.redrive import at_dead_letter, belongs, count_redrive, is_chosen, original
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
 from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
+from millstream.filters import compile_filter
 from millstream.host.errors import FinalError
 from millstream.host.unit import LaneContext, UnitStatus
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.murmur2 import partition_for
-from millstream.wire.records import Record, encode_batch, iter_records
+from millstream.wire.records import Record, encode_batch
 from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.connect")
@@ -57,7 +59,7 @@ class _Held(NamedTuple):
     """Fetched and not yet put: records of one partition, and where it goes on after them."""
 
     which: TopicPartition
-    records: list[tuple[Record, str]]
+    records: list[TimedRecord]
     after: int
 
 
@@ -76,11 +78,11 @@ class SinkUnit:
         self._settings = settings
         self._tolerance = Tolerance(self._parsed, f"{spec.connector}-{spec.number}")
         self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
-        self._dead_letters = self._parsed["errors.deadletterqueue.topic.name"]
-        if self._dead_letters:
+        self._dead_letter_topic = self._parsed["errors.deadletterqueue.topic.name"]
+        if self._dead_letter_topic:
             create_topic(
                 self._cluster,
-                self._dead_letters,
+                self._dead_letter_topic,
                 self._parsed["errors.deadletterqueue.topic.replication.factor"],
             )
         self._producer = TransactionalProducer(
@@ -95,8 +97,10 @@ class SinkUnit:
         self._done: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._held: deque[_Held] = deque()
-        self._letters: list[tuple[TopicPartition, Record]] = []
+        self._dead_letters: list[tuple[TopicPartition, Record]] = []
         self._redriven = spec.redrive.ends() if spec.redrive is not None else {}
+        where = spec.redrive.where if spec.redrive is not None else ""
+        self._chosen = compile_filter(where) if where else None
         self._changed: set[TopicPartition] = set()
         self._committing: dict[TopicPartition, Position] = {}
         self._due = self._commit_at = 0.0
@@ -187,10 +191,7 @@ class SinkUnit:
         if fetched.error is not ErrorCode.none:
             raise KafkaError(fetched.error, f"{which} cannot be read")
         begin = self._positions[which]
-        records: list[tuple[Record, str]] = []
-        for header, batch in visible_batches(fetched, begin, read_committed=True):
-            kind = "LogAppendTime" if header.attributes & 8 else "CreateTime"
-            records += [(one, kind) for one in iter_records(batch) if one.offset >= begin]
+        records = committed_records(fetched, begin)
         after = next_offset(fetched, begin)
         if which in self._redriven:
             after = min(after, self._redriven[which])
@@ -228,9 +229,8 @@ class SinkUnit:
                 self._put(None, [])
             return False
         held = self._held[0]
-        records = [
-            record for record in map(lambda pair: self._converted(held.which, *pair), held.records) if record
-        ]
+        converted, which = self._converted, held.which
+        records = [made for one, kind in held.records if (made := converted(which, one, kind)) is not None]
         if not self._put(held, records):
             return False
         self._held.popleft()
@@ -253,10 +253,10 @@ class SinkUnit:
             self._due = time.monotonic() + (RETRY_SECONDS if error.delay is None else error.delay)
             if held is not None and held.records:
                 begin = held.records[0][0].offset
-                self._letters = [
-                    (which, letter)
-                    for which, letter in self._letters
-                    if which != held.which or letter.offset < begin
+                self._dead_letters = [
+                    (which, dead_letter)
+                    for which, dead_letter in self._dead_letters
+                    if which != held.which or dead_letter.offset < begin
                 ]
             return False
         except ConnectError as error:
@@ -271,9 +271,13 @@ class SinkUnit:
             if which in self._redriven:
                 if not belongs(record, self._spec.connector):
                     return None
-                place, before = original(which, record)
-                read = self._pipeline.from_bytes(place, before, timestamp_type)
-                return self._pipeline.transform(told_apart(read, which, record))
+                if self._chosen is not None and not is_chosen(self._chosen, which, record):
+                    if self._dead_letter_topic:
+                        self._dead_letters.append((which, record))
+                    return None
+                source, before = original(which, record)
+                read = self._pipeline.from_bytes(source, before, timestamp_type)
+                return self._pipeline.transform(at_dead_letter(read, which, record))
             return self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
         except RecordFailed as failed:
             self._leave_out(which, record, failed.failure)
@@ -293,15 +297,15 @@ class SinkUnit:
 
     def _leave_out(self, which: TopicPartition, record: Record, failure: Failure) -> None:
         self._tolerance.log_failure(failure, f"{which}@{record.offset}")
-        if self._dead_letters:
+        if self._dead_letter_topic:
             headers: tuple[tuple[str, bytes], ...] = ()
-            place, offset, letter = which, record.offset, record
+            source, offset, dead_letter = which, record.offset, record
             if which in self._redriven:
-                place, before = original(which, record)
-                offset, letter = before.offset, counted(record)
+                source, before = original(which, record)
+                offset, dead_letter = before.offset, count_redrive(record)
             if self._parsed["errors.deadletterqueue.context.headers.enable"]:
-                headers = context_headers(self._spec.connector, self._spec.number, place, offset, failure)
-            self._letters.append((which, dead_letter(letter, headers)))
+                headers = context_headers(self._spec.connector, self._spec.number, source, offset, failure)
+            self._dead_letters.append((which, to_dead_letter(dead_letter, headers)))
 
     # --- committing -----------------------------------------------------------------------------------------
 
@@ -329,32 +333,42 @@ class SinkUnit:
         self._changed.clear()
         if not ready:
             return None
-        # A letter goes with the commit that passes its record: were it written earlier, it would be written
+        # A dead letter goes with the commit that passes its record: written earlier, it would be written
         # again when the record is read again.
-        letters = [one for where, one in self._letters if one.offset < ready.get(where, _NOWHERE).offset]
-        self._letters = [
-            pair for pair in self._letters if pair[1].offset >= ready.get(pair[0], _NOWHERE).offset
+        dead_letters = [
+            one for where, one in self._dead_letters if one.offset < ready.get(where, _NOWHERE).offset
+        ]
+        self._dead_letters = [
+            pair for pair in self._dead_letters if pair[1].offset >= ready.get(pair[0], _NOWHERE).offset
         ]
         offsets = {one: position.offset for one, position in ready.items()}
         metadata = {one: position.metadata for one, position in ready.items()}
         return TransactionCommit(
-            self._producer, self._letter_batches(letters), self._spec.consumer_group, offsets, metadata
+            self._producer,
+            self._dead_letter_batches(dead_letters),
+            self._spec.consumer_group,
+            offsets,
+            metadata,
         )
 
-    def _letter_batches(self, letters: list[Record]) -> list[dict[TopicPartition, Batch]]:
-        if not letters:
+    def _dead_letter_batches(self, dead_letters: list[Record]) -> list[dict[TopicPartition, Batch]]:
+        if not dead_letters:
             return []
-        count = len(self._cluster.topic(self._dead_letters).partitions)
+        count = len(self._cluster.topic(self._dead_letter_topic).partitions)
         rounds: list[dict[TopicPartition, list[Record]]] = []
         sizes: dict[TopicPartition, int] = {}
-        for letter in letters:
-            number = partition_for(letter.key, count) if letter.key is not None else letter.offset % count
-            which = TopicPartition(self._dead_letters, number)
-            sizes[which] = sizes.get(which, 0) + size_of(letter)
-            if not rounds or sizes[which] > MAX_LETTER_BYTES:
+        for dead_letter in dead_letters:
+            number = (
+                partition_for(dead_letter.key, count)
+                if dead_letter.key is not None
+                else dead_letter.offset % count
+            )
+            which = TopicPartition(self._dead_letter_topic, number)
+            sizes[which] = sizes.get(which, 0) + size_of(dead_letter)
+            if not rounds or sizes[which] > MAX_DEAD_LETTER_BYTES:
                 rounds.append({})
-                sizes = {which: size_of(letter)}
-            rounds[-1].setdefault(which, []).append(letter)
+                sizes = {which: size_of(dead_letter)}
+            rounds[-1].setdefault(which, []).append(dead_letter)
         return [
             {which: encode_batch(held, transactional=True) for which, held in one.items()} for one in rounds
         ]

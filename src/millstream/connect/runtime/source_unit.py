@@ -25,11 +25,11 @@ from millstream.connect.runtime.offset_file import append, read_file
 from millstream.connect.runtime.offset_records import OffsetState, offset_key, offset_value, read_offsets
 from millstream.connect.runtime.pipeline import Pipeline, names, with_prefix
 from millstream.connect.runtime.task_spec import TOPIC_METRIC, TaskSpec
-from millstream.connect.runtime.tolerance import RecordFailed, Tolerance
+from millstream.connect.runtime.tolerance import Failure, RecordFailed, Stage, Tolerance
 from millstream.host.errors import FinalError
 from millstream.host.unit import LaneContext, UnitStatus
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.murmur2 import partition_for
+from millstream.wire.murmur2 import murmur2, partition_for
 from millstream.wire.records import Record, encode_batch
 from millstream.wire.topic_partition import TopicPartition
 
@@ -41,6 +41,9 @@ MAX_TRANSACTION_BYTES = 16 << 20
 MAX_IDLE_FACTOR = 4
 DEFAULT_INTERVAL_MS = 60_000
 RETRY_SECONDS = 1.0
+MAX_HASHED = 4096
+SURELY_SMALL = 16 << 10
+_BATCH_OVERHEAD, _RECORD_OVERHEAD = 61, 21
 
 
 class SourceUnit:
@@ -60,6 +63,7 @@ class SourceUnit:
         self._interval = (parsed["transaction.boundary.interval.ms"] or DEFAULT_INTERVAL_MS) / 1000
         self._commit_at: float | None = None
         self._asked_to_commit = False
+        self._max_request_size = max_request_size(settings, spec.worker)
         self._tolerance = Tolerance(parsed, f"{spec.connector}-{spec.number}")
         self._pipeline = Pipeline(settings, spec.worker, self._tolerance)
         # Whoever had the id is fenced now, and what he wrote has its end: what is read next is final.
@@ -78,6 +82,8 @@ class SourceUnit:
         self._next_partition: defaultdict[str, int] = defaultdict(int)
         self._idle, self._due = 1.0, 0.0
         self._known_topics: set[str] = set()
+        # Hashes of keys: the same ones come again and again.
+        self._hashed: dict[bytes, int] = {}
         # Partitions of topics, looked up once for each transaction.
         self._counts: dict[str, int] = {}
         try:
@@ -140,8 +146,9 @@ class SourceUnit:
             self._idle = min(self._idle * 1.25, MAX_IDLE_FACTOR)
             return False
         self._idle, self._due = 1.0, 0.0
+        now = int(time.time() * 1000)
         for record in records:
-            self._take(record)
+            self._take(record, now)
         self._note_offsets(records)
         self.status.read += len(records)
         self._uncommitted = True
@@ -149,11 +156,11 @@ class SourceUnit:
             self._commit_at = time.monotonic() + self._interval
         return True
 
-    def _take(self, record: SourceRecord) -> None:
+    def _take(self, record: SourceRecord, now: int) -> None:
         try:
             transformed = self._pipeline.transform(record)
             if transformed is not None:
-                self._add(transformed, self._pipeline.to_bytes(transformed))
+                self._add(transformed, self._pipeline.to_bytes(transformed, now))
         except RecordFailed as failed:
             self._tolerance.log_failure(failed.failure, record)
         except ConnectError as error:
@@ -179,14 +186,27 @@ class SourceUnit:
             partition = self._partition_for(record.topic, wire.key)
         which = TopicPartition(record.topic, partition)
         size = len(wire.key or b"") + len(wire.value or b"") + 64
+        if (size > SURELY_SMALL or wire.headers) and size_when_serialized(wire) > self._max_request_size:
+            raise self._too_large(wire)
         if not self._rounds or self._batch_bytes[which] + size > MAX_BATCH_BYTES:
             self._rounds.append({})
             self._batch_bytes.clear()
-        if wire.timestamp < 0:
-            wire = wire._replace(timestamp=int(time.time() * 1000))
         self._rounds[-1].setdefault(which, []).append(wire)
         self._batch_bytes[which] += size
         self._bytes += size
+
+    def _too_large(self, wire: Record) -> Exception:
+        """What Kafka's producer says. It would say the same at every try."""
+        said = ConnectError(
+            f"The message is {size_when_serialized(wire)} bytes when serialized which is larger than "
+            f"{self._max_request_size}, which is the value of the max.request.size configuration."
+        )
+        failure = Failure(Stage.KAFKA_PRODUCE, "org.apache.kafka.clients.producer.KafkaProducer", said)
+        try:
+            self._tolerance.fail(failure)
+        except ConnectError:
+            return FinalError(f"Unrecoverable exception from producer send callback: {said}")
+        return RecordFailed(failure)
 
     def _partition_for(self, topic: str, key: bytes | None) -> int:
         count = self._counts.get(topic)
@@ -194,7 +214,12 @@ class SourceUnit:
             self._make_sure_of(topic)
             count = self._counts[topic] = len(self._cluster.topic(topic, create=True).partitions)
         if key is not None:
-            return partition_for(key, count)
+            found = self._hashed.get(key)
+            if found is None:
+                if len(self._hashed) >= MAX_HASHED:
+                    self._hashed.clear()
+                found = self._hashed[key] = murmur2(key) & 0x7FFFFFFF
+            return found % count
         self._next_partition[topic] = (self._next_partition[topic] + 1) % count
         return self._next_partition[topic]
 
@@ -296,6 +321,29 @@ class SourceUnit:
                 self._producer.abort()
         with contextlib.suppress(Exception):
             self._task.stop()
+
+
+def max_request_size(settings: Mapping[str, str], worker: Mapping[str, str]) -> int:
+    """Of the task's producer: the connector's own setting, else the worker's, else Kafka's default."""
+    given = settings.get("producer.override.max.request.size", worker.get("producer.max.request.size"))
+    try:
+        return int(given) if given is not None else 1 << 20
+    except ValueError:
+        raise FinalError(f"max.request.size is not a number: {given}") from None
+
+
+def size_when_serialized(record: Record) -> int:
+    """As Kafka's producer estimates it: a batch of this record alone, before it is compressed."""
+    parts = [record.key, record.value]
+    for name, value in record.headers:
+        parts += [name.encode(), value]
+    sizes = sum(1 if part is None else _varint_size(len(part)) + len(part) for part in parts)
+    return _BATCH_OVERHEAD + _RECORD_OVERHEAD + sizes + _varint_size(len(record.headers))
+
+
+def _varint_size(number: int) -> int:
+    """Zigzag doubles a length."""
+    return max(1, ((2 * number).bit_length() + 6) // 7)
 
 
 def creation_settings(settings: Mapping[str, str], topic: str) -> NewTopic | None:

@@ -64,7 +64,8 @@ def redrive_record(name: str, redrive: Redrive | None) -> Pair:
     value = None
     if redrive is not None:
         ends = {str(number): end for number, end in redrive.until}
-        value = _json({"topic": redrive.topic, "until": ends})
+        where = {"where": redrive.where} if redrive.where else {}
+        value = _json({"topic": redrive.topic, "until": ends, **where})
     return f"redrive-{name}".encode(), value
 
 
@@ -155,7 +156,9 @@ class ConfigState:
         self.redrives.pop(name, None)
         if content is not None:
             until = {int(number): int(end) for number, end in content.get("until", {}).items()}
-            self.redrives[name] = Redrive(str(content.get("topic")), tuple(sorted(until.items())))
+            self.redrives[name] = Redrive(
+                str(content.get("topic")), tuple(sorted(until.items())), str(content.get("where", ""))
+            )
 
     def _fencing(self, name: str, content: dict[str, Any] | None) -> None:
         if content is None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +120,7 @@ class TopicStore:
             self._append(decide())
             return
         with self._write_lock:
-            for _ in range(DECIDE_TRIES):
+            for attempt in range(DECIDE_TRIES):
                 # An epoch that is still ours says that nobody else has written since.
                 if not isinstance(self._producer, TransactionalProducer):
                     self._producer = TransactionalProducer(self._writing, self._transactional_id)
@@ -134,6 +135,8 @@ class TopicStore:
                     self._producer = Producer(self._writing)
                     if not is_fenced(error):
                         raise
+                    # Two that fence each other at once would do so for ever.
+                    time.sleep(random.uniform(0, min(0.01 * 2**attempt, 1.0)))
                     continue
                 self._wait_for(ends)
                 return

@@ -90,42 +90,42 @@ class Cast(KeyOrValueTransform):
 
     def __init__(self, settings: Mapping[str, Any], target: Target) -> None:
         super().__init__(settings, target)
-        self._casts = _spec(self.settings["spec"])
-        self._whole = self._casts.pop(_WHOLE, None)
+        self.casts = _spec(self.settings["spec"])
+        self.whole = self.casts.pop(_WHOLE, None)
 
     def apply(self, record: AnyRecord) -> AnyRecord:
         schema, value = self.read(record)
         if value is None:
             return record
-        if self._whole is not None:
+        if self.whole is not None:
             updated = self.updated_schema(schema) if schema is not None else None
-            return self.write(record, updated, cast(schema, value, self._whole))
+            return self.write(record, updated, cast(schema, value, self.whole))
         if schema is None:
             fields = require_map(value, "cast types")
-            changed = {name: cast(None, fields.get(name), kind) for name, kind in self._casts.items()}
+            changed = {name: cast(None, fields.get(name), kind) for name, kind in self.casts.items()}
             return self.write(record, None, fields | changed)
         updated = self.updated_schema(schema)
         struct = require_struct(value, "cast types", schema)
         result = Struct(updated)
         for field in struct.schema.fields:
-            kind = self._casts.get(field.name)
+            kind = self.casts.get(field.name)
             one = struct.read(field, self.with_default)
             result.put(field.name, one if kind is None else cast(field.schema, one, kind))
         return self.write(record, updated, result)
 
     def update_schema(self, schema: Schema) -> Schema:
-        if self._whole is not None:
+        if self.whole is not None:
             return Schema(
-                self._whole,
+                self.whole,
                 name=schema.name,
                 version=schema.version,
                 doc=schema.doc,
                 parameters=schema.parameters,
                 optional=schema.optional,
-                default=cast(schema, schema.default, self._whole),
+                default=cast(schema, schema.default, self.whole),
             )
         fields = [
-            (field.name, self._field_schema(field.schema, self._casts.get(field.name)))
+            (field.name, self._field_schema(field.schema, self.casts.get(field.name)))
             for field in schema.fields
         ]
         return struct_like(schema, fields, optional=schema.optional, default=schema.default)

@@ -50,19 +50,19 @@ class ExtractField(KeyOrValueTransform):
 
     def __init__(self, settings: Mapping[str, Any], target: Target) -> None:
         super().__init__(settings, target)
-        self._path = FieldPath(self.settings["field"], self.settings[FIELD_SYNTAX_VERSION.name])
+        self.path = FieldPath(self.settings["field"], self.settings[FIELD_SYNTAX_VERSION.name])
 
     def apply(self, record: AnyRecord) -> AnyRecord:
         schema, value = self.read(record)
         purpose = "field extraction"
         if schema is None:
-            found = None if value is None else self._path.value_of_map(require_map(value, purpose))
+            found = None if value is None else self.path.value_of_map(require_map(value, purpose))
             return self.write(record, None, found)
         struct = None if value is None else require_struct(value, purpose, schema)
-        field = self._path.field_of(schema)
+        field = self.path.field_of(schema)
         if field is None:
             raise IllegalArgumentError(f"Unknown field: {self.settings['field']}")
-        found = None if struct is None else self._path.value_of_struct(struct, self.with_default)
+        found = None if struct is None else self.path.value_of_struct(struct, self.with_default)
         return self.write(record, field.schema, found)
 
 
@@ -140,6 +140,10 @@ class ReplaceField(KeyOrValueTransform):
         self._renames = _renames(self.settings["renames"])
         self._originals = {new: old for old, new in self._renames.items()}
 
+    def original(self, name: str) -> str:
+        """The old name of a field."""
+        return self._originals.get(name, name)
+
     def _kept(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
 
@@ -155,7 +159,7 @@ class ReplaceField(KeyOrValueTransform):
         updated = self.updated_schema(struct.schema)
         result = Struct(updated)
         for field in updated.fields:
-            original = self._originals.get(field.name, field.name)
+            original = self.original(field.name)
             one = struct.get(original) if self.with_default else struct.get_without_default(original)
             result.put(field.name, one)
         return self.write(record, updated, result)
@@ -190,20 +194,25 @@ class ValueToKey(Transform):
         ]
     )
 
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(settings)
+        self.with_default = bool(self.settings[REPLACE_NULL_WITH_DEFAULT.name])
+
     def apply(self, record: AnyRecord) -> AnyRecord:
-        fields, purpose = self.settings["fields"], "copying fields from value to key"
+        purpose = "copying fields from value to key"
+        fields = self.settings["fields"]
         if record.value_schema is None:
             value = require_map(record.value, purpose)
             return record.replace(key_schema=None, key={name: value.get(name) for name in fields})
         struct = require_struct(record.value, purpose, record.value_schema)
-        schema = self._key_schema(struct.schema)
-        with_default = self.settings[REPLACE_NULL_WITH_DEFAULT.name]
+        schema = self.key_schema(struct.schema)
+        with_default = self.with_default
         key = Struct(schema)
         for name in fields:
             key.put(name, struct.get(name) if with_default else struct.get_without_default(name))
         return record.replace(key_schema=schema, key=key, value_schema=struct.schema)
 
-    def _key_schema(self, schema: Schema) -> Schema:
+    def key_schema(self, schema: Schema) -> Schema:
         fields = []
         for name in self.settings["fields"]:
             field = schema.field(name)
@@ -262,6 +271,13 @@ class InsertField(KeyOrValueTransform):
             self.settings[f"{what}.field"] for what in ("topic", "partition", "offset", "timestamp", "static")
         )
         self._topic, self._partition, self._offset, self._timestamp, self._static = map(_Insertion.of, named)
+        self.insertions = {
+            "topic": self._topic,
+            "partition": self._partition,
+            "offset": self._offset,
+            "timestamp": self._timestamp,
+            "static": self._static,
+        }
         if not any((self._topic, self._partition, self._offset, self._timestamp, self._static)):
             raise ConfigError("No field insertion configured")
         if self._static is not None and self.settings["static.value"] is None:

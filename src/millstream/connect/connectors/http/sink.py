@@ -1,6 +1,6 @@
 """Records as HTTP requests, one by one or in batches; Aiven's settings, or Confluent's.
 
-Every request has a header `Idempotency-Key`, the place of its first record (topic-partition-offset): a server
+Every request has a header `Idempotency-Key`, topic-partition-offset of its first record: a server
 that remembers it sees each record once. What was answered is not sent again when a later request of the same
 put fails. A request that the server refuses (4xx) takes its records to the dead letters; a server that is
 away or overloaded is asked again, with pauses that double.
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from millstream.connect.api import Settings, SinkConnector, SinkContext, SinkTask
 from millstream.connect.config.config_def import ConfigDef, ConfigError
-from millstream.connect.connectors.http import settings as config
+from millstream.connect.connectors.http import sink_config as config
 from millstream.connect.connectors.http.client import HttpClient, Refused
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.data.java_names import to_string
@@ -57,6 +57,20 @@ class HttpSinkTask(SinkTask):
     def put(self, records: Sequence[SinkRecord]) -> None:
         for batch in self._batches(records):
             self._send(batch)
+
+    def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
+        said: list[str] = []
+        self.start(
+            settings, SinkContext(lambda record, error: said.append(f"refuse {record.offset}: {error}"))
+        )
+        for batch in self._batches(records):
+            deletes = batch[0].value is None
+            body = b"" if deletes else self._body(batch)
+            shown = body.decode("utf-8", "backslashreplace")
+            said.append(
+                f"{'DELETE' if deletes else self._plan.method} {self._url(batch[0])} {shown}".rstrip()
+            )
+        return said
 
     def _batches(self, records: Sequence[SinkRecord]) -> Iterator[list[SinkRecord]]:
         """Of one URL each, in order; a deletion goes alone."""

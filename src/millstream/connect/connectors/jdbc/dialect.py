@@ -33,7 +33,7 @@ class Dialect(ABC):
     anything secret: `Unavailable` where a new connection may help, `MissingTable`, or a plain one."""
 
     mark: ClassVar[str] = "%s"
-    """The place of a parameter in SQL."""
+    """A parameter's placeholder in SQL."""
     quotes: ClassVar[str] = '"'
     typed: ClassVar[bool] = True
     """Whether each value is of its column's type."""

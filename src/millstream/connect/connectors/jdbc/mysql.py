@@ -172,9 +172,9 @@ class MySql(Dialect):
         return [TableId(name, None, database) for database, name, kind in found if kind in types]
 
     def columns(self, table: TableId) -> list[Column]:
-        place = (table.catalog or table.schema, table.name)
-        keys: dict[str, int] = {name: position for name, position in self.rows(_KEYS, place)}
-        return [_column(row, int(keys.get(row[0], 0))) for row in self.rows(_COLUMNS, place)]
+        table_name = (table.catalog or table.schema, table.name)
+        keys: dict[str, int] = {name: position for name, position in self.rows(_KEYS, table_name)}
+        return [_column(row, int(keys.get(row[0], 0))) for row in self.rows(_COLUMNS, table_name)]
 
     def query_columns(self, query: str) -> list[Column]:
         try:

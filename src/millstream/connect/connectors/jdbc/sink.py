@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -30,6 +30,8 @@ from millstream.connect.errors import ConnectError, DataError, RetriableError
 from millstream.wire.topic_partition import TopicPartition
 
 log = logging.getLogger("millstream.connect")
+
+Fit = Callable[[TableId, SinkFields], Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -198,13 +200,14 @@ class JdbcSinkTask(SinkTask):
             plan = self._plans[known] = self._make_plan(record)
         return plan
 
-    def _make_plan(self, record: SinkRecord) -> _Plan:
+    def _make_plan(self, record: SinkRecord, fit: Fit | None = None) -> _Plan:
+        """`fit` gives the columns of a table; without it the table is made to fit the record, and asked."""
         dialect = self._dialect
         assert dialect is not None
         name = self._parsed["table.name.format"].replace("${topic}", record.topic)
         table = dialect.find_table(name) if "." not in record.topic else TableId(name)
         fields = self._fields.fields(str(table), record)
-        columns = self._tables.make_fit(table, fields)
+        columns = (fit or self._tables.make_fit)(table, fields)
         lowered = {column.lower(): column for column in columns}
 
         def quoted(one: SinkField) -> str:
@@ -263,6 +266,24 @@ class JdbcSinkTask(SinkTask):
         bind, zone = self._dialect.bind, self._zone
         return [bind(one.schema, one.get(record), zone) for one in order]
 
+    def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
+        """The statements with their first row, for tables that have the columns of the records."""
+        said: list[str] = []
+        self.start(
+            settings, SinkContext(lambda record, error: said.append(f"refuse {record.offset}: {error}"))
+        )
+        planned: list[tuple[SinkRecord, _Plan]] = []
+        for record in records:
+            try:
+                planned.append((record, self._make_plan(record, _as_the_record)))
+            except DataError as error:
+                self._context.report(record, error)
+        for statement in self._statements(planned):
+            shown = ", ".join(repr(value) for value in statement.rows[0])
+            more = f" and {len(statement.rows) - 1} more" if len(statement.rows) > 1 else ""
+            said.append(f"{statement.sql} with ({shown}){more}")
+        return said
+
     def open(self, positions: Mapping[TopicPartition, str]) -> None:
         if self._offsets is not None:
             self._offsets.forget()
@@ -270,6 +291,10 @@ class JdbcSinkTask(SinkTask):
     def stop(self) -> None:
         if self._dialect is not None:
             self._dialect.close()
+
+
+def _as_the_record(_table: TableId, fields: SinkFields) -> dict[str, Any]:
+    return {one.name: one for one in fields.all}
 
 
 def _hashable(value: Any) -> Any:

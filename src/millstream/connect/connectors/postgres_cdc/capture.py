@@ -1,8 +1,8 @@
 """Reads rows of a snapshot, then every change, from PostgreSQL's own log.
 
-A record's offset names its transaction, by the place of its commit, and how many changes of it are done. The
+A record's offset names its transaction, by the LSN of its commit, and how many changes of it are done. The
 slot is confirmed up to a transaction only when all of it is in Kafka; what the server sends again after a
-crash is recognised by its place and left out. So each change is there once, also those of one transaction
+crash is recognised by its LSN and left out. So each change is there once, also those of one transaction
 that was cut in two. A snapshot that was interrupted is taken again.
 """
 
@@ -20,7 +20,7 @@ from millstream.connect.connectors.jdbc.columns import Column, Kind, TableId
 from millstream.connect.connectors.jdbc.postgres import Postgres
 from millstream.connect.connectors.jdbc.url import JdbcUrl
 from millstream.connect.connectors.postgres_cdc import pgoutput
-from millstream.connect.connectors.postgres_cdc.envelope import Place, TableEvents
+from millstream.connect.connectors.postgres_cdc.envelope import SourceInfo, TableEvents
 from millstream.connect.connectors.postgres_cdc.field_types import Modes
 from millstream.connect.connectors.postgres_cdc.replication import Replication, lsn_number
 from millstream.connect.data.record import SourceRecord
@@ -59,7 +59,7 @@ class Capture:
         self._began = self._over = self._uncommitted = False
         self._in_snapshot = False
         # The transaction that is being read, how many changes of it there were, and what is done.
-        self._place: Place | None = None
+        self._source: SourceInfo | None = None
         self._event = 0
         self._done = (0, 0)
         # Where the last whole transaction ends, and what the server knows of that.
@@ -206,22 +206,22 @@ class Capture:
         database.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if name is not None:
             database.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
-        place = Place(lsn, lsn, None, int(database.now().timestamp() * 1_000_000), "true")
+        source = SourceInfo(lsn, lsn, None, int(database.now().timestamp() * 1_000_000), "true")
         last: list[SourceRecord] = []
         for table in self._wanted_tables(database):
-            for records in self._rows(database, table, place):
+            for records in self._rows(database, table, source):
                 for record in records:
-                    self._stamp(record, place, snapshot=True)
+                    self._stamp(record, source, snapshot=True)
                 yield [*last, *records[:-1]]
                 last = records[-1:]
         database.execute("COMMIT")
         for record in last:
             # It says that the snapshot is complete.
             record.value.get("source").put("snapshot", "last")
-            self._stamp(record, place, snapshot=False)
+            self._stamp(record, source, snapshot=False)
         yield last
 
-    def _rows(self, database: Postgres, table: TableId, place: Place) -> Iterator[list[SourceRecord]]:
+    def _rows(self, database: Postgres, table: TableId, source: SourceInfo) -> Iterator[list[SourceRecord]]:
         columns = [column.name for column in database.columns(table)]
         events, indexes = self._events(table.schema or "", table.name, columns)
         names = ", ".join(database.quoted(columns[index]) for index in indexes)
@@ -231,18 +231,18 @@ class Capture:
         fetch = f"FETCH {self._parsed['snapshot.fetch.size']} FROM millstream_snapshot"
         while (result := database.connection.execute(fetch).pgresult).ntuples:
             yield [
-                events.read([result.get_value(row, column) for column in range(len(indexes))], place)
+                events.read([result.get_value(row, column) for column in range(len(indexes))], source)
                 for row in range(result.ntuples)
             ]
         database.execute("CLOSE millstream_snapshot")
 
-    def _stamp(self, record: SourceRecord, place: Place, *, snapshot: bool) -> None:
+    def _stamp(self, record: SourceRecord, source: SourceInfo, *, snapshot: bool) -> None:
         offset: dict[str, Any] = {
-            "lsn": place.lsn,
-            "lsn_proc": place.lsn,
-            "lsn_commit": place.commit,
-            "txId": place.xid,
-            "ts_usec": place.micros,
+            "lsn": source.lsn,
+            "lsn_proc": source.lsn,
+            "lsn_commit": source.commit,
+            "txId": source.xid,
+            "ts_usec": source.micros,
             _COMMIT: self._done[0],
             _EVENT: self._done[1],
         }
@@ -258,7 +258,7 @@ class Capture:
         while len(records) < self._parsed["max.batch.size"]:
             found = self._replication.next()
             if found is None:
-                if not records and not self._uncommitted and self._place is None:
+                if not records and not self._uncommitted and self._source is None:
                     # Nothing of what was written elsewhere concerns us: the server need not keep it.
                     self._confirm(max(self._ended, self._replication.seen))
                 break
@@ -268,10 +268,10 @@ class Capture:
     def _take(self, lsn: int, data: bytes, records: list[SourceRecord]) -> None:
         message = pgoutput.parse(data)
         if isinstance(message, pgoutput.Begin):
-            self._place = Place(lsn, message.final, message.xid, message.time + _MICROS_TO_2000)
+            self._source = SourceInfo(lsn, message.final, message.xid, message.time + _MICROS_TO_2000)
             self._event = 0
         elif isinstance(message, pgoutput.Commit):
-            self._place, self._ended = None, message.end
+            self._source, self._ended = None, message.end
         elif isinstance(message, pgoutput.Relation):
             self._learn(message)
         elif isinstance(message, pgoutput.Change):
@@ -286,19 +286,19 @@ class Capture:
 
     def _change(self, change: pgoutput.Change, lsn: int) -> list[SourceRecord]:
         """Nothing for a change that is in Kafka already."""
-        events, place = self._tables.get(change.oid), self._place
-        if events is None or place is None:
+        events, source = self._tables.get(change.oid), self._source
+        if events is None or source is None:
             return []
         self._event += 1
-        if (place.commit, self._event) <= self._done:
+        if (source.commit, self._event) <= self._done:
             return []
-        self._done = (place.commit, self._event)
+        self._done = (source.commit, self._event)
         indexes = self._indexes[change.oid]
         picked = change._replace(
             old=None if change.old is None else [change.old[index] for index in indexes],
             new=None if change.new is None else [change.new[index] for index in indexes],
         )
-        at = Place(lsn, place.commit, place.xid, place.micros)
+        at = SourceInfo(lsn, source.commit, source.xid, source.micros)
         records = events.change(picked, at, tombstones=self._parsed["tombstones.on.delete"])
         for record in records:
             self._stamp(record, at, snapshot=False)
@@ -327,7 +327,7 @@ class Capture:
         if self._replication is not None:
             self._replication.close()
             self._replication = None
-        self._snapshot = self._place = None
+        self._snapshot = self._source = None
         self._tables.clear()
         self._database.close()
 

@@ -60,7 +60,7 @@ _TRANSACTION = struct_schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceInfo:
     """Where in the log a change is. `micros` is when its transaction was committed, since 1970."""
 
     lsn: int
@@ -112,34 +112,34 @@ class TableEvents:
             version=2,
         )
 
-    def read(self, row: Sequence[bytes | None], place: Place) -> SourceRecord:
+    def read(self, row: Sequence[bytes | None], source: SourceInfo) -> SourceRecord:
         """Of a snapshot."""
         after = self._struct(row)
-        return self._record(self._key_of(after), None, after, "r", place)
+        return self._record(self._key_of(after), None, after, "r", source)
 
-    def change(self, change: Change, place: Place, *, tombstones: bool) -> list[SourceRecord]:
+    def change(self, change: Change, source: SourceInfo, *, tombstones: bool) -> list[SourceRecord]:
         """An update of the key is a deletion and an insertion, each naming the other's key in a header."""
         after = None if change.new is None else self._struct(change.new, change.old if change.whole else None)
         before = None if change.old is None else self._struct(change.old, partial=not change.whole)
         if change.op == "d":
             assert before is not None
-            return self._deletion(before, place, tombstones)
+            return self._deletion(before, source, tombstones)
         assert after is not None
         key = self._key_of(after)
         old_key = None if before is None else self._key_of(before)
         if change.op == "u" and old_key is not None and key is not None and old_key.values != key.values:
             assert before is not None
-            gone = self._deletion(before, place, tombstones)
+            gone = self._deletion(before, source, tombstones)
             gone[0].headers = (Header("__debezium.newkey", self._key, key),)
-            made = self._record(key, None, after, "c", place)
+            made = self._record(key, None, after, "c", source)
             made.headers = (Header("__debezium.oldkey", self._key, old_key),)
             return [*gone, made]
         # What is only the key says nothing that the row itself does not say.
-        return [self._record(key, before if change.whole else None, after, change.op, place)]
+        return [self._record(key, before if change.whole else None, after, change.op, source)]
 
-    def _deletion(self, before: Struct, place: Place, tombstones: bool) -> list[SourceRecord]:
+    def _deletion(self, before: Struct, source: SourceInfo, tombstones: bool) -> list[SourceRecord]:
         key = self._key_of(before)
-        records = [self._record(key, before, None, "d", place)]
+        records = [self._record(key, before, None, "d", source)]
         if tombstones and key is not None:
             records.append(SourceRecord(topic=self.topic, key_schema=self._key, key=key))
         return records
@@ -172,28 +172,30 @@ class TableEvents:
         return Struct(self._row, values)
 
     def _record(
-        self, key: Struct | None, before: Struct | None, after: Struct | None, op: str, place: Place
+        self, key: Struct | None, before: Struct | None, after: Struct | None, op: str, source: SourceInfo
     ) -> SourceRecord:
         about, database, schema, table = self._about
         now = time.time_ns()
-        source = Struct(
+        source_struct = Struct(
             SOURCE,
             [
                 *about,
-                place.micros // 1000,
-                place.snapshot,
+                source.micros // 1000,
+                source.snapshot,
                 database,
-                f'["{place.commit}","{place.lsn}"]',
-                place.micros,
-                place.micros * 1000,
+                f'["{source.commit}","{source.lsn}"]',
+                source.micros,
+                source.micros * 1000,
                 schema,
                 table,
-                place.xid,
-                place.lsn,
+                source.xid,
+                source.lsn,
                 None,
             ],
         )
-        value = Struct(self._envelope, [before, after, source, op, now // 1_000_000, now // 1000, now, None])
+        value = Struct(
+            self._envelope, [before, after, source_struct, op, now // 1_000_000, now // 1000, now, None]
+        )
         return SourceRecord(
             topic=self.topic,
             key_schema=None if key is None else self._key,

@@ -63,7 +63,7 @@ class Replication:
             raise _refusal(result.error_message)
 
     def next(self) -> tuple[int, bytes] | None:
-        """A message and its place in the log; None while there is none."""
+        """A message and its LSN; None while there is none."""
         while True:
             length, data = self._pq.get_copy_data(1)
             if length == 0:

@@ -100,12 +100,14 @@ def mapping(schema: Schema, *, compact_maps: bool) -> dict[str, Any] | None:
 
 
 def document_id(record: SinkRecord, *, ignore_key: bool) -> str:
-    """By its key, or by its place."""
+    """By its key, or by its topic, partition and offset."""
     if ignore_key:
         offset = record.offset if record.original_offset is None else record.original_offset
         return f"{record.topic}+{record.partition}+{offset}"
     if record.key is None:
-        raise DataError("a record without a key has no id; key.ignore=true takes its place instead")
+        raise DataError(
+            "a record without a key has no id; key.ignore=true takes its topic, partition and offset instead"
+        )
     if isinstance(record.key, Struct | dict | list | bytes):
         raise DataError("the key is no text or number, and cannot be an id")
     return to_string(record.key, record.key_schema)

@@ -1,8 +1,8 @@
 """Documents in OpenSearch or Elasticsearch, by their bulk API.
 
 A document has the key as its id and the offset as its version, so that a repetition changes nothing and an
-old record never takes the place of a newer one. Without keys its place in Kafka is the id. Records wait for
-others up to `linger.ms`; offsets are committed behind what the server has taken.
+old record never takes the place of a newer one. Without keys the id is topic, partition
+and offset. Records wait for others up to `linger.ms`; offsets are committed behind what the server has taken.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from millstream.connect.api import Settings, SinkConnector, SinkContext, SinkTas
 from millstream.connect.config.config_def import ConfigDef, ConfigValue
 from millstream.connect.connectors.http.client import HttpClient, Refused, Retries, basic
 from millstream.connect.connectors.search.documents import document, document_id, document_text, mapping
-from millstream.connect.connectors.search.settings import CONFIG, SYNONYMS, pairs
-from millstream.connect.connectors.storage.settings import with_synonyms
+from millstream.connect.connectors.search.sink_config import CONFIG, SYNONYMS, pairs
+from millstream.connect.connectors.storage.sink_config import with_synonyms
 from millstream.connect.data.record import SinkRecord
 from millstream.connect.errors import ConnectError, DataError, RetriableError
 from millstream.wire.topic_partition import TopicPartition
@@ -77,6 +77,20 @@ class SearchSinkTask(SinkTask):
                 self.due = now + (error.delay or 1.0)
         elif self._waiting and self.due is None:
             self.due = now + self._set["linger.ms"] / 1000
+
+    def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
+        """The lines of the bulk request. Whether there is such an index is not asked."""
+        said: list[str] = []
+        self.start(
+            settings, SinkContext(lambda record, error: said.append(f"refuse {record.offset}: {error}"))
+        )
+        self._indices |= {self._index(record) for record in records}
+        for record in records:
+            try:
+                said.append(" ".join(line.decode() for line in self._operation(record)))
+            except DataError as error:
+                self._context.report(record, error)
+        return [line for line in said if line]
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, str]:
         self._send_all()

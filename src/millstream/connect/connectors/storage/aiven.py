@@ -25,8 +25,8 @@ from millstream.connect.config.config_def import (
 )
 from millstream.connect.connectors.storage.formats import Format, line_format
 from millstream.connect.connectors.storage.partitioners import Clock, Partitioner, TimeBasedPartitioner
-from millstream.connect.connectors.storage.settings import HIGH, LOW, MEDIUM, S3
 from millstream.connect.connectors.storage.sink import Names, S3Task, StorageSink
+from millstream.connect.connectors.storage.sink_config import HIGH, LOW, MEDIUM, S3
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.data.record import SinkRecord
 from millstream.settings.values import Type

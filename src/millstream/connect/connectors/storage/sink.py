@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from millstream.connect.api import Position, Settings, SinkConnector, SinkContext, SinkTask
 from millstream.connect.config.config_def import ConfigDef, ConfigError, ConfigValue
-from millstream.connect.connectors.storage import settings as config
+from millstream.connect.connectors.storage import sink_config as config
 from millstream.connect.connectors.storage.formats import Format, Writer, make_format
 from millstream.connect.connectors.storage.partitioners import (
     DAY_MS,
@@ -148,6 +148,30 @@ class StorageTask(SinkTask):
                 self._context.request_commit()
             elif partition.closed and partition.noted_in_kafka:
                 self.due = time.monotonic()
+
+    def preview(self, records: Sequence[SinkRecord], settings: Settings) -> list[str]:
+        """The files that these records would begin, or be part of. Nothing is opened."""
+        parsed = self.parsed(settings)
+        partitioner, form = self.make_partitioner(parsed), self.make_format(parsed)
+        names = self.make_names(parsed, form.extension)
+        files: dict[tuple[str, str], list[int]] = {}
+        said: list[str] = []
+        for record in records:
+            offset = record.offset if record.original_offset is None else record.original_offset
+            if record.value is None or (form.has_schema and not isinstance(record.value, Struct)):
+                why = "has no value" if record.value is None else "has no schema with fields"
+                said.append(f"refuse {record.topic}-{record.partition}@{offset}: it {why}")
+                continue
+            try:
+                folder = names.folder(record.topic, partitioner.path(record, now_ms))
+            except DataError as error:
+                said.append(f"refuse {record.topic}-{record.partition}@{offset}: {error}")
+                continue
+            files.setdefault((folder, names.stem(record)), []).append(offset)
+        for (folder, stem), offsets in files.items():
+            name = names.name(folder, stem, offsets[0], offsets[-1])
+            said.append(f"write {len(offsets)} of {parsed['flush.size']} records to {name}")
+        return said
 
     def _add(self, partition: _Partition, record: SinkRecord) -> None:
         offset = record.offset if record.original_offset is None else record.original_offset

@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
-from millstream.connect.api import SourceContext, SourceTask
-from millstream.connect.data.record import SourceRecord
-from millstream.connect.runtime.redrive import COUNT_HEADER, belongs, counted, original
+from millstream.connect.api import SinkTask, SourceContext, SourceTask
+from millstream.connect.data.record import SinkRecord, SourceRecord
+from millstream.connect.data.schema import OPTIONAL, REQUIRED, Type, struct_schema
+from millstream.connect.data.struct import Struct
+from millstream.connect.plugins import find_connector
+from millstream.connect.runtime.redrive import COUNT_HEADER, belongs, count_redrive, original
 from millstream.wire.records import Record
 from millstream.wire.topic_partition import TopicPartition
 from tests.connect.conftest import Worker
@@ -62,7 +65,7 @@ def test_letters_go_to_the_sink_once_more(
     answer = worker.http.post("/connectors/r/redrive")
     assert answer.status_code == 202
     assert answer.json()["topic"] == "redriven-letters"
-    assert answer.json()["letters"] >= 2
+    assert answer.json()["dead_letters"] >= 2
     wait_until(lambda: lines(copied) == ["a", "b", "not json", "nor this"])
     wait_until(lambda: worker.http.get("/connectors/r/redrive").json()["done"])
     send(connect_broker, "redriven", b"after")
@@ -70,6 +73,36 @@ def test_letters_go_to_the_sink_once_more(
     assert worker.http.delete("/connectors/r/redrive").status_code == 204
     wait_until(lambda: worker.states("r") == ["RUNNING", "RUNNING"])
     assert lines(copied) == ["a", "b", "not json", "nor this", "after"]
+
+
+def test_letters_are_chosen_by_an_expression(
+    make_worker: MakeWorker, connect_broker: str, tmp_path: Path
+) -> None:
+    send(connect_broker, "picked", b'"a"', b"first", b"second", b"third")
+    copied = tmp_path / "out.txt"
+    worker = make_worker()
+    letters = {"errors.deadletterqueue.topic.name": "picked-letters"}
+    worker.http.put("/connectors/p/config", json=sink(copied, "picked", **TOLERANT, **letters))
+    wait_until(lambda: lines(copied) == ["a"])
+    wait_until(lambda: end_offset(connect_broker, "picked-letters") >= 3)
+    plain = {**sink(copied, "picked", **TOLERANT, **letters), "value.converter": "StringConverter"}
+    worker.http.put("/connectors/p/config", json=plain)
+    for body, words in (
+        ({"where": "value ~~ 3"}, "where: "),
+        ({"where": 5}, "has to be an object"),
+        ([], "has to be an object"),
+    ):
+        answer = worker.http.post("/connectors/p/redrive", json=body)
+        assert answer.status_code == 400 and words in answer.json()["message"]
+    where = 'value == "second" and offset == 2 and headers["__connect.errors.stage"] != null'
+    assert worker.http.post("/connectors/p/redrive", json={"where": where}).status_code == 202
+    wait_until(lambda: worker.http.get("/connectors/p/redrive").json()["done"])
+    wait_until(lambda: lines(copied) == ["a", "second"])
+    # The others are still there, for the next one.
+    assert worker.http.post("/connectors/p/redrive").status_code == 202
+    wait_until(lambda: sorted(lines(copied)) == ["a", "first", "second", "third"])
+    wait_until(lambda: worker.http.get("/connectors/p/redrive").json()["done"])
+    assert sorted(lines(copied)) == ["a", "first", "second", "third"]
 
 
 def test_what_fails_again_is_a_letter_again(
@@ -81,7 +114,7 @@ def test_what_fails_again_is_a_letter_again(
     settings = sink(tmp_path / "out.txt", "hopeless", **TOLERANT, **letters)
     worker.http.put("/connectors/h/config", json=settings)
     for _ in range(2):
-        wait_until(lambda: worker.http.post("/connectors/h/redrive").json().get("letters", 0) > 0)
+        wait_until(lambda: worker.http.post("/connectors/h/redrive").json().get("dead_letters", 0) > 0)
         wait_until(lambda: worker.http.get("/connectors/h/redrive").json()["done"])
     from confluent_kafka import Consumer
 
@@ -120,12 +153,12 @@ def test_a_letter_says_what_it_was() -> None:
             ("__connect.errors.connector.name", b"x"),
         ),
     )
-    place, before = original(which, letter)
-    assert place == TopicPartition("t", 3)
+    source, before = original(which, letter)
+    assert source == TopicPartition("t", 3)
     assert (before.offset, before.headers, before.key) == (42, (("own", b"1"),), b"k")
     assert belongs(letter, "x")
     assert not belongs(letter, "y")
-    assert counted(counted(letter)).headers == (("own", b"1"), (COUNT_HEADER, b"2"))
+    assert count_redrive(count_redrive(letter)).headers == (("own", b"1"), (COUNT_HEADER, b"2"))
     assert original(which, Record(7, 5, None, b"v", ()))[0] == which
 
 
@@ -160,6 +193,56 @@ def test_preview_of_a_source_and_a_sink(make_worker: MakeWorker, connect_broker:
     assert wrong.status_code == 400
     refused = worker.http.put(f"{path}?records=many", json=sink(copied, "looked-at"))
     assert refused.status_code == 400
+
+
+PREVIEWS = [
+    (
+        "JdbcSink",
+        {
+            "connection.url": "jdbc:sqlite:{folder}/never.db",
+            "insert.mode": "upsert",
+            "pk.mode": "record_value",
+            "pk.fields": "id",
+        },
+        ['INSERT INTO "orders"("id","name") VALUES(?,?) ON CONFLICT', "with (1, 'a') and 1 more", "refuse 2"],
+    ),
+    (
+        "FileSink",
+        {"store.url": "{folder}/never", "format.class": "ParquetFormat", "flush.size": "10"},
+        ["write 2 of 10 records to topics/orders/partition=0/orders+0+", "refuse orders-0@2: it has no"],
+    ),
+    (
+        "io.confluent.connect.http.HttpSinkConnector",
+        {"http.api.url": "http://nowhere.invalid/${topic}", "behavior.on.null.values": "delete"},
+        ['POST http://nowhere.invalid/orders {"id":1,"name":"a"}', "DELETE http://nowhere.invalid/orders"],
+    ),
+    (
+        "io.aiven.kafka.connect.opensearch.OpensearchSinkConnector",
+        {"connection.url": "http://nowhere.invalid", "key.ignore": "true", "behavior.on.null.values": "fail"},
+        ['"_index":"orders"', '{"id":1,"name":"a"}', "refuse 2: a record without a value is no document"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plugin", "settings", "words"), PREVIEWS, ids=[one[0] for one in PREVIEWS])
+def test_preview_of_what_other_sinks_would_do(
+    plugin: str, settings: dict[str, str], words: list[str], tmp_path: Path
+) -> None:
+    """Nobody is asked: neither the database nor the server is there."""
+    schema = struct_schema([("id", REQUIRED[Type.INT32]), ("name", OPTIONAL[Type.STRING])])
+    values = [Struct(schema, [1, "a"]), Struct(schema, [2, "b"]), None]
+    records = [
+        SinkRecord(topic="orders", partition=0, offset=at, value=value, value_schema=schema, timestamp=0)
+        for at, value in enumerate(values)
+    ]
+    own = {name: text.replace("{folder}", str(tmp_path)) for name, text in settings.items()}
+    given = {"name": "p", "connector.class": plugin, "topics": "orders", **own}
+    task = find_connector(plugin, ()).task()
+    assert isinstance(task, SinkTask)
+    said = "\n".join(task.preview(records, given))
+    for text in words:
+        assert text in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_metrics_of_tasks(make_worker: MakeWorker, tmp_path: Path) -> None:
@@ -210,7 +293,7 @@ def test_transactions_end_where_they_are_told_to(
     module.write_text(
         "from millstream.connect.api import SourceConnector\n"
         "from millstream.connect.config.config_def import ConfigDef\n"
-        "from tests.connect.test_letters_and_preview import ByHundreds\n"
+        "from tests.connect.test_redrive_and_preview import ByHundreds\n"
         "class Hundreds(SourceConnector):\n"
         "    task = ByHundreds\n"
         "    config = ConfigDef()\n"

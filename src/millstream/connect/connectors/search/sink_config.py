@@ -14,7 +14,7 @@ from millstream.connect.config.config_def import (
     ConfigKey,
     Range,
 )
-from millstream.connect.connectors.http.settings import is_url
+from millstream.connect.connectors.http.sink_config import is_url
 from millstream.settings.config_key import Importance
 from millstream.settings.values import Type
 
@@ -58,13 +58,13 @@ CONFIG = ConfigDef(
             "max.retries", Type.INT, 5, LOW, "How often a request is repeated; -1: for ever.", Range(-1)
         ),
         ConfigKey("retry.backoff.ms", Type.LONG, 100, LOW, "The first pause; it doubles.", Range(0)),
-        ConfigKey("key.ignore", Type.BOOLEAN, False, HIGH, "Whether ids are places, topic+partition+offset."),
+        ConfigKey("key.ignore", Type.BOOLEAN, False, HIGH, "Whether ids are topic+partition+offset."),
         ConfigKey("topic.key.ignore", Type.LIST, (), LOW, "Topics for which key.ignore is true."),
         _choice(
             "key.ignore.id.strategy",
             "topic.partition.offset",
-            "Ids where the key is ignored: places, or whatever the server gives (a document more for each "
-            "repetition).",
+            "Ids where the key is ignored: topic+partition+offset, or whatever the server gives (one more "
+            "document for each repetition).",
             "TOPIC.PARTITION.OFFSET",
             "NONE",
         ),
