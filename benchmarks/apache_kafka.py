@@ -1,22 +1,26 @@
-"""Apache Kafka as a peer: one KRaft node in a child process, for benchmarks and for tests against the
-original.
+"""Apache Kafka as a peer: one KRaft node, or several, each in a child process, for benchmarks and for tests
+against the original.
 
     with ApacheKafka() as kafka:
         kafka.bootstrap        # "127.0.0.1:40123"
         kafka.pid              # the java process
         kafka.tool("org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", kafka.bootstrap)
 
+    with ApacheKafka(nodes=3, heap="512m") as kafka:
+        kafka.bootstrap        # "127.0.0.1:40123,127.0.0.1:40125,127.0.0.1:40127"
+        kafka.nodes[1].kill()  # broker and controller 2; nodes[1].start() brings it back
+
 The jars come from Maven through pom.xml beside this file. Maven runs once: the class path is kept in the
 cache folder (~/.cache/millstream, or MILLSTREAM_CACHE) under a name made of pom.xml's hash. Where Java or
 Maven is missing or the jars cannot be had, `Unavailable` says why, and whoever asked can skip.
 
-The settings are Kafka's own defaults, except what one node needs (replication factor 1 for internal topics).
-The JVM flags are those of Kafka's start script. This module imports nothing beside the standard library, so
-that tests may load it by path.
+The settings are Kafka's own defaults, except what one node needs (replication factor 1 for internal topics);
+every node of a cluster is broker and controller. The JVM flags are those of Kafka's start script. This module
+imports nothing beside the standard library, so that tests may load it by path.
 
-    python benchmarks/apache_kafka.py --port 9092 [--dir FOLDER] [--set name=value ...]
+    python benchmarks/apache_kafka.py --port 9092 [--nodes 3] [--dir FOLDER] [--set name=value ...]
 
-runs the broker in the foreground until SIGINT or SIGTERM.
+runs the broker (the further ones on ports of their own) in the foreground until SIGINT or SIGTERM.
 """
 
 import argparse
@@ -197,27 +201,30 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-class ApacheKafka:
-    """One broker that is its own controller. `start` after `stop` or `kill` serves the same data on the same
+class Node:
+    """One process, broker and controller. `start` after `stop` or `kill` serves the same data on the same
     port."""
 
     def __init__(
         self,
-        log_dir: Path | None = None,
+        node_id: int,
+        log_dir: Path,
+        port: int,
+        settings: Mapping[str, str],
         *,
-        port: int | None = None,
-        settings: Mapping[str, str] | None = None,
+        cluster_size: int = 1,
+        cluster_id: str = "",
         heap: str = "1g",
         jvm_flags: tuple[str, ...] = (),
         log_level: str = "WARN",
     ) -> None:
-        self._temporary = None if log_dir is not None else tempfile.TemporaryDirectory(prefix="apache-kafka-")
-        self.log_dir = (
-            log_dir if log_dir is not None else Path(self._temporary.name if self._temporary else "") / "data"
-        )
-        self.port = port or free_port()
-        self.bootstrap = f"{HOST}:{self.port}"
-        self.settings = {**self._one_node_settings(), **(settings or {})}
+        self.node_id = node_id
+        self.log_dir = log_dir
+        self.port = port
+        self.bootstrap = f"{HOST}:{port}"
+        self.settings = dict(settings)
+        self._cluster_size = cluster_size
+        self._cluster_id = cluster_id
         self._heap = heap
         self._jvm_flags = jvm_flags
         self._log_level = log_level
@@ -225,25 +232,9 @@ class ApacheKafka:
         self.config_file = self.log_dir.parent / f"{self.log_dir.name}-server.properties"
         self.output_file = self.log_dir.parent / f"{self.log_dir.name}-output.txt"
 
-    def _one_node_settings(self) -> dict[str, str]:
-        controller = f"{HOST}:{free_port()}"
-        return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(self.log_dir.resolve()),
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-        }
+    @property
+    def running(self) -> bool:
+        return self._process is not None
 
     @property
     def pid(self) -> int:
@@ -251,7 +242,7 @@ class ApacheKafka:
             raise RuntimeError("Apache Kafka is not running")
         return self._process.pid
 
-    def start(self, timeout: float = 120) -> "ApacheKafka":
+    def start(self, timeout: float = 120) -> "Node":
         """Format the folder if it is new, start the JVM, and return when the broker answers and is
         registered."""
         self.launch()
@@ -281,18 +272,15 @@ class ApacheKafka:
     def _format(self) -> None:
         if (self.log_dir / "meta.properties").exists():
             return
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # A leading dash would read as an option.
-        cluster_id = cluster_id.replace("-", "A")
-        done = tool(STORAGE_CLASS, "format", "-t", cluster_id, "-c", str(self.config_file))
+        done = tool(STORAGE_CLASS, "format", "-t", self._cluster_id, "-c", str(self.config_file))
         if done.returncode != 0:
             raise Unavailable(
                 f"the folder {self.log_dir} cannot be formatted: {(done.stdout + done.stderr).strip()}"
             )
 
     def wait_until_serving(self, timeout: float = 120) -> None:
-        """Return once a Metadata answer names this broker; raise with the end of its log when it died or is
-        late."""
+        """Return once a Metadata answer names this broker (and, at the start of a cluster, all others); raise
+        with the end of its log when it died or is late."""
         deadline = time.monotonic() + timeout
         while not self._answers():
             if self._process is None or self._process.poll() is not None:
@@ -315,7 +303,7 @@ class ApacheKafka:
                     body = stream.read(size)
         except (OSError, struct.error):
             return False
-        return len(body) >= 8 and struct.unpack_from(">i", body, 4)[0] == 1
+        return len(body) >= 8 and struct.unpack_from(">i", body, 4)[0] >= self._cluster_size
 
     def output_tail(self, lines: int = 15) -> str:
         """The last lines the JVM printed."""
@@ -323,11 +311,10 @@ class ApacheKafka:
             return ""
         return "\n".join(self.output_file.read_text(errors="replace").splitlines()[-lines:])
 
-    def tool(
-        self, main_class: str, *arguments: str, timeout: float = 120
-    ) -> subprocess.CompletedProcess[str]:
-        """As the function `tool`, for whoever holds only the broker."""
-        return tool(main_class, *arguments, timeout=timeout)
+    def terminate(self) -> None:
+        """SIGTERM, without waiting (for whoever measures the stop)."""
+        if self._process is not None:
+            self._process.terminate()
 
     def stop(self, timeout: float = 60) -> None:
         """Clean stop by SIGTERM; SIGKILL only when that takes too long."""
@@ -348,8 +335,112 @@ class ApacheKafka:
             process.kill()
             process.wait()
 
+
+class ApacheKafka:
+    """A cluster of one or more nodes. What is asked of the cluster as a whole (`pid`, `port`, `log_dir`,
+    `settings`) is that of the first node; a cluster of one is used like its only process."""
+
+    def __init__(
+        self,
+        log_dir: Path | None = None,
+        *,
+        port: int | None = None,
+        nodes: int = 1,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "1g",
+        jvm_flags: tuple[str, ...] = (),
+        log_level: str = "WARN",
+    ) -> None:
+        self._temporary = None if log_dir is not None else tempfile.TemporaryDirectory(prefix="apache-kafka-")
+        self.log_dir = (
+            log_dir if log_dir is not None else Path(self._temporary.name if self._temporary else "") / "data"
+        )
+        ids = range(1, nodes + 1)
+        ports = {node_id: port if port and node_id == 1 else free_port() for node_id in ids}
+        controllers = {node_id: f"{HOST}:{free_port()}" for node_id in ids}
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading dash would read as an option.
+        cluster_id = cluster_id.replace("-", "A")
+        self.nodes = []
+        for node_id in ids:
+            folder = self.log_dir if nodes == 1 else self.log_dir / f"node-{node_id}"
+            own = _node_settings(node_id, folder, ports[node_id], controllers)
+            self.nodes.append(
+                Node(
+                    node_id,
+                    folder,
+                    ports[node_id],
+                    {**own, **(settings or {})},
+                    cluster_size=nodes,
+                    cluster_id=cluster_id,
+                    heap=heap,
+                    jvm_flags=jvm_flags,
+                    log_level=log_level,
+                )
+            )
+        first = self.nodes[0]
+        self.port = first.port
+        self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
+        self.config_file, self.output_file = first.config_file, first.output_file
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return self.nodes[0].settings
+
+    @settings.setter
+    def settings(self, settings: Mapping[str, str]) -> None:
+        self.nodes[0].settings = dict(settings)
+
+    @property
+    def pid(self) -> int:
+        return self.nodes[0].pid
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run."""
+        return [node.pid for node in self.nodes if node.running]
+
+    def start(self, timeout: float = 120) -> "ApacheKafka":
+        """Start every node and return when each names all of them."""
+        self.launch()
+        self.wait_until_serving(timeout)
+        return self
+
+    def launch(self) -> None:
+        for node in self.nodes:
+            node.launch()
+
+    def wait_until_serving(self, timeout: float = 120) -> None:
+        for node in self.nodes:
+            node.wait_until_serving(timeout)
+
+    def output_tail(self, lines: int = 15) -> str:
+        return "\n".join(node.output_tail(lines) for node in self.nodes)
+
+    def tool(
+        self, main_class: str, *arguments: str, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """As the function `tool`, for whoever holds only the broker."""
+        return tool(main_class, *arguments, timeout=timeout)
+
+    def stop(self, timeout: float = 60) -> None:
+        """Clean stop. All nodes are told before the first is waited for: the last controllers could not
+        hand over, and would wait for each other."""
+        for node in self.nodes:
+            node.terminate()
+        for node in self.nodes:
+            node.stop(timeout)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        for node in self.nodes:
+            node.kill()
+
     def close(self) -> None:
-        """Stop, and remove the folder if it was a temporary one."""
+        """Stop, and remove the folder if it was a temporary one. Nobody reads what several nodes have
+        written, so that they need not hand over to each other first."""
+        if self._temporary is not None and len(self.nodes) > 1:
+            self.kill()
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -367,10 +458,34 @@ class ApacheKafka:
         self.close()
 
 
+def _node_settings(node_id: int, log_dir: Path, port: int, controllers: Mapping[int, str]) -> dict[str, str]:
+    """What a node needs to be one; replication factors are those of Kafka where there are three nodes."""
+    factor = min(3, len(controllers))
+    in_sync = str(max(1, factor - 1))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{voter}@{where}" for voter, where in controllers.items()),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{controllers[node_id]}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(log_dir.resolve()),
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": str(factor),
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
 def main() -> int:
     """Run in the foreground."""
-    parser = argparse.ArgumentParser(description="Run one Apache Kafka KRaft node in the foreground.")
+    parser = argparse.ArgumentParser(description="Run Apache Kafka (KRaft) in the foreground.")
     parser.add_argument("--port", type=int, help="port of the PLAINTEXT listener (default: a free one)")
+    parser.add_argument("--nodes", type=int, default=1, help="processes, each broker and controller")
     parser.add_argument("--dir", type=Path, help="data folder, kept afterwards (default: a temporary one)")
     parser.add_argument("--heap", default="1g", help="JVM heap (default 1g)")
     parser.add_argument("--log-level", default="WARN", help="log4j level of what the broker prints")
@@ -384,9 +499,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, leave)
     try:
         with ApacheKafka(
-            options.dir, port=options.port, settings=settings, heap=options.heap, log_level=options.log_level
+            options.dir,
+            port=options.port,
+            nodes=options.nodes,
+            settings=settings,
+            heap=options.heap,
+            log_level=options.log_level,
         ) as kafka:
-            print(f"ready {kafka.bootstrap} pid {kafka.pid} output {kafka.output_file}", flush=True)
+            pids = " ".join(map(str, kafka.pids))
+            print(f"ready {kafka.bootstrap} pid {pids} output {kafka.output_file}", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:

@@ -79,6 +79,7 @@ class Options:
     folder: Path | None
     only: str
     settings: dict[str, str]  # for both brokers
+    gigabytes: float = 5.0  # that a follower has to catch up with
 
     def wants(self, workload: Workload) -> bool:
         return self.only in workload.name
@@ -132,6 +133,11 @@ def parse(description: str, arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--set", action="append", default=[], metavar="name=value", help="a setting for both brokers"
     )
+    parser.add_argument(
+        "--gigabytes",
+        type=float,
+        help="how far behind a follower is that catches up (default 5; quick 0.3)",
+    )
     given = parser.parse_args(arguments)
     return Options(
         quick=given.quick,
@@ -142,6 +148,7 @@ def parse(description: str, arguments: Sequence[str] | None = None) -> Options:
         folder=given.dir,
         only=given.only,
         settings=dict(pair.split("=", 1) for pair in given.set),
+        gigabytes=given.gigabytes or (0.3 if given.quick else 5.0),
     )
 
 
@@ -156,7 +163,9 @@ def data_folder(options: Options) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def both(options: Options, report: Report, running: bool = True) -> Iterator[list[Broker]]:
+def both(
+    options: Options, report: Report, running: bool = True, make: Callable[..., Broker] = brokers.make
+) -> Iterator[list[Broker]]:
     """The brokers asked for, started unless the workloads do that; Kafka is left out, with a note, where it
     cannot be had."""
     with data_folder(options) as folder:
@@ -166,7 +175,7 @@ def both(options: Options, report: Report, running: bool = True) -> Iterator[lis
                 if name == KAFKA and (reason := available()) is not None:
                     report.note(f"Apache Kafka left out: {reason}")
                     continue
-                broker = brokers.make(name, folder, options.settings)
+                broker = make(name, folder, options.settings)
                 used.append(broker)
                 if running:
                     brokers.start(broker)
@@ -183,18 +192,28 @@ def _once(workload: Workload, broker: Broker) -> Result:
         if workload.starts_broker:
             return workload.run(broker, topic)
         brokers.settle()
-        before = brokers.cpu_seconds(broker.pid)
+        before = _cpu_seconds(broker)
         result = workload.run(broker, topic)
-        cpu = brokers.cpu_seconds(broker.pid) - before
+        cpu = _cpu_seconds(broker) - before
         result["cpu_s"] = cpu
         if result.get("requests"):
             result["cpu_us_per_request"] = cpu / result["requests"] * 1e6
         if result.get("bytes"):
             result["cpu_ms_per_mb"] = cpu / (result["bytes"] / 1e6) * 1e3
-        result["resident_mb"] = brokers.resident_mb(broker.pid)
+        result["resident_mb"] = sum(map(brokers.resident_mb, _pids(broker)))
         return result
     finally:
         workload.clean(broker, topic)
+
+
+def _pids(broker: Broker) -> list[int]:
+    """Every process of a cluster; the one of a broker."""
+    found: list[int] = getattr(broker, "pids", None) or [broker.pid]
+    return found
+
+
+def _cpu_seconds(broker: Broker) -> float:
+    return sum(map(brokers.cpu_seconds, _pids(broker)))
 
 
 def _warm_up(workload: Workload, used: list[Broker], options: Options) -> None:

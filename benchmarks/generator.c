@@ -36,11 +36,13 @@ enum { ANSWER_TIMEOUT_MS = 60000, PRIME_SECONDS = 30 };
 
 static struct {
     const char *host, *topic;
-    int port, connections, in_flight, partitions, idempotent, rotate, random, verify;
+    int port, connections, in_flight, partitions, idempotent, rotate, random, verify, tls;
     long batch_bytes, record_bytes, fetch_bytes, max_bytes, max_requests;
     double seconds;
 } opt = {.host = "127.0.0.1", .topic = "bench", .port = 9092, .connections = 1, .in_flight = 5, .partitions = 1,
          .idempotent = 1, .batch_bytes = 16384, .record_bytes = 1000, .fetch_bytes = 1 << 20, .seconds = 5};
+
+#include "generator_tls.h"
 
 static double now(void)
 {
@@ -110,13 +112,14 @@ static int connect_to_broker(void)
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address))
         die("connect to %s:%d: %s", opt.host, opt.port, strerror(errno));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    net_begin(fd);
     return fd;
 }
 
 static void send_all(int fd, const uint8_t *p, size_t n)
 {
     while (n) {
-        ssize_t done = send(fd, p, n, 0);
+        ssize_t done = net_send(fd, p, n);
         if (done <= 0)
             die("send: %s", strerror(errno));
         p += done, n -= (size_t)done;
@@ -128,7 +131,7 @@ static struct reader await_answer(int fd, uint8_t *answer, size_t room)
 {
     size_t have = 0, need = 4;
     while (have < need) {
-        ssize_t got = recv(fd, answer + have, need - have, 0);
+        ssize_t got = net_recv(fd, answer + have, need - have, 0);
         if (got <= 0)
             die("no answer: %s", got ? strerror(errno) : "connection closed");
         have += (size_t)got;
@@ -338,7 +341,7 @@ static void pump(struct connection *c)
         fill(&parts[1], records, mode == PRODUCE ? records_size : 0, &skipped);
         fill(&parts[2], tags, mode == PRODUCE ? sizeof tags : 0, &skipped);
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = mode == PRODUCE ? 3 : 1};
-        ssize_t done = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t done = net_sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (done < 0) {
             if (errno == EAGAIN) {
                 watch(c, 1);
@@ -381,9 +384,9 @@ static void one_answer(struct connection *c, const uint8_t *frame, size_t size)
 }
 
 /* Read what is there; a frame is judged once it is whole. */
-static void drain(struct connection *c)
+static void drain_once(struct connection *c)
 {
-    ssize_t got = recv(c->fd, c->in + c->in_size, c->in_room - c->in_size, MSG_DONTWAIT);
+    ssize_t got = net_recv(c->fd, c->in + c->in_size, c->in_room - c->in_size, MSG_DONTWAIT);
     if (got <= 0) {
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
@@ -416,6 +419,13 @@ static void drain(struct connection *c)
         memmove(c->in, c->in + at, c->in_size - at);
         c->in_size -= at;
     }
+}
+
+static void drain(struct connection *c)
+{
+    do
+        drain_once(c);
+    while (!c->dead && net_pending(c->fd));
 }
 
 /* Acknowledged requests for every partition a connection writes to before the clock starts: a topic that was just created
@@ -472,6 +482,7 @@ static void open_connections(void)
             init_producer_id(c);
         for (int left = opt.rotate ? opt.partitions : 1; left; left--)
             prime(c);
+        net_never_wait(c->fd);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &event);
     }
@@ -546,7 +557,8 @@ int main(int count, char **arguments)
         {"host", 1, 0, 'h'}, {"port", 1, 0, 'p'}, {"topic", 1, 0, 't'}, {"connections", 1, 0, 'c'},
         {"in-flight", 1, 0, 'i'}, {"partitions", 1, 0, 'n'}, {"idempotent", 1, 0, 'd'}, {"batch-bytes", 1, 0, 'b'},
         {"record-bytes", 1, 0, 'r'}, {"fetch-bytes", 1, 0, 'f'}, {"seconds", 1, 0, 's'}, {"max-bytes", 1, 0, 'B'},
-        {"max-requests", 1, 0, 'R'}, {"rotate", 0, 0, 'o'}, {"random", 0, 0, 'x'}, {"verify", 0, 0, 'v'}, {0, 0, 0, 0}};
+        {"max-requests", 1, 0, 'R'}, {"rotate", 0, 0, 'o'}, {"random", 0, 0, 'x'}, {"verify", 0, 0, 'v'}, {"tls", 0, 0, 'T'},
+        {0, 0, 0, 0}};
     if (count < 2 || (strcmp(arguments[1], "produce") && strcmp(arguments[1], "fetch")))
         die("usage: %s produce|fetch [--option value ...], see the top of generator.c", arguments[0]);
     mode = strcmp(arguments[1], "produce") ? FETCH : PRODUCE;
@@ -570,6 +582,7 @@ int main(int count, char **arguments)
         case 'o': opt.rotate = 1; break;
         case 'x': opt.random = 1; break;
         case 'v': opt.verify = 1; break;
+        case 'T': opt.tls = 1; break;
         default: return 1;
         }
     if (opt.connections < 1 || opt.in_flight < 1 || opt.in_flight > MAX_IN_FLIGHT || opt.partitions < 1 ||

@@ -110,7 +110,7 @@ def _scalar(name: str, field_type: Any, number: int) -> Any:
             return field_type(2) if "resource" in name else field_type(0)
         return field_type(number % PARTITIONS if "partition" in name or "index" in name else 0)
     if issubclass(field_type, float):
-        return field_type(0)
+        return field_type(0.0)
     if issubclass(field_type, uuid.UUID):
         return uuid.UUID(int=number)
     if issubclass(field_type, bytes):

@@ -11,23 +11,24 @@ from apache_kafka import Unavailable, cache_folder
 from brokers import Broker, Failed
 
 HERE = Path(__file__).resolve().parent
-SOURCES = (HERE / "generator.c", HERE / "generator_batch.h")
+SOURCES = (HERE / "generator.c", HERE / "generator_batch.h", HERE / "generator_tls.h")
 Result = dict[str, float]
 
 
-def generator() -> Path:
+def generator(tls: bool = False) -> Path:
     """The compiled program, in the cache folder under a name made of its source's hash."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
-    program = cache_folder() / f"generator-{digest}"
+    program = cache_folder() / f"generator-{'tls-' if tls else ''}{digest}"
     if program.is_file():
         return program
     compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler (gcc, cc, clang) to build the load generator with")
     fresh = program.with_suffix(".new")
-    done = subprocess.run(
-        [compiler, "-O2", "-std=gnu11", "-o", str(fresh), str(SOURCES[0])], capture_output=True, text=True
-    )
+    words = [compiler, "-O2", "-std=gnu11", "-o", str(fresh), str(SOURCES[0])]
+    if tls:
+        words += ["-DWITH_TLS", "-lssl", "-lcrypto"]
+    done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
         raise Unavailable(f"the load generator does not compile:\n{done.stderr}")
     fresh.replace(program)
@@ -36,7 +37,8 @@ def generator() -> Path:
 
 def run(broker: Broker, mode: str, topic: str, **options: float | bool) -> Result:
     """Put one load on a broker. Options are the generator's own, with _ for -; True is a switch."""
-    command = [str(generator()), mode, "--port", str(broker.port), "--topic", topic]
+    port = options.pop("port", broker.port)
+    command = [str(generator(bool(options.get("tls")))), mode, "--port", str(port), "--topic", topic]
     for name, value in options.items():
         if value is True:
             command.append(f"--{name.replace('_', '-')}")

@@ -3,28 +3,20 @@
     python benchmarks/sql_kafka.py [--records 600000] [--rounds 3] [--broker millstream|kafka] [--only TEXT]
 
 JSON of about 190 bytes, one partition, exactly once, one thread; ours is the topology of the statement in a
-lane of Spark (local[1]), as the server runs it. What is measured, and how, is as in streams_kafka.py: from
-the first commit past a fifth of the records to the last record; records per second, and per second of
-processor time of all processes of a side.
+lane of Spark (local[1]), as the server runs it. What is measured, and how, is in
+kafkastreams.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import brokers
-from apache_kafka import Unavailable
+import kafkastreams
+from kafkastreams import KEPT, NO_CACHE, Case
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.sql import engine
 from millstream.sql.catalog import Catalog
@@ -33,7 +25,6 @@ from millstream.sql.functions import FUNCTIONS
 from millstream.sql.parser import parse_one
 from millstream.sql.recipes import Recipe
 from millstream.wire.records import Record
-from streams_kafka import NO_CACHE, SETTINGS, Measured, compile_java, measure
 
 SOURCES = """CREATE STREAM orders (k STRING KEY, id BIGINT, name STRING, region STRING, amount DOUBLE,
     quantity INT, note STRING, ts BIGINT) WITH (kafka_topic='orders', value_format='JSON', partitions=1);
@@ -48,20 +39,14 @@ STATEMENTS = {
 }
 
 
-class Case(NamedTuple):
-    name: str
-    topology: str
-    settings: tuple[str, ...] = ()
-
-
 CASES = [
-    Case("filter and projection of JSON", "project"),
-    Case("count by key, Java without cache", "count", NO_CACHE),
-    Case("stream-table join", "join"),
+    Case("filter and projection of JSON", "orders", "project", "project"),
+    Case("count by key, Java without cache", "orders", "count", "count", NO_CACHE),
+    Case("stream-table join", "orders", "join", "join"),
 ]
 
 
-def serve(name: str, bootstrap: str, application: str, out: str, state: str) -> None:
+def serve(name: str, bootstrap: str, application: str, _source: str, out: str, state: str) -> None:
     """The statement's application, in a process of its own until it is told to end."""
     from millstream.spark.session import spark
     from millstream.streams import Streams
@@ -82,12 +67,14 @@ def serve(name: str, bootstrap: str, application: str, out: str, state: str) -> 
     streams.start(spark(application, master="local[1]")).awaitTermination()
 
 
-def fill(cluster: Cluster, records: int, keys: int) -> None:
+def fill(cluster: Cluster, given: argparse.Namespace, _cases: Sequence[Case]) -> None:
+    records, keys = given.records, given.keys
+    Admin(cluster).create_topics([NewTopic(name, 1, 1, KEPT) for name in ("orders", "customers")])
     producer, chance = Producer(cluster), random.Random(1)
     for start in range(0, keys, 1000):
         rows = [
-            Record(place, 1, b"key-%d" % (start + place), b'{"CITY":"city-%d"}' % (place % 100))
-            for place in range(min(1000, keys - start))
+            Record(number, 1, b"key-%d" % (start + number), b'{"CITY":"city-%d"}' % (number % 100))
+            for number in range(min(1000, keys - start))
         ]
         producer.send("customers", 0, rows)
     for start in range(0, records, 1000):
@@ -107,75 +94,5 @@ def fill(cluster: Cluster, records: int, keys: int) -> None:
         producer.send("orders", 0, batch)
 
 
-def compare(given: argparse.Namespace, bootstrap: str, cluster: Cluster, java: str, folder: Path) -> None:
-    kept = {"retention.ms": "-1"}
-    Admin(cluster).create_topics([NewTopic(name, 1, 1, kept) for name in ("orders", "customers")])
-    fill(cluster, given.records, given.keys)
-    print(
-        f"{given.records:,} records, {given.keys:,} keys, broker {given.broker}, load average "
-        f"{os.getloadavg()[0]:.1f}, ours / Kafka Streams"
-    )
-    print(
-        f"{'':34} {'ours/s':>9} {'Java/s':>9} {'ratio':>6}   {'ours/cpu s':>10} {'Java/cpu s':>10} "
-        f"{'ratio':>6}"
-    )
-    for number, case in enumerate(one for one in CASES if given.only in one.name):
-        found: dict[str, list[Measured]] = {"ours": [], "java": []}
-        for turn in range(given.rounds):
-            for side in ("ours", "java") if turn % 2 == 0 else ("java", "ours"):
-                name = f"{side}-{number}-{turn}"
-                out = f"out-{name}"
-                Admin(cluster).create_topics([NewTopic(out, 1, 1, kept)])
-                if side == "ours":
-                    command = [sys.executable, __file__, "--serve", case.topology, bootstrap, name, out]
-                    command.append(str(folder / name))
-                else:
-                    command = ["java", "-Xmx1g", "-cp", java, "SqlApp", bootstrap, name, case.topology]
-                    command += ["orders", out, str(folder / name), *case.settings]
-                found[side].append(measure(command, cluster, name, "orders", given.records))
-                Admin(cluster).delete_topics([one for one in Admin(cluster).topic_names() if name in one])
-                shutil.rmtree(folder / name, ignore_errors=True)
-        row = []
-        for figure in ("rate", "per_core"):
-            ours, theirs = ([getattr(one, figure) for one in found[side]] for side in ("ours", "java"))
-            row += [median(ours), median(theirs)]
-            row.append(median(one / other for one, other in zip(ours, theirs, strict=True)))
-        print(
-            f"{case.name:34} {row[0]:9,.0f} {row[1]:9,.0f} {row[2]:6.2f}   {row[3]:10,.0f} {row[4]:10,.0f} "
-            f"{row[5]:6.2f}",
-            flush=True,
-        )
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("--records", type=int, default=600_000)
-    arguments.add_argument("--keys", type=int, default=100_000)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--broker", choices=("millstream", "kafka"), default="millstream")
-    arguments.add_argument("--only", default="")
-    arguments.add_argument("--serve", nargs=5, help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    if given.serve:
-        serve(*given.serve)
-        return 0
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # what was started is ended too
-    try:
-        java = compile_java("SqlApp")
-    except (Unavailable, OSError, subprocess.CalledProcessError) as reason:
-        print(f"Kafka Streams cannot be had here: {reason}")
-        return 1
-    folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    broker = brokers.make(given.broker, folder, SETTINGS)
-    try:
-        brokers.start(broker)
-        with Cluster(ClientConfig.of(broker.bootstrap)) as cluster:
-            compare(given, broker.bootstrap, cluster, java, folder)
-    finally:
-        broker.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(kafkastreams.main(__file__, "SqlApp", __doc__, CASES, fill, serve, records=600_000))

@@ -25,7 +25,7 @@ from millstream.sql import statements
 from millstream.sql.errors import SqlError
 from millstream.sql.parser import parse_one
 from millstream.sql.results import schema_text
-from millstream.sql.server.row_json import RowWriter
+from millstream.sql.row_json import RowWriter
 from millstream.sql.server.service import SqlService
 from millstream.sql.server.sql_config import SqlConfig
 from millstream.testing import Broker

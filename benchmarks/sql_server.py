@@ -27,8 +27,8 @@ from typing import Any
 
 import httpx
 
+from kafkastreams import processor_time
 from millstream.testing import Broker
-from streams_kafka import processor_time
 
 CREATE = (
     "CREATE STREAM {0} (K STRING KEY, V INT) WITH (kafka_topic='{0}', value_format='JSON', partitions={1});"

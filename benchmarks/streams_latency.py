@@ -26,6 +26,7 @@ from statistics import median
 
 import brokers
 from apache_kafka import Unavailable
+from kafkastreams import compile_java, processor_time, stop
 from millstream.client import (
     Admin,
     ClientConfig,
@@ -39,7 +40,7 @@ from millstream.client.fetch import next_offset
 from millstream.streams import StreamsBuilder
 from millstream.wire.records import Record, encode_batch, iter_records
 from millstream.wire.topic_partition import TopicPartition
-from streams_kafka import compile_java, map_lambda, processor_time, stop
+from streams_kafka import map_lambda
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 TICK = 0.01
@@ -289,7 +290,7 @@ def main() -> int:
                 measure_start(given, broker.bootstrap, cluster, folder)
             if given.only in (None, "latency"):
                 try:
-                    java = compile_java()
+                    java = compile_java("StreamsApp")
                 except (Unavailable, OSError, subprocess.CalledProcessError) as reason:
                     print(f"Kafka Streams cannot be had here: {reason}")
                     return 1

@@ -52,6 +52,8 @@ class PageRun:
         self.folder = folder
         self.port_base = port_base
         self.ports = {port: port_base + index for index, port in enumerate(PORTS)}
+        # ZooKeeper, and the second and third of several brokers.
+        self.ports |= {2181: port_base + 7, 9093: port_base + 10, 9094: port_base + 11}
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.services: list[Service] = []
         self.environment = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.connect.plugins import CONNECTORS, load
+from millstream.settings.config_def import BROKER
 from tests.docs.blocks import PAGES, ROOT, blocks_of
 
 PACKAGE = ROOT / "src" / "millstream"
@@ -43,8 +44,8 @@ def test_modules_exist(page: Path) -> None:
     if page.name in ("renames.md", "settings.md"):
         return
     missing = []
-    # Some connectors have settings whose names begin like modules.
-    settings = {name for full in CONNECTORS for name in load(full).config.keys}
+    # Some connectors, and the broker, have settings whose names begin like modules.
+    settings = {name for full in CONNECTORS for name in load(full).config.keys} | set(BROKER)
     for name in MODULE.findall(page.read_text()):
         if name in settings:
             continue
