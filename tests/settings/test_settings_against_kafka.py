@@ -31,6 +31,16 @@ OLDER_THAN_THE_FACTS = {
     "zookeeper.connection.timeout.ms",
     "zookeeper.session.timeout.ms",
     "zookeeper.set.acl",
+    "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.client.enable",
+    "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.endpoint.identification.algorithm",
+    "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.truststore.type",
 }
 # Not in KafkaConfig's own table: plug-ins and the dynamic quota settings have them.
 ELSEWHERE_IN_KAFKA = {

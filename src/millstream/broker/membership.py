@@ -55,11 +55,17 @@ def client_for(settings: BrokerSettings) -> Client:
             "needs millstream.zookeeper.digest",
             "zookeeper.set.acl needs a user: set millstream.zookeeper.digest=user:password",
         )
+    context = None
+    if settings.boolean("zookeeper.ssl.client.enable"):
+        from millstream.broker.tls.stores import zookeeper_context
+
+        context = zookeeper_context(settings)
     return Client(
         connect,
         session_timeout=settings.integer("zookeeper.session.timeout.ms") / 1000,
         credentials=[("digest", digest.encode())] if digest else (),
         set_acl=set_acl,
+        ssl=context,
     )
 
 

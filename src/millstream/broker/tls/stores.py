@@ -1,4 +1,5 @@
-"""Keys and certificates of one listener, from its settings to an `ssl.SSLContext`.
+"""Keys and certificates of one listener, or of the connection to ZooKeeper, from its settings to an
+`ssl.SSLContext`.
 
 They come as PEM files, as PEM text in the settings, or as PKCS12 files (by `cryptography`, the extra `tls`).
 What a file is, its first bytes say: Java reads PKCS12 under the type JKS too, so `ssl.keystore.type` is only
@@ -51,6 +52,16 @@ NAMES = (
     "ssl.cipher.suites",
     "ssl.principal.mapping.rules",
 )
+ZOOKEEPER_NAMES = (
+    "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.truststore.type",
+    "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.cipher.suites",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,11 @@ class TlsSettings:
 
     def __init__(self, settings: BrokerSettings, listener: str) -> None:
         self.listener = listener
-        self._names = {name: settings.of_listener(listener, name) for name in NAMES}
-        self.values = {name: settings.text(full) or "" for name, full in self._names.items()}
+        self._names = {name: self._full_name(settings, name) for name in NAMES}
+        self.values = {name: settings.text(full) or "" for name, full in self._names.items() if full}
+
+    def _full_name(self, settings: BrokerSettings, name: str) -> str:
+        return settings.of_listener(self.listener, name)
 
     def wrong(self, name: str, reason: str) -> InvalidSetting:
         """The value is not part of the message where it may be a secret."""
@@ -85,6 +99,31 @@ class TlsSettings:
             for name in ("ssl.keystore.location", "ssl.truststore.location")
             if (path := self.values[name])
         ]
+
+
+class ZooKeeperTlsSettings(TlsSettings):
+    """Those of the connection to ZooKeeper: zookeeper.ssl.keystore.location and so on."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        super().__init__(settings, "")
+        self.values = dict.fromkeys(NAMES, "") | self.values
+
+    def _full_name(self, settings: BrokerSettings, name: str) -> str:
+        full = f"zookeeper.{name}"
+        return full if full in ZOOKEEPER_NAMES else ""
+
+
+def zookeeper_context(settings: BrokerSettings) -> ssl.SSLContext:
+    """For the connection to ZooKeeper; InvalidSetting says what cannot be used, and why."""
+    tls = ZooKeeperTlsSettings(settings)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_versions_and_ciphers(context, tls)
+    context.check_hostname = bool(settings.string("zookeeper.ssl.endpoint.identification.algorithm").strip())
+    if not load_trust_store(context, tls):
+        context.load_default_certs()
+    if tls.values["ssl.keystore.location"]:
+        load_key_store(context, tls)
+    return context
 
 
 def build(tls: TlsSettings) -> Material:
