@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -205,7 +206,7 @@ def test_a_goodbye_while_a_request_is_at_work(pair: Pair) -> None:
     pair.until(lambda: pair.connection.parked)
 
     def leave() -> None:
-        with pytest.raises((ssl.SSLError, OSError)):
+        with contextlib.suppress(OSError):  # unless the broker has said goodbye already, it would block
             pair.client.settimeout(0)
             pair.client.unwrap()  # close_notify, but the TCP connection stays open
 
