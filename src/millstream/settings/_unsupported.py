@@ -6,7 +6,7 @@ built. Others are no part of the table (`kafka_only`) and are shown like any unk
 with either and says so once.
 """
 
-_NO_KERBEROS = "GSSAPI (Kerberos) is not offered."
+_NO_TICKETS = "The broker takes Kerberos logins; it does not log in by Kerberos itself."
 _NO_TOKENS_OF_ITS_OWN = "The broker does not fetch tokens for itself."
 _NOT_BETWEEN_BROKERS = "Connections between brokers do without it."
 _NO_QUOTAS = "There are no quotas of replication yet."
@@ -14,7 +14,12 @@ _AT_ONCE = "Written at once, in the loop; there is nothing to wait for."
 _ONE_THREAD = "The broker has one loop and a few helper threads; there is no pool to size."
 
 _NOT_YET_BY_REASON: dict[str, tuple[str, ...]] = {
-    _NO_KERBEROS: ("sasl.kerberos.",),
+    _NO_TICKETS: (
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.",
+    ),
     _NO_TOKENS_OF_ITS_OWN: ("sasl.login.",),
     "Keys that could not be read are read again for the next token.": (
         "sasl.oauthbearer.jwks.endpoint.retry.",

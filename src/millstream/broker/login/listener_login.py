@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from millstream.broker.login.credentials import HASHES, CredentialStore
-from millstream.broker.login.jaas import plain_users
+from millstream.broker.login.jaas import parse_jaas, plain_users
 from millstream.broker.login.login import Login
 from millstream.broker.login.mechanism import Mechanism
 from millstream.broker.login.plain import Plain
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream.login")
 
-SERVED = ("PLAIN", *HASHES, "OAUTHBEARER")
+SERVED = ("PLAIN", *HASHES, "OAUTHBEARER", "GSSAPI")
 HANDLER = "sasl.server.callback.handler.class"
 
 
@@ -111,6 +111,8 @@ class ListenerLogin:
                 makers[mechanism] = self._plain(settings)
             elif mechanism == "OAUTHBEARER":
                 makers[mechanism] = self._oauth(settings)
+            elif mechanism == "GSSAPI":
+                makers[mechanism] = self._gssapi(settings)
             else:
                 makers[mechanism] = self._scram(mechanism)
         return makers
@@ -126,6 +128,36 @@ class ListenerLogin:
         except ValueError as error:
             raise InvalidSetting(name, "[hidden]", str(error), f"{name}: {error}") from None
         return lambda: Plain(users, self.store)
+
+    def _gssapi(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
+        from millstream.broker.login.gssapi import Gssapi, acceptor
+        from millstream.broker.login.kerberos_names import SETTING, KerberosNames
+
+        name = settings.of_listener(self.context.name, "sasl.jaas.config", "GSSAPI")
+
+        def wrong(reason: str) -> InvalidSetting:
+            return InvalidSetting(name, "[hidden]", reason, f"{name}: {reason}")
+
+        text = settings.text(name)
+        try:
+            options = parse_jaas(text)[1] if text else {}
+        except ValueError as error:
+            raise wrong(str(error)) from None
+        keytab, principal = options.get("keyTab", ""), options.get("principal", "")
+        if not keytab or not principal:
+            raise wrong('GSSAPI needs the broker\'s key: keyTab="/path" principal="kafka/HOST@REALM"')
+        try:
+            service = acceptor(keytab, principal)
+        except ImportError:
+            raise wrong(
+                "GSSAPI needs the extra kerberos: pip install 'millstream[kerberos]' (which is built with "
+                "libkrb5-dev)"
+            ) from None
+        except ValueError as error:
+            raise wrong(f"There is no key of {principal} in {keytab}: {error}") from None
+        rules = settings.items(settings.of_listener(self.context.name, SETTING))
+        names = KerberosNames(rules, service.realm)
+        return lambda: Gssapi(service, names.user)
 
     def _oauth(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
         from millstream.broker.login.jwks import Jwks
