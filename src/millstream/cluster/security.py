@@ -173,8 +173,8 @@ def _new_quotas(change: QuotaChange, old: Mapping[str, float]) -> dict[str, floa
         if not value > 0.0:
             raise _invalid(f"Quota {name} must be greater than 0")
         if keys[name] != "double":
-            most, called = _LIMITS[keys[name]]
-            if value > most:
+            maximum, called = _LIMITS[keys[name]]
+            if value > maximum:
                 raise _invalid(f"Proposed value for {name} is too large for {called}.")
             if abs(value % 1.0) > 1e-6:
                 raise _invalid(f"{name} cannot be a fractional value.")
@@ -225,15 +225,15 @@ def _invalid(message: str) -> KafkaError:
 def create_token(image: Image, command: CreateToken) -> Decision:
     if len(image.tokens) >= MAX_TOKENS:
         raise _invalid(f"there are {MAX_TOKENS} delegation tokens, the most that are kept")
-    most = command.now_ms + command.lifetime_ms
+    max_ms = command.now_ms + command.lifetime_ms
     token = Token(
         command.token_id,
         command.owner,
         command.requester,
         tuple(command.renewers),
         command.now_ms,
-        min(most, command.now_ms + command.renew_ms),
-        most,
+        min(max_ms, command.now_ms + command.renew_ms),
+        max_ms,
     )
     return Decision([token], token)
 

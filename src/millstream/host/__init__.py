@@ -14,7 +14,7 @@ the unit's last transaction, so whatever Spark repeats finds nothing to do.
     fetching    one fetch per broker for all units of a lane
     progress    markers that outlast the group's offsets
     shared      what the units of a process have in common
-    planner, placement   who runs what: decisions without sockets, threads and clocks
+    planner, assignment  who runs what: decisions without sockets, threads and clocks
     planner_server   the planner's side of the connections to the lanes
     link        those connections
     source      lanes as the tasks of a Spark query

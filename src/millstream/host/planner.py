@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from millstream.host.placement import even_out, place
+from millstream.host.assignment import assign, even_out
 from millstream.host.unit import UnitId
 
 FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
@@ -116,7 +116,7 @@ class Planner:
             unit.standby_of = standby_of
             if unit.failed:
                 unit.try_again(now)
-        self._place(now)
+        self._assign(now)
 
     def restart(self, unit_id: UnitId, now: float) -> None:
         """Close it and open it again where it is, with all of its tries. Its neighbours run on."""
@@ -125,11 +125,11 @@ class Planner:
             unit.try_again(now)
             if unit.announced and not unit.releasing:
                 unit.releasing, unit.target = True, unit.lane
-            self._place(now)
+            self._assign(now)
 
     def lane_joined(self, lane: str, machine: str, now: float) -> None:
         self._lanes[lane] = _Lane(machine)
-        self._place(now)
+        self._assign(now)
 
     def lane_left(self, lane: str, now: float, in_turn: Collection[UnitId] = ()) -> list[UnitId]:
         """Whatever it ran may run elsewhere: who still believes to be running it is fenced by whoever
@@ -147,7 +147,7 @@ class Planner:
                 if unit.failed:
                     failed.append(unit_id)
             self._let_go(unit_id, unit)
-        self._place(now)
+        self._assign(now)
         return failed
 
     def lane_closing(self, lane: str, now: float) -> None:
@@ -160,13 +160,13 @@ class Planner:
                         unit.releasing, unit.target = True, None
                     else:
                         unit.lane = None
-            self._place(now)
+            self._assign(now)
 
     def released(self, lane: str, unit_id: UnitId, now: float) -> None:
         unit = self._units.get(unit_id)
         if unit is not None and unit.lane == lane:
             self._let_go(unit_id, unit)
-            self._place(now)
+            self._assign(now)
 
     def opened(self, lane: str, unit_id: UnitId, now: float) -> bool:
         """It runs, and what it keeps lies on that lane's machine from now on. False if that lane is not to
@@ -221,7 +221,7 @@ class Planner:
         unit.failed = unit.failed or last
         unwanted = unit.unwanted
         self._let_go(unit_id, unit)
-        self._place(now)
+        self._assign(now)
         return last and not unwanted
 
     def tick(self, now: float) -> None:
@@ -229,7 +229,7 @@ class Planner:
         for unit in self._units.values():
             if (unit.kills or unit.suspect) and unit.opened_at and now - unit.opened_at > GOOD_SECONDS:
                 unit.kills, unit.suspect = 0, False
-        self._place(now)
+        self._assign(now)
 
     # --- answers --------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Planner:
     def _same(unit_id: UnitId, unit: _Unit, other_id: UnitId, other: _Unit) -> bool:
         return (unit.standby_of or unit_id) == (other.standby_of or other_id)
 
-    def _place(self, now: float) -> None:
+    def _assign(self, now: float) -> None:
         machines = {name: lane.machine for name, lane in self._lanes.items() if not lane.closing}
         if not machines:
             return
@@ -342,12 +342,12 @@ class Planner:
                 else:
                     free.append(unit_id)
             unit.target = None
-        for unit_id, lane in place(free, self._running(shared), shared, homes).items():
+        for unit_id, lane in assign(free, self._running(shared), shared, homes).items():
             self._units[unit_id].lane = lane
         if not any(unit.releasing for unit in active.values()):
             for unit_id, lane in even_out(self._running(shared), shared, homes).items():
                 self._move(self._units[unit_id], lane)
-        self._place_standbys(shared)
+        self._assign_standbys(shared)
 
     def _give_alone(
         self, active: Mapping[UnitId, _Unit], due: Mapping[UnitId, _Unit], machines: dict[str, str]
@@ -392,7 +392,7 @@ class Planner:
     def _copies(self, unit_id: UnitId) -> list[_Unit]:
         return [unit for _, unit in sorted(self._units.items()) if unit.standby_of == unit_id]
 
-    def _place_standbys(self, lanes: Mapping[str, str]) -> None:
+    def _assign_standbys(self, lanes: Mapping[str, str]) -> None:
         for _, unit in sorted(self._units.items()):
             if unit.standby_of is None or unit.failed:
                 continue

@@ -17,7 +17,7 @@ from millstream.sql import statements
 from millstream.sql.errors import SqlError
 from millstream.sql.parser import parse, split
 
-_PLACE = re.compile(r"[Ll]ine:? (\d+)(?::|, Col: )(\d+)")
+_POSITION = re.compile(r"[Ll]ine:? (\d+)(?::|, Col: )(\d+)")
 
 
 class SqlFailed(Exception):
@@ -170,7 +170,7 @@ def _checked(status: int, content: bytes) -> Any:
 
 def _placed(message: str, statement: str, name: str, before: int) -> str:
     """With the line in question and a mark below it; of a file, with the place there in front."""
-    found = _PLACE.search(message)
+    found = _POSITION.search(message)
     if found is None:
         return f"{name}:{before + 1}: {message}" if name else message
     line, column = int(found[1]), int(found[2])

@@ -250,7 +250,7 @@ _EXPRESSIONS: dict[str, Entry] = {
         "{expression} is a function of kind {kind}, which has no place here", located=True
     ),
     "aggregate literal": Entry(
-        "Parameter {place} passed to function {name} must be a literal constant, but was expression: "
+        "Parameter {parameter} passed to function {name} must be a literal constant, but was expression: "
         "'{found}'"
     ),
     "select of null": Entry(

@@ -39,7 +39,7 @@ class EvaluationError(Exception):
 
 
 class SqlSyntaxError(SqlError):
-    """The text is no statement. `detail` follows the place."""
+    """The text is no statement. `detail` follows the position."""
 
     def __init__(self, detail: str, location: Any, expected: tuple[str, ...] = ()) -> None:
         line, column = location
@@ -56,8 +56,8 @@ class SqlParseError(SqlError):
 
     def __init__(self, detail: str, location: Any) -> None:
         # ksqlDB counts the column of these from 2: kept, so that both say the same.
-        place = f"line {location[0]}:{location[1] + 1}"
-        super().__init__(f"Failed to prepare statement: {place}: {detail}", location, entry="literal")
+        position = f"line {location[0]}:{location[1] + 1}"
+        super().__init__(f"Failed to prepare statement: {position}: {detail}", location, entry="literal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def aggregate_call(planner: Planner, flow: Flow, call: ast.Call) -> tuple[Aggreg
                 "aggregate literal",
                 argument.location,
                 name=function.name,
-                place=count + 1,
+                parameter=count + 1,
                 found=text(argument),
             )
         literals.append(argument.value)

@@ -7,13 +7,9 @@ lane that runs a task of it.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from millstream.client import ClientConfig
@@ -21,40 +17,12 @@ from millstream.serdes.client import SchemaRegistry
 from millstream.sql.catalog import Catalog
 from millstream.sql.engine import PersistentQuery, apply
 from millstream.sql.environment import Environment
-from millstream.sql.errors import SqlError
-from millstream.sql.functions import FUNCTIONS
-from millstream.sql.functions.table import FunctionTable
-from millstream.sql.functions.user import USER_FUNCTIONS
+from millstream.sql.functions.loading import load_functions
 from millstream.sql.parser import parse_one
 from millstream.sql.processing_log import processing_log
 from millstream.streams.topology import Topology
 
 log = logging.getLogger("millstream.sql")
-
-
-@functools.cache
-def load_functions(modules: tuple[str, ...]) -> FunctionTable:
-    """The built-in functions and those that these modules define with the decorators of `functions.user`. A
-    module is named by its name, or by the path of its file."""
-    for name in modules:
-        _import(name)
-    table = FUNCTIONS.copy()
-    for row in USER_FUNCTIONS:
-        table.add(row)
-    return table
-
-
-def _import(name: str) -> None:
-    if not name.endswith(".py"):
-        importlib.import_module(name)
-        return
-    path = Path(name).absolute()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise SqlError(f"ksql.udf.module: there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # what is pickled in it is looked up by this name
-    spec.loader.exec_module(module)
 
 
 @dataclass(frozen=True)

@@ -47,17 +47,17 @@ class Shared(Generic[Result]):
         self._ask = ask
         self._changed = threading.Condition()
         self._begun = self._done = 0
-        self._asking = False
+        self._fetching = False
         self._answer: Result | None = None
 
     def __call__(self) -> Result:
         with self._changed:
             wanted = self._begun + 1
-            while self._done < wanted and self._asking:
+            while self._done < wanted and self._fetching:
                 self._changed.wait()
             if self._done >= wanted:
                 return self._answer  # type: ignore[return-value]
-            self._asking = True
+            self._fetching = True
             self._begun += 1
             mine = self._begun
         try:
@@ -67,7 +67,7 @@ class Shared(Generic[Result]):
             return answer
         finally:
             with self._changed:
-                self._asking = False
+                self._fetching = False
                 self._changed.notify_all()
 
 

@@ -15,7 +15,7 @@ from millstream.up.services import BROKER, SERVICES, Service
 
 FILE = "cluster.json"
 LOCAL_METADATA = "millstream-metadata"  # the folder of a broker that is alone
-MOST_BROKERS = 32
+MAX_BROKERS = 32
 ZOOKEEPER_PORT, ZOOKEEPER_OFFSET = 2181, 7
 FURTHER_BROKERS_OFFSET = 10
 FURTHER_METRICS_OFFSET = 60
@@ -38,9 +38,9 @@ class Size:
 def brokers_wanted(text: str) -> int:
     """What --brokers says: a number, or `auto` for one per core. Raises ValueError."""
     if text == "auto":
-        return min(os.cpu_count() or 1, MOST_BROKERS)
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_BROKERS:
-        raise ValueError(f"--brokers {text}: give a number from 1 to {MOST_BROKERS}, or auto")
+        return min(os.cpu_count() or 1, MAX_BROKERS)
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MAX_BROKERS:
+        raise ValueError(f"--brokers {text}: give a number from 1 to {MAX_BROKERS}, or auto")
     return int(text)
 
 

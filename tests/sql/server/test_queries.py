@@ -140,7 +140,7 @@ def test_lookups_that_come_again_are_answered_by_their_own_key(sql: RunningSql, 
     assert "does not exist" in sql.refused(f"{lookup}'a';", "/query-stream")["message"]
 
 
-def test_lookups_have_the_same_form_on_their_short_way(sql: RunningSql, name: str) -> None:
+def test_lookups_have_the_same_form_on_the_fast_path(sql: RunningSql, name: str) -> None:
     """A lookup that comes again does not go through the application, unless its headers ask for it."""
     columns = "K STRING {} KEY, V INT, D DECIMAL(5, 2), A ARRAY<STRING>, B BYTES"
     options = f"WITH (kafka_topic='{name}', value_format='JSON', partitions=3)"

@@ -128,14 +128,16 @@ class DelegationTokensApi:
     # ------------------------------------------------------------------ renew, expire
 
     async def renew(self, call: Call) -> Any:
-        usual = self.broker.settings.integer("delegation.token.expiry.time.ms")
+        default_period = self.broker.settings.integer("delegation.token.expiry.time.ms")
         period = call.request.renew_period // _MS
         try:
             self._check(call)
             if (answer := await self._by_controller(call)) is not None:
                 return answer
             token = self._found(call)
-            renewing = RenewToken(token.token_id, call.principal, _now_ms(), usual if period < 0 else period)
+            renewing = RenewToken(
+                token.token_id, call.principal, _now_ms(), default_period if period < 0 else period
+            )
             expires = await self.broker.controller.submit(renewing)
         except KafkaError as error:
             return call.answer(error_code=error.code, expiry_timestamp=_moment(0))

@@ -407,8 +407,8 @@ class Fetch:
         if replication is not None and replication.by_rack and partition.tracker is not None:
             # Consumers read there: they must not wait for a new high watermark until the next append.
             follower = partition.tracker.followers[request.replica_id]
-            self.behind = self.behind or follower.told_watermark < log.high_watermark
-            follower.told_watermark = log.high_watermark
+            self.behind = self.behind or follower.sent_high_watermark < log.high_watermark
+            follower.sent_high_watermark = log.high_watermark
         if want.offset >= log.end_offset:
             return result
         limiter = None if replication is None else replication.send_limiter(partition, request.replica_id)

@@ -1,4 +1,9 @@
-"""SaslHandshake 0-1 and SaslAuthenticate 0-2 on a connection that is logged in, or needs no login.
+"""SASL on a connection that is logged in, or needs no login.
+
+SaslHandshake 0-1
+     1  tokens travel in SaslAuthenticate (KIP-152); after version 0 they are frames of their own
+SaslAuthenticate 0-2
+     1  the session's lifetime (KIP-368)    2  flexible
 
 The login itself is `broker/login`, before the dispatcher. Here SaslHandshake begins it anew (KIP-368); where
 nobody has to log in, both are answered ILLEGAL_SASL_STATE.

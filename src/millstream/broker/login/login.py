@@ -270,9 +270,9 @@ class Login:
     def _lifetime_ms(self, identity: Identity) -> int | None:
         """The least of what the setting and the credential allow; None for ever."""
         limits = []
-        most = self._listener.max_reauth_ms(self._name)
-        if most > 0:
-            limits.append(most)
+        max_reauth = self._listener.max_reauth_ms(self._name)
+        if max_reauth > 0:
+            limits.append(max_reauth)
         if identity.expires_at is not None:
             limits.append(max(0, int((identity.expires_at - time.time()) * 1000)))
         return min(limits) if limits else None

@@ -37,7 +37,7 @@ def preferred_replica(tracker: ReplicaTracker, brokers: Mapping[int, Racked], ra
     leader = brokers.get(tracker.broker_id)
     if leader is None or leader.rack == rack:
         return NO_REPLICA
-    best, most = NO_REPLICA, -1
+    best, best_end = NO_REPLICA, -1
     for replica, follower in tracker.followers.items():
         broker = brokers.get(replica)
         if (
@@ -46,7 +46,7 @@ def preferred_replica(tracker: ReplicaTracker, brokers: Mapping[int, Racked], ra
             and not broker.draining
             and replica in tracker.isr
             and follower.log_start <= offset <= follower.end
-            and follower.end > most
+            and follower.end > best_end
         ):
-            best, most = replica, follower.end
+            best, best_end = replica, follower.end
     return best

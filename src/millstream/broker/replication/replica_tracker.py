@@ -54,7 +54,7 @@ class FollowerState:
         "fetched_at",
         "leader_end",
         "log_start",
-        "told_watermark",
+        "sent_high_watermark",
     )
 
     def __init__(self, caught_up_at: float) -> None:
@@ -63,7 +63,7 @@ class FollowerState:
         self.broker_epoch = -1
         self.caught_up_at = caught_up_at  # when its log was last as long as the leader's
         self.fetched_at = NEVER
-        self.told_watermark = -1  # by the last response
+        self.sent_high_watermark = -1  # by the last response
         self.leader_end = math.inf  # the leader's end at its last fetch
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
 from millstream.connect.converters.base import Converter
-from millstream.connect.converters.json_fast import PayloadReader, payload_writer, prefix_of
+from millstream.connect.converters.json_fast_path import PayloadReader, payload_writer, prefix_of
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
 from millstream.connect.data.logical import DATE, DECIMAL, TIME, TIMESTAMP

@@ -106,7 +106,7 @@ class Tasks:
             waiting=frozenset(units),
             dedicated=frozenset(units) if dedicated else frozenset(),
         )
-        self._host.add(application, lambda unit, state: self._told(name, made, unit, state))
+        self._host.add(application, lambda unit, state: self._unit_changed(name, made, unit, state))
 
     def end(self, name: str) -> None:
         if self._running.pop(name, None) is not None:
@@ -139,7 +139,7 @@ class Tasks:
     def _application(self, name: str) -> str:
         return f"{self._prefix}:{name}"
 
-    def _told(self, name: str, running: _Running, unit: UnitId, state: UnitState) -> None:
+    def _unit_changed(self, name: str, running: _Running, unit: UnitId, state: UnitState) -> None:
         if self._running.get(name) is not running:
             return
         number = int(unit.name)

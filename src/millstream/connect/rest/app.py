@@ -15,8 +15,8 @@ from millstream.connect.herding.request_errors import BadRequest, Elsewhere, Not
 from millstream.connect.plugins import CONNECTORS, find_connector, load, type_of
 from millstream.connect.preview import MAX_RECORDS
 from millstream.connect.rest import loggers
-from millstream.connect.rest.answers import JSON, answer, body_of, call, forward
 from millstream.connect.rest.metrics import collect
+from millstream.connect.rest.responses import JSON, answer, body_of, call, forward
 from millstream.connect.stores.config_state import PAUSED, STARTED, STOPPED
 from millstream.connect.transforms.plugins import PREDICATES, TRANSFORMS, find_predicate, find_transform
 from millstream.connect.validation import body as validation_body

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from millstream.connect.rest.answers import answer, body_of, call
+from millstream.connect.rest.responses import answer, body_of, call
 from millstream.http.errors import HttpError
 
 router = APIRouter()

@@ -67,7 +67,7 @@ def infer(
         raise SqlError(
             f"{word} schema is not in the expected format. You may want to set {setting} to "
             f"'{schema.type}'.\n"
-            f"{_place(topic, schema_id)}\nexpected format: {wanted}\n"
+            f"{_topic_and_id(topic, schema_id)}\nexpected format: {wanted}\n"
             f"actual format from Schema Registry: {schema.type}"
         )
     _refuse_several(schema, format_, is_key)
@@ -76,16 +76,15 @@ def infer(
         columns = to_columns(type_, is_key=is_key, unwrapped=unwrapped, upper=schema_id is None)
     except (SqlError, InvalidSchema, KeyError, ValueError) as error:
         raise SqlError(
-            f"Unable to verify if the {'key' if is_key else 'value'} schema for {_place(topic, schema_id)} "
-            "is "
-            f"compatible with ksqlDB.\nReason: {error}\n\nPlease see "
+            f"Unable to verify if the {'key' if is_key else 'value'} schema for "
+            f"{_topic_and_id(topic, schema_id)} is compatible with ksqlDB.\nReason: {error}\n\nPlease see "
             "https://github.com/confluentinc/ksql/issues/ to see if this particular reason is already "
             "known.\n"
             f"If not, please log a new issue, including this full error message.\nSchema:{schema.text}"
         ) from None
     if is_key and len(columns) > 1:
         raise SqlError(
-            f"The key schema for {_place(topic, schema_id)} contains multiple columns, which is not "
+            f"The key schema for {_topic_and_id(topic, schema_id)} contains multiple columns, which is not "
             "supported by "
             f"ksqlDB at this time.\nSchema:{schema.text}"
         )
@@ -124,11 +123,11 @@ def _fetch(
 def _failed(topic: str | None, schema_id: int | None, is_key: bool, error: Exception) -> str:
     return (
         f"Schema registry fetch for topic {'key' if is_key else 'value'} request failed for "
-        f"{_place(topic, schema_id)}\nCaused by: {error}"
+        f"{_topic_and_id(topic, schema_id)}\nCaused by: {error}"
     )
 
 
-def _place(topic: str | None, schema_id: int | None) -> str:
+def _topic_and_id(topic: str | None, schema_id: int | None) -> str:
     parts = [] if topic is None else [f"topic: {topic}"]
     return ", ".join(parts if schema_id is None else [*parts, f"schema id: {schema_id}"])
 

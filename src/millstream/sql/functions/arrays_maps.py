@@ -75,7 +75,7 @@ def _join(arguments: Sequence[Argument], result: SqlType) -> Callable[..., str |
     return joined
 
 
-def _most(choose: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+def _extreme(choose: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     def chosen(values: list[Any]) -> Any:
         there = [value for value in values if value is not None]
         return choose(there) if there else None
@@ -241,13 +241,13 @@ ROWS: list[Function] = [
         "array_max",
         _ARRAY,
         "The greatest element that is not null.",
-        overload("(ARRAY<T> input) -> T", _most(max)),
+        overload("(ARRAY<T> input) -> T", _extreme(max)),
     ),
     scalar(
         "array_min",
         _ARRAY,
         "The least element that is not null.",
-        overload("(ARRAY<T> input) -> T", _most(min)),
+        overload("(ARRAY<T> input) -> T", _extreme(min)),
     ),
     scalar(
         "array_remove",

@@ -202,7 +202,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def main(modules: list[str]) -> None:
     from millstream.sql.functions import isolated as own
-    from millstream.sql.recipes import load_functions
+    from millstream.sql.functions.loading import load_functions
 
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")

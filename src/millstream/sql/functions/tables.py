@@ -7,15 +7,15 @@ from typing import Any
 from millstream.sql.errors import EvaluationError
 from millstream.sql.functions.table import Function, overload, table_function
 
-_MOST_COLUMNS = 20
+_MAX_COLUMNS = 20
 
 
 def _cube(columns: list[Any] | None) -> list[list[Any]]:
     """All combinations of the columns, each there or null. A column that is null gives none of its own."""
     if columns is None:
         return []
-    if len(columns) > _MOST_COLUMNS:
-        raise EvaluationError(f"cube_explode: too many columns ({len(columns)}); max is {_MOST_COLUMNS}")
+    if len(columns) > _MAX_COLUMNS:
+        raise EvaluationError(f"cube_explode: too many columns ({len(columns)}); max is {_MAX_COLUMNS}")
     rows: list[list[Any]] = [[]]
     for column in columns:
         rows = [[*row, value] for row in rows for value in ((None,) if column is None else (None, column))]

@@ -94,7 +94,8 @@ class ClientQueries:
         if source.kind == "STREAM":
             return self._push(statement, environment, "pull")
         planned = plan_pull(statement.query, source, catalog, environment)
-        if not _calls(statement.query, user_names()):  # the short way is no place for other people's code
+        # The fast path runs in the event loop, where user code must not run.
+        if not _calls(statement.query, user_names()):
             self._prepared.put(statement.text, properties, catalog, statement.query, planned)
         return self._looked_up(planned)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millstream.streams.runtime.running import RunningStreams
 
 Json = dict[str, Any]
-_LEAST, _MOST = 1.0, 60.0
+_MIN_AGE, _MAX_AGE = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class QueryStatistics:
     def _recent(self, query_id: str, running: RunningStreams) -> _Sample:
         with self._lock:
             found = self._samples.get(query_id)
-        if found is not None and _LEAST <= time.monotonic() - found.at <= _MOST:
+        if found is not None and _MIN_AGE <= time.monotonic() - found.at <= _MAX_AGE:
             return found
         found = self._sample(query_id, running)
-        time.sleep(_LEAST)
+        time.sleep(_MIN_AGE)
         return found
 
     def _sample(self, query_id: str, running: RunningStreams) -> _Sample:

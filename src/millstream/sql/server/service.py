@@ -29,9 +29,10 @@ from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
 from millstream.sql.formats.schemas import register_source
 from millstream.sql.functions.isolated import FunctionProcesses, isolated
+from millstream.sql.functions.loading import load_functions
 from millstream.sql.insert_values import insert, target_source
 from millstream.sql.parser import parse_each, parse_one
-from millstream.sql.recipes import Recipe, load_functions
+from millstream.sql.recipes import Recipe
 from millstream.sql.results import ResultStream
 from millstream.sql.server import entities
 from millstream.sql.server.admin import AdminStatements

@@ -71,13 +71,13 @@ class FieldSettings:
                 f"Sink connector '{self.connector}' is configured with "
                 f"'delete.enabled={_java(self.deletes)}' and 'pk.mode={self.pk_mode}' and therefore requires "
                 f"records with a non-null Struct value and non-null Struct schema, but found record at "
-                f"{_place(record)} with {_kind(record.value, schema)}."
+                f"{_coordinates(record)} with {_kind(record.value, schema)}."
             )
         if self.pk_mode == RECORD_KEY and (record.key is None or record.key_schema is None):
             raise DataError(
                 f"Sink connector '{self.connector}' is configured with 'pk.mode={self.pk_mode}' and "
                 f"therefore requires records with a non-null key and non-null Struct or primitive key "
-                f"schema, but found record at {_place(record)} with a null key or key schema."
+                f"schema, but found record at {_coordinates(record)} with a null key or key schema."
             )
 
     def _keys(self, table: str, record: SinkRecord) -> list[SinkField]:
@@ -145,7 +145,7 @@ def _java(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _place(record: SinkRecord) -> str:
+def _coordinates(record: SinkRecord) -> str:
     return (
         f"(topic='{record.topic}',partition={record.partition},offset={record.offset},"
         f"timestamp={record.timestamp})"

@@ -43,7 +43,7 @@ class Replication:
         )
         self._pq = self._connection.pgconn
         self._done = 0
-        self._told = 0.0
+        self._status_sent_at = 0.0
         self.seen = 0
         """Up to where the server has sent everything that there was."""
 
@@ -70,7 +70,7 @@ class Replication:
                 self._pq.consume_input()
                 length, data = self._pq.get_copy_data(1)
             if length == 0:
-                if time.monotonic() - self._told > STATUS_SECONDS:
+                if time.monotonic() - self._status_sent_at > STATUS_SECONDS:
                     self.confirm(self._done)
                 return None
             if length < 0:
@@ -89,7 +89,7 @@ class Replication:
     def confirm(self, lsn: int) -> None:
         """Everything before `lsn` will not be asked for again."""
         self._done = max(self._done, lsn)
-        self._told = time.monotonic()
+        self._status_sent_at = time.monotonic()
         now = int((time.time() - _SECONDS_TO_2000) * 1_000_000)
         self._pq.put_copy_data(_STATUS.pack(b"r", self._done, self._done, self._done, now, 0))
         self._pq.flush()

@@ -192,7 +192,7 @@ class StorageTask(SinkTask):
             self._context.report(record, error)
 
     def _add_alike(self, partition: _Partition, records: Sequence[SinkRecord], at: int) -> int:
-        """The short way for records that go where the one before them went: into the same file, which only
+        """The fast path for records that go where the one before them went: into the same file, which only
         their number ends. Where it stops, `_add` decides about the next one."""
         current, before = partition.open, records[at - 1]
         if current is None or partition.noted is not None:

@@ -80,7 +80,7 @@ _FORMS = {
 
 
 def with_lookups(app: ASGIApp, service: SqlService) -> ASGIApp:
-    """The application, with a short way for lookups."""
+    """The application, with a fast path for lookups."""
 
     async def lookups(scope: Scope, receive: Receive, send: Send) -> None:
         form = _FORMS.get(scope["path"]) if scope["type"] == "http" else None

@@ -1,10 +1,10 @@
-"""The short ways between a struct and its JSON.
+"""The fast path between a struct and its JSON.
 
 Producers write the same schema in front of every message. Where the bytes in front of the payload are those
 of the message before, the schema is known, and only the payload is parsed; a struct of plain fields whose
 values have the types that they should is made at once. Everything else is for the converter itself: None
 means that it has to look. The other way, a struct of plain fields is written by a function that is generated
-for its schema. `tests/connect/test_json_fast.py` holds both to the same answers.
+for its schema. `tests/connect/test_json_fast_path.py` holds both to the same answers.
 """
 
 from __future__ import annotations

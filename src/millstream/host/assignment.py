@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from millstream.host.unit import UnitId
 
 
-def place(
+def assign(
     free: Iterable[UnitId],
     running: Mapping[UnitId, str],
     machines: Mapping[str, str],

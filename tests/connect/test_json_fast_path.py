@@ -1,4 +1,4 @@
-"""The short way through the JSON converter gives what the long one gives, or leaves it to that."""
+"""The fast path of the JSON converter gives what the full path gives, or leaves the record to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream.connect.converters.json import JsonConverter
-from millstream.connect.converters.json_fast import prefix_of
+from millstream.connect.converters.json_fast_path import prefix_of
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import DataError
 
@@ -52,7 +52,7 @@ def outcome(converter: JsonConverter, data: bytes) -> Any:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("with_default", ["true", "false"])
-def test_the_short_way_equals_the_long_one(seed: int, with_default: str) -> None:
+def test_the_fast_path_equals_the_full_one(seed: int, with_default: str) -> None:
     rng = random.Random(seed)
     settings = {"replace.null.with.default": with_default}
     warm = JsonConverter(settings)
