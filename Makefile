@@ -20,14 +20,16 @@ PYTEST  := MILLSTREAM_TESTS=quick $(BIN)/python -m pytest -p no:schemathesis -m 
 # together, because a process that collects a folder imports all of it. (xdist would collect every folder in
 # every process.) What is named nowhere goes with the last.
 LOG        := broker storage testing wire
-SERVICES   := cli client console http interop registry rest
+SERVICES   := cli client console http registry rest
 CONNECT    := connect
-PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) support,$(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)))
+# Every test in them is long (tests/support/needs.py): collecting them would only cost time.
+ALL_LONG   := faults interop releases
+PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) $(ALL_LONG) support,$(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)))
 
 # Without it every process would compile every module anew, and pytest would rewrite every assertion.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-broker dev check check-lint check-measured check-log check-services check-connect check-processing coverage test lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams faults-sql faults-connect power-loss examples wheel docs clean help
+.PHONY: demo demo-broker dev check check-lint check-measured check-log check-services check-connect check-processing coverage test test-all lint format bench bench-before lag interop kafka-suite faults faults-pipeline faults-streams faults-sql faults-connect power-loss examples wheel docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -122,10 +124,13 @@ check-processing:
 coverage: $(VENV)/.editable
 	@$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov=millstream
 
-# Most tests wait more than they work: two at a time, a file's tests together, in the order of their names.
+# Most tests wait more than they work: two at a time, a file's tests together, in the order of their names, and
+# the linters beside them. The slowest tests are named at the end.
 test: $(VENV)/.dev
-	$(LINT)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory --jobs=2 check-lint test-all
+
+test-all:
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=10
 
 lint: $(TOOLS)
 	$(LINT)
