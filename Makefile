@@ -20,11 +20,9 @@ PYTEST  := MILLSTREAM_TESTS=quick $(BIN)/python -m pytest -p no:schemathesis -m 
 # together, because a process that collects a folder imports all of it. (xdist would collect every folder in
 # every process.) What is named nowhere goes with the last.
 LOG        := broker storage testing wire
-SERVICES   := cli client console http registry rest
+SERVICES   := cli client console http interop registry rest
 CONNECT    := connect
-# Every test in them is long (tests/support/needs.py): collecting them would only cost time.
-ALL_LONG   := faults interop releases
-PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) $(ALL_LONG) support,$(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)))
+PROCESSING := $(filter-out $(MEASURED) $(LOG) $(SERVICES) $(CONNECT) support,$(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py)))
 
 # Without it every process would compile every module anew, and pytest would rewrite every assertion.
 unexport PYTHONDONTWRITEBYTECODE

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from millstream.client.messages import Exchange
 from millstream.wire._kio import api_key_map
 
+from ..support.effort import examples
 from ..wire.samples import sample_body
 from .raw_frames import Raw, Target, ask, batch, framed, header, target
 
 __all__ = ["target"]  # the fixture
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "600"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", examples(600)))
 UNREADABLE = {"describe_transactions"}  # kio cannot read a time of -1, which is Kafka's "never"
 GROWTH_ALLOWED = 100 << 20
 
