@@ -285,3 +285,23 @@ class SharedStoreContract(StoreContract):
         await one.close()
         async with asyncio.timeout(60):
             await second
+
+    async def test_whoever_is_deposed_has_to_campaign_again(self, open_store: Opener) -> None:
+        one, two, three = [await open_store() for _ in range(3)]
+        for broker_id, store in enumerate((one, two, three), 1):
+            await store.register(broker_id, b"data")
+        await one.campaign()
+        second = asyncio.create_task(two.campaign())
+        await let_tasks_run()
+        await three.depose(2)  # which does not lead
+        assert not second.done()
+        await asyncio.gather(three.depose(1), two.depose(1))  # the log decides what becomes of broker 1
+        async with asyncio.timeout(60):
+            await second
+        again = asyncio.create_task(one.campaign())
+        await three.depose(1)
+        await let_tasks_run()
+        assert not again.done()
+        await two.close()
+        async with asyncio.timeout(60):
+            await again

@@ -203,6 +203,13 @@ class SimStore:
                 return
             await changed.wait()
 
+    async def depose(self, broker_id: int) -> None:
+        await self._trip()
+        controller = self._hub.controller
+        if controller is not None and controller is self._hub.owners.get(broker_id):
+            self._hub.controller = None
+            self._hub.wake()
+
     def lease(self) -> float:
         return math.inf
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,7 @@ from millstream.cluster.commands import (
 )
 from millstream.cluster.controller import Context
 from millstream.cluster.metadata_records import Partition as PartitionRecord
+from millstream.cluster.store import StoreError
 from millstream.settings.resolve import BrokerSettings
 from millstream.wire.errors import ErrorCode
 from millstream.wire.topic_partition import TopicPartition
@@ -360,8 +361,21 @@ class World:
             self.hub.expire(process.store.session)
         elif kind == "declare dead":
             self.submit(BrokerLost(broker_id, process.controller.broker_epoch), f"b{broker_id} is dead")
+        elif kind == "depose":
+            self.depose(process)
         elif kind == "checkpoint":
             self.checkpoint(broker_id)
+
+    def depose(self, process: SimBroker) -> None:
+        """It takes the controller that it knows for dead, rightly or not."""
+        controller_id = process.image.controller_id
+        self.trace(f"{process!r} deposes b{controller_id}")
+
+        async def depose() -> None:
+            with suppress(StoreError):
+                await process.controller.depose(controller_id)
+
+        self.loop.create_task(depose(), context=process.context)
 
     def _reassign(self) -> None:
         partitions = list(self.checker.head.all_partitions())
@@ -540,9 +554,9 @@ class World:
 _KINDS = (
     (
         "kill", "power", "start", "stop", "hold", "cut off", "cut", "mend", "expire", "declare dead",
-        "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate",
+        "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate", "depose",
     ),
-    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1),
+    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4),
 )  # fmt: skip
 
 

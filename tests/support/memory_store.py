@@ -133,6 +133,12 @@ class MemoryStore:
             else:
                 await changed.wait()
 
+    async def depose(self, broker_id: int) -> None:
+        owner = self.hub.owners.get(broker_id)
+        if self.hub.candidates and self.hub.candidates[0] == owner:
+            self.hub.candidates.pop(0)
+            self.hub.wake()
+
     async def campaign(self) -> None:
         self._check_open()
         if self.writer not in self.hub.candidates:

@@ -1,43 +1,55 @@
-"""The controller notices at once when the process of another broker is gone.
+"""Brokers notice at once when the process of another broker is gone.
 
 A session lasts for seconds after its broker was killed. The kernel is faster: it closes the connections of a
-dead process and refuses new ones. So the controller keeps an idle connection to every broker; when one ends,
-it connects again, and a broker whose listener *refuses* that is declared lost. No answer at all may be the
-network's fault and is left to the session, as is a broker that has never been reached: it registers before it
-listens.
+dead process and refuses new ones. So the controller keeps an idle connection to every broker, and every
+broker one to the controller; when it ends, they connect again, and a broker whose listener *refuses* that is
+taken for dead. A broker listens before it registers, so this holds from the first moment. No answer at all
+may be the network's fault and is left to the session.
 
-A broker that was declared lost and lives (a firewall that rejects, say) sees that in the log and registers
-again. It is not probed again for a minute, so this cannot become a loop.
+The controller writes a dead broker into the log. If the controller is dead, the others take its place away
+from it, and one of them claims the log. A mistake (a firewall that rejects, say) costs an election and no
+more: who may write is decided by the log alone. Whoever turns out to live after such a verdict is left alone
+for a minute, and has to be reached before its refusals count again, so this cannot become a loop
+(docs/decisions/2026-11-18-a-dead-controller.md).
 """
 
 import asyncio
 import logging
 import time
+from typing import NamedTuple
 
 from millstream.cluster.commands import BrokerLost
 from millstream.cluster.driver import Controller
 from millstream.cluster.image import Delta, Image
 from millstream.cluster.metadata_records import BrokerUp
+from millstream.cluster.store import StoreError
 from millstream.wire.errors import KafkaError
 
 logger = logging.getLogger("millstream.broker")
 
-QUIET_SECONDS = 60.0  # between two verdicts on one broker
+QUIET_SECONDS = 60.0  # for a broker that was wrongly taken for dead
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 REFUSALS = 2  # in a row, to survive a listener that is being replaced
 REFUSAL_PAUSE = 0.01
-START_PAUSE = 0.2
+UNREACHED_PAUSE = 0.2
+
+
+class _Verdict(NamedTuple):
+    broker: BrokerUp
+    controller_epoch: int
+    at: float
 
 
 class LivenessProbe:
-    """Watches the other brokers while this one is the controller."""
+    """Watches the other brokers while this one is the controller, and the controller otherwise."""
 
     def __init__(self, controller: Controller, listener: str) -> None:
         self._controller = controller
         self._listener = listener
-        self._watched: dict[tuple[int, int], asyncio.Task[None]] = {}  # by broker id and epoch
-        self._last_verdict: dict[int, float] = {}
+        # By broker id, its epoch and the controller's: a new life and a new role are watched anew.
+        self._watched: dict[tuple[int, int, int], asyncio.Task[None]] = {}
+        self._verdicts: dict[int, _Verdict] = {}
         self._stopped = False
 
     async def start(self) -> None:
@@ -52,37 +64,58 @@ class LivenessProbe:
 
     def _changed(self, image: Image, delta: Delta) -> None:
         own = self._controller.broker_id
-        leads = image.controller_id == own and not self._stopped
+        leads = image.controller_id == own
         wanted = {
-            (broker.broker_id, broker.epoch): broker
+            (broker.broker_id, broker.epoch, image.controller_epoch): broker
             for broker in image.brokers.values()
-            if leads and broker.broker_id != own
+            if not self._stopped
+            and broker.broker_id != own
+            and (leads or broker.broker_id == image.controller_id)
         }
         for key in list(self._watched.keys() - wanted.keys()):
             self._watched.pop(key).cancel()
         for key in wanted.keys() - self._watched.keys():
-            self._watched[key] = asyncio.create_task(self._watch(wanted[key]), name=f"probe-{key[0]}")
+            broker = wanted[key]
+            self._watched[key] = asyncio.create_task(
+                self._watch(broker, image.controller_epoch, self._quiet_until(broker, image), leads),
+                name=f"probe-{broker.broker_id}",
+            )
 
-    async def _watch(self, broker: BrokerUp) -> None:
+    def _quiet_until(self, broker: BrokerUp, image: Image) -> float:
+        """Not 0 if it has shown that it lived when it was last taken for dead."""
+        last = self._verdicts.get(broker.broker_id)
+        if last is None or last.broker.incarnation != broker.incarnation:
+            return 0.0
+        claimed = image.controller_id == broker.broker_id and image.controller_epoch > last.controller_epoch
+        return last.at + QUIET_SECONDS if claimed or broker.epoch > last.broker.epoch else 0.0
+
+    async def _watch(self, broker: BrokerUp, controller_epoch: int, quiet_until: float, leads: bool) -> None:
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
             return
-        quiet_until = self._last_verdict.get(broker.broker_id, -QUIET_SECONDS) + QUIET_SECONDS
         await asyncio.sleep(max(0.0, quiet_until - time.monotonic()))
+        await self._until_refused(endpoint.host, endpoint.port, must_be_reached=quiet_until > 0)
+        self._verdicts[broker.broker_id] = _Verdict(broker, controller_epoch, time.monotonic())
+        if leads:
+            await self._declare_lost(broker)
+        else:
+            await self._depose(broker)
+
+    async def _until_refused(self, host: str, port: int, must_be_reached: bool) -> None:
         refusals = 0
-        reached = False
+        counts = not must_be_reached
         while refusals < REFUSALS:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+                    reader, writer = await asyncio.open_connection(host, port)
             except ConnectionRefusedError:
-                refusals += reached
-                await asyncio.sleep(REFUSAL_PAUSE if reached else START_PAUSE)
+                refusals += counts
+                await asyncio.sleep(REFUSAL_PAUSE if counts else UNREACHED_PAUSE)
                 continue
             except (OSError, TimeoutError):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            reached, refusals = True, 0
+            counts, refusals = True, 0
             try:
                 began = time.monotonic()
                 await reader.read(1)
@@ -92,14 +125,26 @@ class LivenessProbe:
                 writer.transport.abort()
             if time.monotonic() - began < RETRY_SECONDS:
                 await asyncio.sleep(REFUSAL_PAUSE * 10)  # one that accepts and closes at once, over and over
-        await self._declare_lost(broker)
 
     async def _declare_lost(self, broker: BrokerUp) -> None:
-        if not self._controller.leading:
-            return
-        self._last_verdict[broker.broker_id] = time.monotonic()
         logger.warning("broker %d refuses connections: it is taken for dead", broker.broker_id)
-        try:
-            await self._controller.submit(BrokerLost(broker.broker_id, broker.epoch))
-        except KafkaError as problem:
-            logger.warning("broker %d was not declared dead: %s", broker.broker_id, problem)
+        while True:  # until the image shows that this broker is dead, or that somebody else leads
+            if self._controller.leading:
+                try:
+                    await self._controller.submit(BrokerLost(broker.broker_id, broker.epoch))
+                    return
+                except KafkaError as problem:
+                    logger.warning("broker %d was not declared dead: %s", broker.broker_id, problem)
+                    await asyncio.sleep(RETRY_SECONDS)
+            # The image shows our claim a moment before we lead.
+            await asyncio.sleep(REFUSAL_PAUSE)
+
+    async def _depose(self, broker: BrokerUp) -> None:
+        logger.warning("broker %d refuses connections: it is no longer the controller", broker.broker_id)
+        while True:
+            try:
+                await self._controller.depose(broker.broker_id)
+                return
+            except StoreError as problem:
+                logger.warning("broker %d could not be deposed: %s", broker.broker_id, problem)
+                await asyncio.sleep(RETRY_SECONDS)

@@ -219,6 +219,10 @@ class Broker:
         self.quotas = Quotas(self)
         self.tokens = Tokens(self.settings.text("delegation.token.secret.key"), lambda: self.controller.image)
         self._serve_apis()
+        if not self.alone:
+            # Whoever is registered and refuses connections is taken for dead (liveness_probe).
+            for acceptor in self.acceptors:
+                acceptor.listen()
         try:
             await self.controller.start(self._registration())
         except (StoreError, UnknownMetadata, KafkaError) as error:

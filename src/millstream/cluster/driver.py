@@ -163,6 +163,12 @@ class Controller:
         self._registration = registration
         await self._store.update(registration.encode())
 
+    async def depose(self, broker_id: int) -> None:
+        """Somebody else should lead than that broker, which is dead. If it is not, the next claim in the log
+        tells it."""
+        if self.image.controller_id == broker_id != self.broker_id:
+            await self._store.depose(broker_id)
+
     async def waits_for(self, version: int) -> None:
         """Returns when the image is at that version or a later one, and the listeners know."""
         await self._until(lambda: self._informed >= version)

@@ -116,6 +116,9 @@ class LocalStore:
     async def campaign(self) -> None:
         self._check_open()
 
+    async def depose(self, broker_id: int) -> None:
+        """There is nobody else."""
+
     def lease(self) -> float:
         return math.inf
 

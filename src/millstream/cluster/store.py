@@ -99,6 +99,11 @@ class MetadataStore(Protocol):
         """Returns when this process should lead."""
         ...
 
+    async def depose(self, broker_id: int) -> None:
+        """That broker's process is gone: if it is the one that should lead, another campaign may end now. A
+        hint, like the campaign itself; only the log says who leads."""
+        ...
+
     def lease(self) -> float:
         """Monotonic time until which nobody can have expired us; inf for a local store."""
         ...

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from millstream.cluster.store import Compacted, Conflict, MetadataStore, StoreError, Unavailable
-from millstream.cluster.zookeeper import layout
+from millstream.cluster.zookeeper import election, layout
 from millstream.cluster.zookeeper.client import Client
 from millstream.cluster.zookeeper.connect_string import ConnectString, parse_connect_string
+from millstream.cluster.zookeeper.protocol import Part, PartFailed
 from millstream.cluster.zookeeper.store import ZooKeeperStore
 from tests.cluster.store_contract import Opener, SharedStoreContract, append_all, pairs, take
 from tests.support.waiting import wait_until_async
@@ -126,6 +127,38 @@ async def test_a_broker_takes_over_what_its_earlier_life_left(opener: ZooKeeperO
     assert await now.register(1, b"now") > first
     members = await anext(now.members().__aiter__())
     assert members[1].data == b"now"
+
+
+async def test_a_broker_that_led_before_it_was_killed_leads_again(opener: ZooKeeperOpener) -> None:
+    """At once, though ZooKeeper still keeps the old session with its /controller."""
+    before = await open_store(opener, "folder")
+    await before.register(1, b"before")
+    await before.campaign()
+    now = await open_store(opener, "folder")
+    await now.register(1, b"now")
+    await now.campaign()
+    node = await now._client.get(layout.CONTROLLER)
+    assert node.stat.ephemeral_owner == (await now._client.session()).id
+
+
+async def test_a_late_deposition_does_not_hit_a_successor(
+    opener: ZooKeeperOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even one of the same broker: the election in between is noticed."""
+    leader, accuser = await open_store(opener), await open_store(opener)
+    await leader.register(1, b"1")
+    await leader.campaign()
+    client = accuser._client
+    multi = client.multi
+
+    async def late(parts: Sequence[Part]) -> PartFailed | None:
+        await election.depose(leader._client, 1)
+        await leader.campaign()
+        return await multi(parts)
+
+    monkeypatch.setattr(client, "multi", late)
+    await accuser.depose(1)
+    assert await client.exists(layout.CONTROLLER) is not None
 
 
 async def test_two_writers_and_broken_connections_write_one_log(zookeeper: RunningZooKeeper) -> None:

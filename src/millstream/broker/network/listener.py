@@ -159,8 +159,12 @@ class Acceptor:
         self.host = host
         self.port: int = self.sock.getsockname()[1]
 
-    def start(self) -> None:
+    def listen(self) -> None:
+        """From now on nobody is refused: connections wait in the kernel until `start`."""
         self.sock.listen(self.backlog)
+
+    def start(self) -> None:
+        self.listen()
         self.loop.add_reader(self.sock.fileno(), self._accept)
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ import random
 import ssl as tls
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.cluster.zookeeper import protocol
@@ -27,10 +28,9 @@ from millstream.cluster.zookeeper.connection import Connection
 from millstream.cluster.zookeeper.protocol import (
     ANYBODY,
     CREATOR,
-    Check,
     ConnectionLoss,
-    Create,
     NodeExists,
+    Part,
     PartFailed,
     Reader,
     Stat,
@@ -236,15 +236,9 @@ class Client:
         full = self.connect.chroot + path if path != "/" else self.connect.chroot or "/"
         await self._call(protocol.SYNC, protocol.string(full), _nothing, path)
 
-    async def multi(self, parts: Sequence[Check | Create]) -> PartFailed | None:
+    async def multi(self, parts: Sequence[Part]) -> PartFailed | None:
         """All or nothing; returns what failed."""
-        chroot = self.connect.chroot
-        full = [
-            Check(chroot + part.path, part.version)
-            if isinstance(part, Check)
-            else Create(chroot + part.path, part.data)
-            for part in parts
-        ]
+        full = [replace(part, path=self.connect.chroot + part.path) for part in parts]
         return await self._call(
             protocol.MULTI, protocol.multi(full, self.acl), Reader.multi_failure, "several at once"
         )

@@ -6,6 +6,7 @@
     /brokers/3            one broker's registration; ephemeral
     /broker-ids           the parent of the sequence from which ids are generated
     /controller           the broker that should lead; ephemeral, and only a hint: the log decides
+    /elections            its version counts the times that /controller was created
 
 An entry is a header and the payload, deflated where that helps. The header names the process that wrote it
 and the attempt, so that a writer whose connection broke can tell whether what is there is its own.
@@ -21,7 +22,7 @@ from uuid import UUID
 from millstream.cluster.store import Entry, StoreError, Version
 
 CLUSTER, LOG, SNAPSHOT, BROKERS = "/cluster", "/log", "/snapshot", "/brokers"
-BROKER_IDS, CONTROLLER = "/broker-ids", "/controller"
+BROKER_IDS, CONTROLLER, ELECTIONS = "/broker-ids", "/controller", "/elections"
 
 FORMAT = 1
 DEFLATE_ABOVE = 4096

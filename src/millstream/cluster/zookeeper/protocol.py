@@ -138,6 +138,23 @@ class Check:
 class Create:
     path: str
     data: bytes
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    path: str
+    data: bytes
+    version: int = -1
+
+
+Part = Check | Create | Delete | SetData
 
 
 class PartFailed(NamedTuple):
@@ -207,13 +224,18 @@ def set_watches(last_zxid: int, data: Sequence[str], exist: Sequence[str], child
     return body
 
 
-def multi(parts: Sequence[Check | Create], acl: World) -> bytes:
+def multi(parts: Sequence[Part], acl: World) -> bytes:
     body = b""
     for part in parts:
-        if isinstance(part, Check):
-            body += _MULTI.pack(CHECK, False, -1) + path_and_version(part.path, part.version)
-        else:
-            body += _MULTI.pack(CREATE, False, -1) + create(part.path, part.data, 0, acl)
+        match part:
+            case Check(path, version):
+                body += _MULTI.pack(CHECK, False, -1) + path_and_version(path, version)
+            case Create(path, data, flags):
+                body += _MULTI.pack(CREATE, False, -1) + create(path, data, flags, acl)
+            case Delete(path, version):
+                body += _MULTI.pack(DELETE, False, -1) + path_and_version(path, version)
+            case SetData(path, data, version):
+                body += _MULTI.pack(SET_DATA, False, -1) + set_data(path, data, version)
     return body + _MULTI.pack(-1, True, -1)
 
 
@@ -291,6 +313,8 @@ class Reader:
                     return PartFailed(index, error_for(error, f"part {index} of a multi"))
             elif operation == CREATE:
                 self.string()
-            elif operation != CHECK:
+            elif operation == SET_DATA:
+                self.stat()
+            elif operation not in (CHECK, DELETE):
                 raise MalformedResponse(f"operation {operation} in the response to a multi")
             index += 1

@@ -31,9 +31,9 @@ from millstream.cluster.store import (
     Unavailable,
     Version,
 )
-from millstream.cluster.zookeeper import layout
+from millstream.cluster.zookeeper import election, layout
 from millstream.cluster.zookeeper.client import Client, Session
-from millstream.cluster.zookeeper.layout import BROKERS, CONTROLLER, LOG, SNAPSHOT, Pointer
+from millstream.cluster.zookeeper.layout import BROKERS, ELECTIONS, LOG, SNAPSHOT, Pointer
 from millstream.cluster.zookeeper.protocol import (
     EPHEMERAL,
     BadVersion,
@@ -42,6 +42,7 @@ from millstream.cluster.zookeeper.protocol import (
     Create,
     NodeExists,
     NoNode,
+    Part,
     SessionExpired,
     ZooKeeperError,
 )
@@ -77,7 +78,7 @@ class ZooKeeperStore:
     async def open(cls, client: Client, directory_id: str) -> "ZooKeeperStore":
         """Makes the nodes that every store needs."""
         store = cls(client, directory_id)
-        for path in (LOG, SNAPSHOT, BROKERS):
+        for path in (LOG, SNAPSHOT, BROKERS, ELECTIONS):
             await store._again(lambda path=path: client.ensure(path))  # type: ignore[misc]
         return store
 
@@ -130,7 +131,7 @@ class ZooKeeperStore:
                     await self._settle(at, attempt)
                     return
                 raise Conflict(f"position {at} of the metadata log is behind snapshot {pointer.version}")
-            parts: list[Check | Create] = [Check(SNAPSHOT, pointer_version)]
+            parts: list[Part] = [Check(SNAPSHOT, pointer_version)]
             if at - 1 > pointer.version:
                 parts.append(Check(layout.entry_path(at - 1)))
             parts.append(Create(layout.entry_path(at), data))
@@ -343,7 +344,6 @@ class ZooKeeperStore:
 
     async def campaign(self) -> None:
         changed = asyncio.Event()
-        content = str(-1 if self._broker_id is None else self._broker_id).encode()
         while True:
             self._check_open()
             changed.clear()
@@ -351,21 +351,17 @@ class ZooKeeperStore:
                 # Who is not a member has no business leading: first the registration, then the campaign.
                 if self._broker_id is not None and not await self._is_registered():
                     continue
-                session = await self._client.session()
-                try:
-                    await self._client.create(CONTROLLER, content, EPHEMERAL)
+                if await election.win(self._client, self._broker_id, changed.set):
                     return
-                except NodeExists:
-                    stat = await self._client.exists(CONTROLLER, changed.set)
-                    if stat is not None and stat.ephemeral_owner == session.id:
-                        return
-                    if stat is not None:
-                        await self._wait_for(changed)
+                await self._wait_for(changed)
             except (ConnectionLoss, SessionExpired):
                 continue
             except ZooKeeperError as problem:
                 log.warning("cannot become the controller, trying again: %s", problem)
                 await asyncio.sleep(PAUSE)
+
+    async def depose(self, broker_id: int) -> None:
+        await self._again(lambda: election.depose(self._client, broker_id))
 
     async def _is_registered(self) -> bool:
         """Whether the present session is the one of the registration; waits for that if it is not."""
