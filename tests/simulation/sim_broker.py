@@ -115,13 +115,14 @@ class SimBroker:
 
     async def _start(self) -> None:
         try:
+            await self.controller.follow()
+            self.log_dirs.load()
             await self.controller.start(self.registration())
         except Unavailable as error:
             self.world.trace(f"{self!r} cannot start: {error}")
             self.world.loop.call_soon(self.world.kill, self.node_id, context=contextvars.Context())
             return
         self.log_dirs.data_loss_reported()
-        self.log_dirs.load()
         await self.controller.listen(self._metadata_changed)
         self.partitions.set_aside_strays()
         self.serving = True

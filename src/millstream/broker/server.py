@@ -1,8 +1,10 @@
 """The broker as a whole: what it is made of, in which order it starts and stops.
 
 Starting: lock the data folders, bind the listeners (so that the real ports are known), read the metadata log,
-register, open or recover the partitions that the image gives us, then begin to accept. Stopping is the
-reverse: everything is flushed, and the clean marker is written last.
+open or recover the logs, register, take up the partitions that the image gives us, then begin to accept. Logs
+come before the registration, and beside the loop: a recovery of minutes must neither leave partitions without
+a leader that works nor outlast the session. Stopping is the reverse: everything is flushed, and the clean
+marker is written last.
 """
 
 from __future__ import annotations
@@ -219,27 +221,10 @@ class Broker:
         self.quotas = Quotas(self)
         self.tokens = Tokens(self.settings.text("delegation.token.secret.key"), lambda: self.controller.image)
         self._serve_apis()
-        if not self.alone:
-            # Whoever is registered and refuses connections is taken for dead (liveness_probe).
-            for acceptor in self.acceptors:
-                acceptor.listen()
-        try:
-            await self.controller.start(self._registration())
-        except (StoreError, UnknownMetadata, KafkaError) as error:
-            await self.store.close()
-            if not self.alone:
-                raise CannotStart(str(error)) from error
-            raise CannotStart(f"the metadata in {self.log_dirs.paths[0]} cannot be used: {error}") from error
-        self.log_dirs.data_loss_reported()
+        await self._enter()
         image = self.controller.image
         self._start_rights(image)
         self._follow_quotas(image)
-        self._follow_settings(image)  # before the logs are opened with them
-        try:
-            self.log_dirs.load(lambda topic: self._config_named(image, topic))
-        except (LogDirError, FormatError, OSError) as error:
-            await self.controller.close()
-            raise CannotStart(str(error)) from error
         await self.controller.listen(self._metadata_changed)
         await self._finalize_new_features()
         self.partitions.set_aside_strays()
@@ -255,11 +240,42 @@ class Broker:
         for acceptor in self.acceptors:
             acceptor.start()
         self.serving = True
-        if not self.alone:
-            from millstream.broker.liveness_probe import LivenessProbe
 
-            self.probe = LivenessProbe(self.controller, self.listeners.inter_broker)
-            await self.probe.start()
+    async def _enter(self) -> None:
+        """Reads the metadata, opens the logs, and registers."""
+        try:
+            await self.controller.follow()
+            image = self.controller.image
+            self._follow_settings(image)  # before the logs are opened with them
+            await asyncio.to_thread(self.log_dirs.load, lambda topic: self._config_named(image, topic))
+            if not self.alone:
+                # Whoever is registered and refuses connections is taken for dead (liveness_probe).
+                for acceptor in self.acceptors:
+                    acceptor.listen()
+                await self._start_probe()
+            await self.controller.start(self._registration())
+            if not self.alone:
+                self._follow_settings(image)  # others may have changed them while the logs were opened
+        except (LogDirError, FormatError, OSError) as error:
+            await self._give_up()
+            raise CannotStart(str(error)) from error
+        except (StoreError, UnknownMetadata, KafkaError) as error:
+            await self._give_up()
+            if not self.alone:
+                raise CannotStart(str(error)) from error
+            raise CannotStart(f"the metadata in {self.log_dirs.paths[0]} cannot be used: {error}") from error
+        self.log_dirs.data_loss_reported()
+
+    async def _give_up(self) -> None:
+        if self.probe is not None:
+            await self.probe.stop()
+        await self.controller.close()
+
+    async def _start_probe(self) -> None:
+        from millstream.broker.liveness_probe import LivenessProbe
+
+        self.probe = LivenessProbe(self.controller, self.listeners.inter_broker)
+        await self.probe.start()
 
     async def _open_store(self) -> MetadataStore:
         """Of a broker that is alone: the metadata lies in its own folder."""

@@ -112,26 +112,31 @@ class Controller:
         self._registration: Registration | None = None
         self._fenced = asyncio.Event()  # the log says that this broker is down
         self._tasks: list[asyncio.Task[None]] = []
+        self._keeper: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     # --- for the broker -------------------------------------------------------------------------------------
 
+    async def follow(self) -> None:
+        """Loads the image and keeps it in step with the log from now on. Nobody knows of this broker yet."""
+        await self._load()
+        self._informed = self.image.version
+        self._tasks = [asyncio.create_task(self._guard(self._apply_forever), name="metadata-applier")]
+
     async def start(self, registration: Registration) -> int:
-        """Loads the image, registers this broker, and returns its epoch once the image shows it.
+        """Registers this broker, and returns its epoch once the image shows it.
 
         Registration comes before the campaign, so that a controller which is alone sees itself alive from the
         first moment, and its return is one entry of the log.
         """
-        await self._load()
-        self._informed = self.image.version
+        if not self._tasks:
+            await self.follow()
         self._registration = registration
         self.broker_epoch = await self._store.register(self.broker_id, registration.encode())
-        self._tasks = [
-            asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper"),
-            asyncio.create_task(self._guard(self._apply_forever), name="metadata-applier"),
-            asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader"),
-        ]
+        self._keeper = asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper")
+        leader = asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader")
+        self._tasks += (self._keeper, leader)
         await self._until(self._is_registered)
         self._started = True
         return self.broker_epoch
@@ -179,7 +184,8 @@ class Controller:
 
     def stay_away(self) -> None:
         """From now on, whoever declares this broker dead is right."""
-        self._tasks[0].cancel()
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     async def failed(self) -> BaseException:
         """Returns when the metadata can no longer be followed; the broker has to stop."""
