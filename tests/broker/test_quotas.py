@@ -282,6 +282,25 @@ def test_who_connects_too_often_is_kept_out(broker: Broker, wire: Wire) -> None:
     assert not any(closed_at_once("127.0.0.4") for _ in range(5))
 
 
+def test_a_host_that_nobody_knows_has_no_quota(wire: Wire) -> None:
+    """The names under `invalid` resolve nowhere (RFC 2606)."""
+    rate = {"key": "connection_creation_rate", "value": 1.0, "remove": False}
+    answer = wire.ask(
+        "alter_client_quotas",
+        entries=[
+            {"entity": [{"entity_type": "ip", "entity_name": name}], "ops": [rate]}
+            for name in ("host.invalid", "127.0.0.9", "not a host")
+        ],
+        validate_only=True,
+    )
+    assert [entry.error_code for entry in answer.entries] == [
+        ErrorCode.invalid_request,
+        ErrorCode.none,
+        ErrorCode.invalid_request,
+    ]
+    assert answer.entries[0].error_message == "host.invalid is not a valid IP or resolvable host."
+
+
 def test_quotas_are_described_by_filters_and_survive_a_restart(broker: Broker, wire: Wire) -> None:
     set_quota(wire, {"user": "bob", "client_id": None}, producer_byte_rate=5.0, request_percentage=2.5)
     set_quota(wire, {"user": "bob"}, consumer_byte_rate=7.0)

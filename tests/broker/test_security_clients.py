@@ -6,6 +6,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -28,7 +30,7 @@ from millstream.client.sasl import Scram
 from millstream.client.security import Sasl
 from millstream.client.security_admin import SecurityAdmin
 from millstream.wire.acls import AclBinding as Binding
-from millstream.wire.acls import Operation, PatternType, Permission
+from millstream.wire.acls import AclFilter, Operation, PatternType, Permission
 from millstream.wire.acls import ResourceType as Kind
 from millstream.wire.envelope import BROKER_ITSELF
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -140,6 +142,55 @@ def test_kafka_pythons_admin_makes_lists_and_deletes_acls(secured: Secured) -> N
         assert admin.describe_acls(wanted)[0] == []
     finally:
         admin.close()
+
+
+def _allow(secured: Secured, kind: Kind, name: str, operation: Operation) -> Binding:
+    binding = Binding(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
+    our_admin(secured).create_acls([binding])
+    return binding
+
+
+def test_an_expression_of_a_consumer_matches_what_it_may_describe(secured: Secured) -> None:
+    """KIP-848: the broker resolves it, so the broker has to leave out what the member may not see."""
+    admin = AdminClient({"bootstrap.servers": secured.servers["PLAINTEXT"]})
+    for made in admin.create_topics([NewTopic("re-mine", 1), NewTopic("re-other", 1)]).values():
+        made.result(30)
+    _allow(secured, Kind.GROUP, "re-group", Operation.READ)
+    _allow(secured, Kind.TOPIC, "re-mine", Operation.READ)
+    properties = secured.properties(LISTENER, "SCRAM-SHA-512")
+    cluster = Cluster(ClientConfig.of(secured.servers[LISTENER], properties))
+    member: dict[str, Any] = {"member_id": "m", "member_epoch": 0}
+
+    def assigned() -> int | None:
+        """How many partitions the next heartbeat gives; None where nothing has changed."""
+        first = member["member_epoch"] == 0
+        answer = cluster.any().request(
+            "consumer_group_heartbeat",
+            group_id="re-group",
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=timedelta(seconds=60 if first else -0.001),
+            subscribed_topic_names=None,
+            subscribed_topic_regex="re-.*" if first else None,
+            server_assignor=None,
+            topic_partitions=() if first else None,
+            **member,
+        )
+        if answer.error_code is ErrorCode.not_coordinator:  # of a topic that was made just now
+            return None
+        assert answer.error_code is ErrorCode.none
+        member["member_epoch"] = answer.member_epoch
+        if answer.assignment is None:
+            return None
+        return sum(len(each.partitions) for each in answer.assignment.topic_partitions)
+
+    cluster.any().request("find_coordinator", key_type=0, coordinator_keys=["re-group"])
+    wait_until(lambda: assigned() == 1)
+    right = _allow(secured, Kind.TOPIC, "re-other", Operation.DESCRIBE)
+    wait_until(lambda: assigned() == 2)
+    our_admin(secured).delete_acls([AclFilter(*right)])
+    wait_until(lambda: assigned() == 1)
+    cluster.close()
 
 
 def test_a_token_is_made_used_renewed_and_expired(secured: Secured) -> None:

@@ -11,6 +11,7 @@ from millstream.cluster.context import Context
 from millstream.cluster.controller import decide
 from millstream.cluster.image import Image, difference
 from millstream.cluster.metadata_records import decode, encode
+from millstream.cluster.scram import AlterScram
 from millstream.cluster.security_commands import (
     AlterAccounts,
     AlterQuotas,
@@ -22,6 +23,7 @@ from millstream.cluster.security_commands import (
     RemoveExpiredTokens,
     RenewToken,
 )
+from millstream.cluster.security_records import Scram, ScramGone
 from millstream.wire.acls import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from millstream.wire.errors import ErrorCode, KafkaError
 
@@ -154,6 +156,14 @@ def test_wrong_quotas_are_refused(world: World, entity: Any, operations: Any, me
     assert message in (bad_reply.message or "")
     assert good_reply == OK
     assert list(world.image.quotas) == [(("client-id", None),)]
+
+
+def test_the_first_thing_wrong_with_a_scram_user_is_told(world: World) -> None:
+    twice = [ScramGone("", 1), ScramGone("", 1)]
+    assert world.do(AlterScram(deletions=twice))[""].message == "Username must not be empty"
+    found = world.do(AlterScram([Scram("bob", 1, "aa", "bb", "cc", 4096)] * 2))
+    assert found["bob"].error is ErrorCode.duplicate_resource
+    assert not world.image.scram
 
 
 def test_the_life_of_a_token(world: World) -> None:

@@ -1,6 +1,5 @@
 """SCRAM credentials of users: the command that changes them, and what it comes to (KIP-554)."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,16 +30,18 @@ class AlterScram(Command[dict[str, Result]]):
 
 def alter_scram(image: Image, command: AlterScram) -> Decision:
     changes: list[Scram | ScramGone] = [*command.deletions, *command.upsertions]
-    times = Counter((change.user, change.mechanism) for change in changes)
+    seen: set[tuple[str, int]] = set()
     replies: dict[str, Result] = {change.user: OK for change in changes}
     new = 0
     for change in changes:
         try:
-            if times[change.user, change.mechanism] > 1:
+            # the first thing that is wrong with a user is told, as in Kafka
+            if (change.user, change.mechanism) in seen:
                 raise KafkaError(
                     ErrorCode.duplicate_resource,
                     "A user credential cannot be altered twice in the same request",
                 )
+            seen.add((change.user, change.mechanism))
             _check(image, change)
             new += isinstance(change, Scram) and (change.user, change.mechanism) not in image.scram
             if len(image.scram) + new > MAX_CREDENTIALS:

@@ -152,6 +152,21 @@ def test_requests_before_the_login_end_the_connection(secured: Secured) -> None:
     raw.close()
 
 
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_api_versions_in_the_middle_of_a_login_is_told_so(raw: Raw, version: int) -> None:
+    raw.ask("sasl_handshake", 1, mechanism="PLAIN")
+    answer = raw.ask("api_versions", version, client_software_name="x", client_software_version="1")
+    assert answer.error_code == ErrorCode.illegal_sasl_state
+    assert raw.read() is None
+
+
+def test_a_second_handshake_in_the_middle_of_a_login_is_told_so(raw: Raw) -> None:
+    raw.ask("sasl_handshake", 1, mechanism="PLAIN")
+    answer = raw.ask("sasl_handshake", 1, mechanism="SCRAM-SHA-256")
+    assert answer.error_code == ErrorCode.illegal_sasl_state
+    assert raw.read() is None
+
+
 def test_an_unknown_mechanism_is_told_what_there_is(raw: Raw) -> None:
     answer = raw.ask("sasl_handshake", 1, mechanism="GSSAPI")
     assert answer.error_code == ErrorCode.unsupported_sasl_mechanism

@@ -160,8 +160,8 @@ def _not_fitting(authority: Authority, folder: Path) -> Path:
     return folder / "mixed.pem"
 
 
-def _jks(authority: Authority, folder: Path) -> Path:
-    (folder / "store.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
+def _jceks(authority: Authority, folder: Path) -> Path:
+    (folder / "store.jks").write_bytes(b"\xce\xce\xce\xce" + bytes(100))
     return folder / "store.jks"
 
 
@@ -171,7 +171,7 @@ def _jks(authority: Authority, folder: Path) -> Path:
         (lambda a, f: "", {}, "needs a private key with certificates"),
         (lambda a, f: f / "nothing.pem", {}, "no such file"),
         (_not_fitting, {}, "The private key does not fit"),
-        (_jks, {"ssl.keystore.type": "JKS"}, "keytool -importkeystore -srckeystore"),
+        (_jceks, {"ssl.keystore.type": "JCEKS"}, "keytool -importkeystore -srckeystore"),
         (lambda a, f: a.issue("locked", password="secret"), {}, "ssl.key.password is wrong or missing"),
         (
             lambda a, f: a.issue("locked", password="secret"),

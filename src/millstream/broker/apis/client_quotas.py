@@ -8,6 +8,8 @@ of their own. What quotas do is in `broker.quotas`.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 # Of an entity and of its changes. More cannot be right: something would be named twice, or be unknown.
 MAX_PARTS, MAX_OPERATIONS = 4, 64
+LOOK_UP = 5.0  # seconds for one name
 _DENIED = Result(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
 
 
@@ -81,9 +84,14 @@ class ClientQuotasApi:
         if refused is None:
             changes = await call.in_slices(collect(_change(entry) for entry in entries))
             try:
-                results = await self.broker.controller.submit(
-                    AlterQuotas(changes, call.request.validate_only), is_large=call.is_large
+                unknown = await _unknown_hosts(changes)
+                kept = [change for change in changes if unknown.isdisjoint(change.entity)]
+                done = iter(
+                    await self.broker.controller.submit(
+                        AlterQuotas(kept, call.request.validate_only), is_large=call.is_large
+                    )
                 )
+                results = [_no_host(change, unknown) or next(done) for change in changes]
             except KafkaError as error:
                 refused = Result(error.code, error.message)
         if refused is not None:
@@ -103,6 +111,28 @@ class ClientQuotasApi:
             )
         )
         return call.answer(entries=made)
+
+
+async def _unknown_hosts(changes: Sequence[QuotaChange]) -> set[tuple[str, str | None]]:
+    """The parts of entities that name a host nobody knows. Name servers are asked here, not by the
+    controller, which waits for nobody."""
+    hosts = {part for change in changes for part in change.entity if part[0] == "ip" and part[1]}
+    loop = asyncio.get_running_loop()
+    unknown = set()
+    for host in sorted(hosts):
+        try:
+            async with asyncio.timeout(LOOK_UP):
+                await loop.getaddrinfo(host[1], None)
+        except (OSError, UnicodeError, TimeoutError):
+            unknown.add(host)
+    return unknown
+
+
+def _no_host(change: QuotaChange, unknown: set[tuple[str, str | None]]) -> Result | None:
+    for part in change.entity:
+        if part in unknown:
+            return Result(ErrorCode.invalid_request, f"{part[1]} is not a valid IP or resolvable host.")
+    return None
 
 
 def _change(entry: Any) -> QuotaChange:

@@ -33,6 +33,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
     ConsumerMember,
     HeartbeatRequest,
     HeartbeatResponse,
+    MaySee,
 )
 from millstream.broker.coordinators.runtime import committed_within, coordinator_error
 from millstream.broker.network.dispatch import Api, Call
@@ -160,7 +161,15 @@ class ConsumerGroupsApi:
             owned,
             call.connection.client_id,
             client_host(call),
+            self._may_see(call),
         )
+
+    def _may_see(self, call: Call) -> MaySee | None:
+        rights = self.broker.rights
+        if rights is None:
+            return None
+        principal, host, api = call.principal, call.host, call.codec.api  # the group outlives the call
+        return lambda topic: rights.allows(principal, host, api, DESCRIBE, TOPIC, topic, quiet=True)
 
     def _check_enabled(self) -> None:
         if not self._served or self.broker.image.features.get(FEATURE, 0) < 1:

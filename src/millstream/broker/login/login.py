@@ -5,10 +5,11 @@
     DONE          the dispatcher of all APIs takes the frames
     FAILED        the client has been told; the connection is closed after a pause
 
-Anything else that a client sends before DONE closes the connection, as in Kafka. On a connection that is
-logged in, SaslHandshake begins a login anew: mechanism and principal must stay. A session that has a lifetime
-and did not log in again in time is closed by its next request; a timer swaps who takes the frames, so that
-requests need not look at a clock.
+Anything else that a client sends before DONE closes the connection, as in Kafka; among TOKENS, ApiVersions
+and SaslHandshake are told that they are out of place. On a connection that is logged in, SaslHandshake begins
+a login anew: mechanism and principal must stay. A session that has a lifetime and did not log in again in
+time is closed by its next request; a timer swaps who takes the frames, so that requests need not look at a
+clock.
 
 SaslHandshake 0-1
      1  messages come in SaslAuthenticate (KIP-152)
@@ -41,6 +42,7 @@ logger = logging.getLogger("millstream.login")
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 HIGHEST = {SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 2}
+OUT_OF_PLACE = {API_VERSIONS: 4, SASL_HANDSHAKE: 1}  # answered where a SaslAuthenticate should come
 TIMEOUT = 30.0  # seconds for a whole login
 MAX_STEPS = 10  # messages of one login; no mechanism has more than three
 
@@ -149,6 +151,12 @@ class Login:
         size = int.from_bytes(frame[8:10], "big", signed=True)
         if key == API_VERSIONS and self.state == HANDSHAKE and self._before is None:
             connection.dispatcher.dispatch(connection, view, start, end)
+            return
+        if self.state == TOKENS and version in range(OUT_OF_PLACE.get(key, -1) + 1):
+            form = codec(key, version)
+            answer = form.answer(error_code=ErrorCode.illegal_sasl_state, api_keys=(), mechanisms=())
+            connection.send(form.pack(correlation_id, answer))
+            self._fail(connection, f"API {key} in the middle of a login")
             return
         if key != (SASL_HANDSHAKE if self.state == HANDSHAKE else SASL_AUTHENTICATE):
             raise Malformed(f"API {key} before the login is done")

@@ -1,9 +1,10 @@
 """Keys and certificates of one listener, or of the connection to ZooKeeper, from its settings to an
 `ssl.SSLContext`.
 
-They come as PEM files, as PEM text in the settings, or as PKCS12 files (by `cryptography`, the extra `tls`).
-What a file is, its first bytes say: Java reads PKCS12 under the type JKS too, so `ssl.keystore.type` is only
-held against a file where it says PEM. JKS itself is Java's own; it is refused with the line that converts it.
+They come as PEM files, as PEM text in the settings, as JKS files, or as PKCS12 files (by `cryptography`, the
+extra `tls`). What a file is, its first bytes say: Java reads PKCS12 under the type JKS too, so
+`ssl.keystore.type` is only held against a file where it says PEM. JCEKS is refused with the line that
+converts it.
 
 Python's TLS reads a private key from a file only. What is not one is put into memory that has a path
 (`memfd`), where there is such a thing, so that no key touches the disk.
@@ -21,13 +22,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.broker.tls import jks
 from millstream.broker.tls.certificate import Certificate, read_certificate
 from millstream.broker.tls.principal_mapping import PrincipalMapping
 from millstream.settings.resolve import BrokerSettings
 from millstream.settings.values import InvalidSetting
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JCEKS = b"\xce\xce\xce\xce"
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
     "none": ssl.CERT_NONE,
@@ -153,7 +155,7 @@ def load_key_store(context: ssl.SSLContext, tls: TlsSettings) -> Certificate:
         if b"-----BEGIN " in content:
             pem = content.decode("utf-8", "replace")
         else:
-            pem, password = _from_pkcs12(tls, "keystore", content), ""
+            pem, password = _from_java_store(tls, "keystore", content), ""
     elif chain:
         name = "ssl.keystore.certificate.chain"
         key = tls.values["ssl.keystore.key"]
@@ -195,7 +197,7 @@ def load_trust_store(context: ssl.SSLContext, tls: TlsSettings) -> bool:
         if b"-----BEGIN " in content:
             text = content.decode("utf-8", "replace")
         else:
-            text = _from_pkcs12(tls, "truststore", content)
+            text = _from_java_store(tls, "truststore", content)
     if text:
         found = _CERTIFICATE.findall(text)
         if not found:
@@ -228,10 +230,10 @@ def _content(tls: TlsSettings, name: str) -> bytes:
         raise tls.wrong(name, f"Cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(content) > MAX_STORE_BYTES:
         raise tls.wrong(name, f"Longer than {MAX_STORE_BYTES} bytes")
-    if content.startswith(_JKS):
+    if content.startswith(_JCEKS):
         raise tls.wrong(
             name,
-            "A JKS store can be read by Java only. Convert it: "
+            "A JCEKS store can be read by Java only. Convert it: "
             f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12",
         )
     kind = tls.values[name.replace("location", "type")].upper()
@@ -240,6 +242,17 @@ def _content(tls: TlsSettings, name: str) -> bytes:
     if not content:
         raise tls.wrong(name, "The file is empty")
     return content
+
+
+def _from_java_store(tls: TlsSettings, store: str, content: bytes) -> str:
+    """A JKS or PKCS12 store as PEM text."""
+    if not content.startswith(jks.MAGIC):
+        return _from_pkcs12(tls, store, content)
+    key_password = tls.values["ssl.key.password"] if store == "keystore" else ""
+    try:
+        return jks.read_jks(content, tls.values[f"ssl.{store}.password"], key_password)
+    except ValueError as error:
+        raise tls.wrong(f"ssl.{store}.location", f"Not a JKS file that can be opened: {error}") from None
 
 
 def _from_pkcs12(tls: TlsSettings, store: str, content: bytes) -> str:

@@ -41,6 +41,7 @@ from millstream.broker.coordinators.groups.consumer_types import (
     GroupChanged,
     HeartbeatRequest,
     HeartbeatResponse,
+    MaySee,
     MemberChanged,
     Partitions,
     RegexChanged,
@@ -58,7 +59,7 @@ LONG = 0.005  # seconds
 
 
 class ConsumerGroup(ConsumerState):
-    __slots__ = ("_assign_after", "_stopwatch")
+    __slots__ = ("_assign_after", "_may_see", "_stopwatch", "may_look")
 
     def __init__(
         self,
@@ -71,12 +72,15 @@ class ConsumerGroup(ConsumerState):
         super().__init__(group_id, limits, topics, wall_ms)
         self._stopwatch = stopwatch
         self._assign_after = -NEVER
+        self.may_look = True  # False: with an authorizer, until a member asks whose rights count
+        self._may_see: MaySee | None = None
 
     # ------------------------------------------------------------------ ConsumerGroupHeartbeat
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> tuple[HeartbeatResponse, list[Change]]:
         """KafkaError if the member may not take part, or asks for something that makes no sense."""
         changes: list[Change] = []
+        self.may_look, self._may_see = True, request.may_see
         member, replaced = self._who(request, changes)
         if request.regex:
             regex.check(request.regex)
@@ -253,7 +257,10 @@ class ConsumerGroup(ConsumerState):
     ) -> tuple[dict[str, RegexValue], bool, bool]:
         """The topics behind every expression in use, but for one that waits; whether one has others than
         before; and whether all are known. Where nobody has looked since the topics changed, those of the
-        last look count. What is not in use any more is dropped."""
+        last look count. What is not in use any more is dropped.
+
+        As in Kafka, an expression has the same topics for all members of a group: those that the member may
+        describe whose request made the group look."""
         resolved = {}
         found_other, all_known = False, True
         version = self._topics.version
@@ -261,7 +268,9 @@ class ConsumerGroup(ConsumerState):
         for pattern in sorted(in_use):
             known = self.regexes.get(pattern)
             if known is None or known.version != version:
-                found = self._topics.matching(pattern)
+                found = self._topics.matching(pattern) if self.may_look else None
+                if found is not None and self._may_see is not None:
+                    found = frozenset(filter(self._may_see, found))
                 if found is None:
                     all_known = False
                     if known is not None:

@@ -7,7 +7,7 @@ changes, while it runs as well as when it is read from the log again, so both en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -59,6 +59,10 @@ class ConsumerMember(NamedTuple):
         return False
 
 
+# Whether a member may know of a topic; None where there is no authorizer.
+MaySee = Callable[[str], bool]
+
+
 class HeartbeatRequest(NamedTuple):
     """A ConsumerGroupHeartbeat. What is None has not changed since the last one."""
 
@@ -73,6 +77,7 @@ class HeartbeatRequest(NamedTuple):
     owned: Mapping[UUID, Iterable[int]] | None
     client_id: str
     client_host: str
+    may_see: MaySee | None = None
 
     @property
     def is_full(self) -> bool:
