@@ -365,6 +365,13 @@ func administration() {
 }
 
 func main() {
+	if os.Args[1] == "secured" {
+		checkSecured(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		if failed > 0 {
+			os.Exit(1)
+		}
+		return
+	}
 	bootstrap = os.Args[1]
 	shared := client()
 	admin = kadm.NewClient(shared)

@@ -218,6 +218,9 @@ def _ask_for_certificates(context: ssl.SSLContext, tls: TlsSettings, trusts: boo
             "ssl.truststore.certificates",
         )
     context.verify_mode = mode
+    # As in Java, whatever is in the trust store counts: also the certificate of one client, though others
+    # have the same subject, and an authority that is not its own issuer.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _content(tls: TlsSettings, name: str) -> bytes:
