@@ -50,6 +50,7 @@ class Housekeeping:
             (1.0, self.overdue_flushes),
             (1.0, self.sync_closed_segments),
             (5.0, self.idle_connections),
+            (10.0, self.forget_clients),
             ("producer.id.expiration.check.interval.ms", self.expire_producers),
             ("offsets.retention.check.interval.ms", self.expire_offsets),
             ("leader.imbalance.check.interval.seconds", self.balance_leaders),
@@ -64,6 +65,11 @@ class Housekeeping:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def forget_clients(self) -> None:
+        """Clients that pushed metrics and do no longer."""
+        if self.broker.telemetry is not None:
+            self.broker.telemetry.forget()
 
     async def _repeat(self, interval: str | float, job: Callable[[], Awaitable[None]]) -> None:
         """Do a job again and again; its interval is in seconds, or is a setting (in milliseconds, if its name

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millstream.broker import quotas
+from millstream.broker.telemetry.page import add_clients
 
 if TYPE_CHECKING:
     from millstream.broker.replication.replica_manager import ReplicaManager
@@ -54,6 +55,8 @@ def render(broker: Broker) -> str:
     _transactions(page, broker)
     _security(page, broker)
     _logins(page, broker)
+    if broker.telemetry is not None:
+        add_clients(page, broker.telemetry)
     _process(page, broker)
     return page.text()
 

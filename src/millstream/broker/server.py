@@ -39,6 +39,7 @@ from millstream.broker.apis.partition_offsets import PartitionOffsetsApi
 from millstream.broker.apis.produce import ProduceHandler
 from millstream.broker.apis.sasl import SaslApi
 from millstream.broker.apis.scram_credentials import ScramCredentialsApi
+from millstream.broker.apis.telemetry import TelemetryApi
 from millstream.broker.apis.topics import TopicsApi
 from millstream.broker.apis.transactions import TransactionsApi
 from millstream.broker.coordinators.groups import group_settings
@@ -57,6 +58,8 @@ from millstream.broker.partitions import Partitions
 from millstream.broker.quotas import Quotas
 from millstream.broker.replication.throttle import ReplicationThrottles
 from millstream.broker.rights import AUTHORIZERS, CLUSTER, CLUSTER_ACTION, Rights, may, super_users
+from millstream.broker.telemetry import subscriptions
+from millstream.broker.telemetry.manager import Telemetry, check_subscription
 from millstream.broker.tokens import Tokens
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
@@ -220,11 +223,14 @@ class Broker:
         self.produce.transactions = TransactionVerifier(self.transactions)
         self.quotas = Quotas(self)
         self.tokens = Tokens(self.settings.text("delegation.token.secret.key"), lambda: self.controller.image)
+        self.telemetry = Telemetry.wanted(self.settings)
         self._serve_apis()
         await self._enter()
         image = self.controller.image
         self._start_rights(image)
         self._follow_quotas(image)
+        if self.telemetry is not None:
+            self.telemetry.follow(image)
         await self.controller.listen(self._metadata_changed)
         await self._finalize_new_features()
         self.partitions.set_aside_strays()
@@ -374,6 +380,9 @@ class Broker:
                     self.dispatcher.serve(api)
         for api in self.coordinators.apis():
             self.dispatcher.serve(api)
+        if self.telemetry is not None:
+            for api in TelemetryApi(self.telemetry, self.dispatcher).apis():
+                self.dispatcher.serve(api)
 
     async def _finalize_new_features(self) -> None:
         """For a data folder from before this broker knew a feature: raise it to the level of a new folder. In
@@ -494,6 +503,8 @@ class Broker:
                 self.settings.validate_topic(values)
             elif scope == "group":
                 group_settings.validate(self.settings, values)
+            elif scope == subscriptions.SCOPE:
+                check_subscription(self.image, name, values)
             elif not name:
                 self.static_settings.validate_dynamic(values, self.settings.this_broker)
             elif name == str(self.node_id):
@@ -524,6 +535,8 @@ class Broker:
             self._follow_quotas(image)
         if delta.changed("tokens"):
             self.tokens.changed()
+        if self.telemetry is not None and delta.has_configs(subscriptions.SCOPE):
+            self.telemetry.follow(image)
         if delta.broker_configs(self.node_id):
             self._follow_settings(image)
         await self.partitions.apply(image, delta)
@@ -661,5 +674,7 @@ class Broker:
 
 def _list_default(scope: str, name: str) -> str | None:
     """The default of a setting that is a list; None for any other."""
+    if scope == subscriptions.SCOPE:
+        return "" if name in ("metrics", "match") else None
     setting = (TOPIC if scope == "topic" else BROKER).get(name)
     return (setting.default or "") if setting is not None and setting.type is Type.LIST else None

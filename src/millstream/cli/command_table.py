@@ -79,6 +79,9 @@ COMMAND_GROUPS = (
             "delegation-tokens": Tool(
                 "delegation_tokens", "create, renew, expire and show delegation tokens"
             ),
+            "client-metrics": Tool(
+                "client_metrics", "choose which clients push which metrics, for /metrics to show"
+            ),
             "configs": Tool("configs", "show and change the settings of topics and brokers"),
         },
     ),

@@ -87,6 +87,10 @@ class Delta:
         """Topics whose settings changed, new ones with settings included."""
         return [UUID(hex=key) for scope, key in self.configs if scope == SCOPE_TOPIC]
 
+    def has_configs(self, scope: str) -> bool:
+        """Whether the settings of any resource of this kind changed."""
+        return any(changed == scope for changed, _ in self.configs)
+
     def broker_configs(self, broker_id: int) -> bool:
         """Whether the settings of this broker, or the default of all brokers, changed."""
         return (SCOPE_BROKER, "") in self.configs or (SCOPE_BROKER, str(broker_id)) in self.configs

@@ -476,7 +476,6 @@ METRICS = (
         "The largest telemetry a client may push.",
         Range(1),
         LOW,
-        no_effect="Clients are not asked for telemetry.",
     ),
     ConfigKey(
         "config.providers",

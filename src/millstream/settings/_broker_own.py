@@ -19,6 +19,15 @@ OWN = (
         importance=LOW,
     ),
     ConfigKey(
+        "millstream.client.metrics.max.series",
+        INT,
+        "10000",
+        "How many series of metrics that clients push (KIP-714) /metrics shows. 0, or no "
+        "millstream.metrics.listener: clients are not asked for any.",
+        Range(0),
+        LOW,
+    ),
+    ConfigKey(
         "millstream.log.format",
         STRING,
         "text",

@@ -15,11 +15,12 @@ ListConfigResources 0-1
      0  client metrics only (KIP-714)
      1  any resource type (KIP-1142)
 
-Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848), and the
-loggers of a broker, whose levels change at once and are not kept (KIP-412). Service accounts and their API
+Resources are topics, brokers (the empty name is the default of all brokers), groups (KIP-848),
+subscriptions to the metrics of clients (KIP-714), and the loggers of a broker, whose levels change at once
+and are not kept (KIP-412). Service accounts and their API
 keys are resources, too, under numbers of our own. A change of a broker's own
 settings goes to that broker, which alone can judge it; it changes the levels of its loggers itself and
-forwards the rest to the controller. Left out: client metrics (KIP-714), of which there are none.
+forwards the rest to the controller.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from millstream.broker.coordinators.groups import group_settings
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect, distinct
 from millstream.broker.rights import ALTER, ALTER_CONFIGS, CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, may
+from millstream.broker.telemetry import subscriptions
+from millstream.broker.telemetry.manager import resources as subscribed
 from millstream.cluster.commands import (
     OK,
     AlterConfigs,
@@ -58,6 +61,7 @@ SCOPES = {
     TOPIC: "topic",
     BROKER: "broker",
     GROUP: "group",
+    CLIENT_METRICS: subscriptions.SCOPE,
     SERVICE_ACCOUNT: "service-account",
     API_KEY: "api-key",
 }
@@ -148,6 +152,12 @@ class ConfigsApi:
             if not name:
                 raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
             return group_settings.describe(broker.settings, broker.image.configs.get(("group", name), {}))
+        if resource_type == CLIENT_METRICS:
+            if not name:
+                raise KafkaError(
+                    ErrorCode.invalid_request, "Client metrics subscription name must not be empty"
+                )
+            return subscriptions.describe(broker.image.configs.get((subscriptions.SCOPE, name), {}))
         if resource_type in (SERVICE_ACCOUNT, API_KEY):
             return self._account_entries(resource_type, name)
         raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}.")
@@ -373,13 +383,15 @@ class ConfigsApi:
     # ------------------------------------------------------------------ list
 
     def list_config_resources(self, call: Call) -> Slices[Any]:
-        """Version 0 lists client metrics only, of which there are none."""
+        """Version 0 lists client metrics only."""
         if not may(self.broker.rights, call, DESCRIBE_CONFIGS, CLUSTER):
             return call.answer(error_code=ErrorCode.cluster_authorization_failed, config_resources=())
         types = set((yield from collect(call.request.resource_types))) if call.version >= 1 else set()
         if types - {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, SERVICE_ACCOUNT, API_KEY}:
             return call.answer(error_code=ErrorCode.unsupported_version, config_resources=())
         everything = call.version >= 1 and not types
+        if call.version == 0:
+            types = {CLIENT_METRICS}
         found: list[tuple[int, str]] = []
         if everything or TOPIC in types:
             found += [(TOPIC, name) for name in self.broker.image.topics_by_name]
@@ -391,6 +403,8 @@ class ConfigsApi:
             found += [
                 (GROUP, name) for (scope, name), values in configs.items() if scope == "group" and values
             ]
+        if everything or CLIENT_METRICS in types:
+            found += [(CLIENT_METRICS, name) for name in subscribed(self.broker.image)]
         found += [(SERVICE_ACCOUNT, name) for name in self.broker.image.accounts if SERVICE_ACCOUNT in types]
         found += [(API_KEY, name) for name in self.broker.image.api_keys if API_KEY in types]
         resources = yield from collect(
