@@ -80,6 +80,13 @@ def _security(page: Page, broker: Broker) -> None:
         "Connections that are not listened to because they exceed a quota.",
         broker.quotas.muted,
     )
+    if broker.audit is not None:
+        for name, help, value in (
+            ("events", "Events written to the audit log.", broker.audit.written),
+            ("dropped", "Events that are missing from it.", broker.audit.dropped),
+            ("failures", "Times that it could not be written.", broker.audit.failures),
+        ):
+            page.one(f"millstream_audit_{name}_total", "counter", help, value)
     if broker.rights is not None:
         page.one("millstream_acls", "gauge", "Access control lists.", len(broker.rights.index.acls))
         page.one(

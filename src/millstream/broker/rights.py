@@ -34,6 +34,7 @@ from millstream.wire.acls import (
 )
 
 if TYPE_CHECKING:
+    from millstream.broker.audit.log import Audit
     from millstream.broker.network.dispatch import Call
 
 logger = logging.getLogger("kafka.authorizer.logger")
@@ -285,6 +286,7 @@ class Rights:
         self.index = AclIndex(acls, allow_by_default)
         self.super_users = super_users
         self.denied = 0  # for the metrics
+        self.audit: Audit | None = None
         self._api_names = api_names
         self._verdicts: dict[tuple[str, str, int, int, str], tuple[bool, AclBinding | None]] = {}
         self._logged: dict[tuple[object, ...], int] = {}
@@ -323,6 +325,8 @@ class Rights:
         if not quiet:
             if not allowed:
                 self.denied += 1
+                if self.audit is not None:
+                    self.audit.denied(principal, host, operation, resource_type, name, self._api_names(api))
             if logger.isEnabledFor(logging.DEBUG if allowed else logging.INFO):
                 self._log(allowed, principal, host, operation, resource_type, name, api, acl)
         return allowed

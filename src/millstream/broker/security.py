@@ -17,6 +17,7 @@ from millstream.broker.network.handshakes import Handshakes
 from millstream.broker.tls.listener_tls import ListenerTls
 
 if TYPE_CHECKING:
+    from millstream.broker.audit.log import Audit
     from millstream.broker.network.listener import ListenerContext
     from millstream.broker.server import Broker
     from millstream.cluster.image import Delta, Image
@@ -59,6 +60,11 @@ class Security:
                 self.failure_delay,
             )
             context.login = login.begin
+
+    def use_audit(self, audit: Audit) -> None:
+        self.failures.audit = audit
+        for login in self.logins.values():
+            login.audit = audit
 
     def failure_delay(self) -> float:
         return self.broker.settings.integer("connection.failed.authentication.delay.ms") / 1000

@@ -81,6 +81,7 @@ from millstream.wire.acls import AclBinding
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from millstream.broker.audit.log import Audit
     from millstream.broker.liveness_probe import LivenessProbe
     from millstream.broker.login.inter_broker import InterBrokerSecurity
     from millstream.broker.replication.broker_connection import BrokerConnections
@@ -119,6 +120,7 @@ class Broker:
         self.alone = True  # its metadata lies in a store of its own: no other broker can join
         self.probe: LivenessProbe | None = None
         self._all_connections: list[BrokerConnections] = []
+        self.audit: Audit | None = None  # off by default
         self.rights: Rights | None = None  # without an authorizer everybody may do everything
 
     @property
@@ -186,6 +188,7 @@ class Broker:
         if slow_ms > 0:
             loop.set_debug(True)
             loop.slow_callback_duration = slow_ms / 1000
+        self.audit = self._make_audit()
         try:
             self.log_dirs = LogDirs(
                 self.settings.log_dirs,
@@ -241,6 +244,7 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.housekeeping.start()
         await self._start_http()
+        self._start_audit()
         if self.security is not None:
             self.security.start()
         for acceptor in self.acceptors:
@@ -565,6 +569,26 @@ class Broker:
         self.produce.rights = self.fetch.rights = self.rights
         self.produce.topic_name = self.fetch.topic_name = self._topic_name
 
+    def _make_audit(self) -> Audit | None:
+        if not self.settings.string("millstream.audit.log"):
+            return None
+        from millstream.broker.audit.sinks import make_audit
+
+        try:
+            return make_audit(self)
+        except InvalidSetting as error:
+            raise CannotStart(error.message) from error
+
+    def _start_audit(self) -> None:
+        if self.audit is None:
+            return
+        self.audit.watch(self.dispatcher.apis.values())
+        if self.rights is not None:
+            self.rights.audit = self.audit
+        if self.security is not None:
+            self.security.use_audit(self.audit)
+        self.audit.start()
+
     def _topic_name(self, topic_id: bytes) -> str | None:
         found = self.image.topics_by_id.get(UUID(bytes=topic_id))
         return None if found is None else found.name
@@ -657,6 +681,8 @@ class Broker:
         self.transactions.close()
         if self.security is not None:
             await self.security.stop()
+        if self.audit is not None:
+            await self.audit.stop()
         for connection in list(self.admission.open):
             connection.close()
         self.poller.close()

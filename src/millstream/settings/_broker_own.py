@@ -28,6 +28,14 @@ OWN = (
         LOW,
     ),
     ConfigKey(
+        "millstream.audit.log",
+        STRING,
+        "",
+        "Where logins, refusals and changes are noted, one JSON object each: file:PATH or topic:NAME. Empty: "
+        "nowhere.",
+        importance=LOW,
+    ),
+    ConfigKey(
         "millstream.log.format",
         STRING,
         "text",

@@ -18,6 +18,7 @@ from millstream.broker.login.scram import Scram
 from millstream.settings.values import InvalidSetting
 
 if TYPE_CHECKING:
+    from millstream.broker.audit.log import Audit
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.failures import LoginFailures
     from millstream.broker.network.listener import ListenerContext
@@ -51,6 +52,7 @@ class ListenerLogin:
         self.successes = 0
         self.again = 0
         self.expired = 0
+        self.audit: Audit | None = None
         self._settings = settings
         self._makers = self._read(settings)
         if context.protocol == "SASL_PLAINTEXT" and "PLAIN" in self._makers:
@@ -75,14 +77,18 @@ class ListenerLogin:
             settings.of_listener(self.context.name, "connections.max.reauth.ms", mechanism)
         )
 
-    def succeeded(self, connection: Connection, again: bool) -> None:
+    def succeeded(self, connection: Connection, mechanism: str, again: bool) -> None:
         self.successes += 1
         self.again += again
         logger.debug("%s on %s is %s", connection.peer, self.context.name, connection.principal)
+        if self.audit is not None:
+            self.audit.login(connection, mechanism)
 
-    def failed(self, connection: Connection, reason: str) -> None:
+    def failed(self, connection: Connection, mechanism: str, reason: str) -> None:
         host, _, port = connection.peer.rpartition(":")
         self.failures.failed(host, port, self.context.name, reason)
+        if self.audit is not None:
+            self.audit.login(connection, mechanism, refused=reason)
 
     # ------------------------------------------------------------------ settings
 

@@ -221,7 +221,7 @@ class Login:
         if connection.closed:  # who does not wait for the answer has made the broker work all the same
             refused = done.exception()
             if isinstance(refused, LoginRefused):
-                self._listener.failed(connection, f"{self._name}: {refused.reason}")
+                self._listener.failed(connection, self._name, f"{self._name}: {refused.reason}")
             return
         if self._turned_away(connection):
             return
@@ -272,7 +272,7 @@ class Login:
         lifetime = self._lifetime_ms(identity)
         if lifetime is not None:
             session.expire_after(lifetime / 1000, connection)
-        self._listener.succeeded(connection, again=before is not None)
+        self._listener.succeeded(connection, self._name, again=before is not None)
         response(step.response, lifetime=lifetime or 0)
 
     def _lifetime_ms(self, identity: Identity) -> int | None:
@@ -303,7 +303,7 @@ class Login:
         self.state = FAILED
         self._timer.cancel()
         connection.park(None)
-        self._listener.failed(connection, reason)
+        self._listener.failed(connection, self._name, reason)
         delay = self._listener.failure_delay()
         if delay > 0:
             connection.loop.call_later(delay, connection.close)

@@ -11,6 +11,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.broker.audit.log import Audit
 
 logger = logging.getLogger("millstream.login")
 
@@ -34,6 +38,7 @@ class LoginFailures:
         self.per_address = per_address  # in a minute; 0: no limit
         self.total = 0
         self.turned_away = 0
+        self.audit: Audit | None = None
         self._clock = clock
         self._addresses: dict[str, _Address] = {}
 
@@ -48,6 +53,8 @@ class LoginFailures:
     def handshake_failed(self, host: str, port: int | str, listener: str, reason: str) -> None:
         """A TLS handshake failed. Nothing can be guessed that way, so it is only logged."""
         self.failed(host, port, listener, reason, what="TLS handshake failed", guess=False)
+        if self.audit is not None:
+            self.audit.handshake_failed(host, listener, reason)
 
     def failed(
         self,

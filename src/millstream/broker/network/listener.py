@@ -267,6 +267,8 @@ class Acceptor:
             if handshake.user is not None and self.context.login is None:
                 connection.principal = f"User:{handshake.user}"
                 logger.debug("%s on %s is %s", connection.peer, self.context.name, connection.principal)
+                if self.security is not None and self.security.failures.audit is not None:
+                    self.security.failures.audit.login(connection, "TLS")
             return
         delay = 0.0
         if error not in (None, LEFT):
