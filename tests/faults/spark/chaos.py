@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from millstream.testing import Broker
 from tests.faults.spark.driver import Driver
@@ -27,11 +28,14 @@ class Chaos:
         *,
         lose_stores: Callable[[bool], None] | None = None,
         patience: float = RESTLESS,
+        hasty: float = 0.0,
         between: float = 0.7,
     ) -> None:
         """`lose_stores` removes local state: all of it, or all but the checkpoint. `patience` is for a batch
-        that a kill waits for, and for a worker to kill; what does not come in that time is not waited for."""
+        that a kill waits for, and for a worker to kill; what does not come in that time is not waited for.
+        `hasty` is the share of kills that do not wait: they hit what recovers."""
         self.broker, self.driver, self.between, self.patience = broker, driver, between, patience
+        self.hasty = hasty
         self.random = random.Random(f"{seed} pipeline")
         self.kills: Counter[str] = Counter()
         self.lost_commits = 0
@@ -47,7 +51,10 @@ class Chaos:
             "power cut": self.everything,
             "lost commit": self.after_commit,
         }
-        self._weighted = ["worker"] * 18 + ["broker"] * 14 + ["jvm", "driver", "power cut", "lost commit"]
+        self._weighted = []
+        for act, weight in driver.WEIGHTS.items():
+            self.acts.setdefault(act, partial(self.part, act))
+            self._weighted += [act] * weight
         if lose_stores is not None:
             self.acts["other machine"] = self.other_machine
             self._weighted += ["other machine"] * 2
@@ -56,15 +63,19 @@ class Chaos:
     def total(self) -> int:
         return self.kills.total()
 
-    def once(self, act: str | None = None) -> None:
-        """One thing that goes wrong, in the middle of a batch."""
+    def once(self, act: str | None = None) -> str:
+        """One thing that goes wrong, in the middle of a batch. What it was."""
         act = act or self.random.choice(self._weighted)
         moment = self.random.uniform(0, self.between)
-        self._wait(lambda: self.driver.in_batch and self.driver.batches > self._batches_before, 0.005)
+        if self.hasty and self.random.random() < self.hasty:
+            moment = self.random.uniform(0, RESTLESS)
+        else:
+            self._wait(lambda: self.driver.in_batch and self.driver.batches > self._batches_before, 0.005)
         # At any moment of the batch.
         time.sleep(moment)
         self.acts[act]()
         self._batches_before = self.driver.batches
+        return act
 
     def _wait(self, condition: Callable[[], bool], interval: float) -> None:
         with contextlib.suppress(AssertionError):
@@ -93,6 +104,16 @@ class Chaos:
         self.driver.kill_python()
         self.kills["driver"] += 1
         self.driver.start()  # beside a JVM that may still be at work, so its files stay as they are
+
+    def part(self, part: str) -> None:
+        """Something that only this application has; the others of its kind have a moment to take over."""
+        self.driver.kill_part(part, self.random)
+        self.kills[part] += 1
+        if self.random.random() < 0.5:
+            before = self.driver.batches
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: self.driver.batches > before, patience=RESTLESS, interval=0.1)
+        self.driver.start()
 
     def everything(self) -> None:
         """Power cut: the broker and the driver at the same time."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
@@ -20,6 +21,16 @@ START_PATIENCE = 600.0
 
 class Driver:
     """Python driver, JVM and Python workers: one tree of processes."""
+
+    # How often what goes wrong, in parts; what `Chaos` does not know is for `kill_part`.
+    WEIGHTS: ClassVar[dict[str, int]] = {
+        "worker": 18,
+        "broker": 14,
+        "jvm": 1,
+        "driver": 1,
+        "power cut": 1,
+        "lost commit": 1,
+    }
 
     def __init__(self, command: Sequence[str], source: str, checkpoint: Path, log: Path) -> None:
         """`command` is the module to run and its arguments; `source` the topic whose offsets Spark's
@@ -96,26 +107,29 @@ class Driver:
 
     def kill_worker(self, source: random.Random) -> bool:
         """kill -9 of one Python worker, if there is one now."""
-        workers = [p for p in self._tree() if _is_worker(p)]
+        workers = [p for p in self.tree() if is_worker(p)]
         if not workers:
             return False
-        return _kill(source.choice(workers))
+        return kill(source.choice(workers))
 
     def kill_jvm(self) -> None:
         """kill -9 of the JVM; the Python driver has nothing to do without it, and ends."""
-        for process in self._tree():
+        for process in self.tree():
             with contextlib.suppress(psutil.Error):
                 if process.name() == "java":
-                    _kill(process)
+                    kill(process)
         self._wait()
 
     def kill_python(self) -> None:
         """kill -9 of the Python driver. The JVM notices a moment later: until then it is a zombie that still
         writes."""
-        self._tree()
+        self.tree()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def kill_part(self, part: str, source: random.Random) -> None:
+        raise NotImplementedError(part)
 
     def forget_commit(self) -> bool:
         """Remove Spark's newest commit file, as if the driver had died before it wrote that."""
@@ -128,12 +142,12 @@ class Driver:
 
     def stop(self) -> None:
         """End the whole tree."""
-        self._tree()
+        self.tree()
         if self._process is not None:
             self._process.kill()
             self._wait()
         for process in self._seen.values():
-            _kill(process)
+            kill(process)
 
     def _wait(self) -> None:
         if self._process is not None:
@@ -143,7 +157,7 @@ class Driver:
                 self._process.kill()
                 self._process.wait()
 
-    def _tree(self) -> list[psutil.Process]:
+    def tree(self) -> list[psutil.Process]:
         if self._process is None or self._process.poll() is not None:
             return []
         try:
@@ -157,7 +171,7 @@ class Driver:
         return self.log.read_text(errors="replace").splitlines().count(STARTED)
 
 
-def _is_worker(process: psutil.Process) -> bool:
+def is_worker(process: psutil.Process) -> bool:
     """A fork of the daemon: the same command line as its parent."""
     try:
         mine = process.cmdline()
@@ -167,7 +181,7 @@ def _is_worker(process: psutil.Process) -> bool:
         return False
 
 
-def _kill(process: psutil.Process) -> bool:
+def kill(process: psutil.Process) -> bool:
     try:
         process.kill()  # psutil makes sure that the number still means the same process
         return True

@@ -77,6 +77,7 @@ def run(
     seconds: float,
     acts: tuple[str, ...] = (),
     patience: float = RESTLESS,
+    hasty: float = 0.0,
     tell: Tell = lambda _: None,
 ) -> Outcome:
     """Break what `acts` names, one after the other; then at random until there were enough kills or the time
@@ -86,7 +87,8 @@ def run(
         with Cluster(ClientConfig.of(servers)) as cluster:
             Admin(cluster).create_topics([NewTopic(SOURCE, subject.partitions, 1), NewTopic(TARGET, 2, 1)])
         driver = subject.driver(servers, folder)
-        chaos = Chaos(broker, driver, seed, lose_stores=subject.lose_stores(folder), patience=patience)
+        lose_stores = subject.lose_stores(folder)
+        chaos = Chaos(broker, driver, seed, lose_stores=lose_stores, patience=patience, hasty=hasty)
         deadline = time.monotonic() + seconds
         try:
             with Feed(servers, SOURCE, subject.partitions, rate, lambda: driver.planned):
@@ -94,9 +96,9 @@ def run(
                 for act in acts:
                     chaos.once(act)
                 while chaos.total < kills and time.monotonic() < deadline:
-                    chaos.once()
+                    act = chaos.once()
                     left = deadline - time.monotonic()
-                    tell(f"{chaos.total} kills, {driver.progress}, {left:.0f} s left")
+                    tell(f"{chaos.total} kills ({act}), {driver.progress}, {left:.0f} s left")
             tell("catching up")
             if not reaches_zero(lambda: subject.lag(servers), STANDSTILL):
                 tell(f"no progress for {STANDSTILL:.0f} s; the driver's last lines:\n{driver.tail()}")

@@ -3,7 +3,6 @@ what to run as soon as it answers. A process of its own, to be killed; its tasks
 driver child that it starts."""
 
 import argparse
-import socket
 import sys
 import threading
 import time
@@ -12,14 +11,15 @@ from typing import Any
 
 import httpx
 
-from tests.faults.spark.supervise import STARTED, end_with_parent
+from tests.faults.spark.supervise import SETTINGS, STARTED, end_with_parent
 
 SERVICE_ID = "faults_"
+# Equal keys are in both partitions of the input: they are counted behind a repartition topic.
 STATEMENTS = (
     "CREATE STREAM IF NOT EXISTS S (K STRING KEY, V STRING) "
     "WITH (KAFKA_TOPIC='{source}', VALUE_FORMAT='DELIMITED');",
     "CREATE TABLE IF NOT EXISTS T WITH (KAFKA_TOPIC='{target}', VALUE_FORMAT='KAFKA', PARTITIONS=2) AS "
-    "SELECT K, COUNT(*) AS N FROM S GROUP BY K EMIT CHANGES;",
+    "SELECT UCASE(K) AS U, COUNT(*) AS N FROM S GROUP BY UCASE(K) EMIT CHANGES;",
 )
 GROUP = "faults"
 
@@ -89,18 +89,17 @@ def _tell_connect(http: httpx.Client, folder: Path, source: str, target: str) ->
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["sql", "connect"])
-    for name in ("servers", "source", "target", "folder"):
+    for name in ("servers", "source", "target", "folder", "shared", "port"):
         parser.add_argument(f"--{name}", required=True)
     given = parser.parse_args()
     end_with_parent()
     folder = Path(given.folder)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{found.getsockname()[1]}"
+    url = f"http://127.0.0.1:{given.port}"
     settings = {
         "bootstrap.servers": given.servers,
         "listeners": url,
         "millstream.driver.dir": str(folder / "driver"),
+        **{name: text for name, text in SETTINGS.items() if name.startswith("spark.driver.")},
     }
     if given.what == "sql":
         settings |= {"ksql.service.id": SERVICE_ID, "ksql.streams.state.dir": str(folder / "state")}
@@ -117,7 +116,7 @@ def main() -> int:
         command = ["distributed"]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
-    arguments = (given.what, url, folder, given.source, given.target)
+    arguments = (given.what, url, Path(given.shared), given.source, given.target)
     threading.Thread(target=tell, args=arguments, daemon=True).start()
     if given.what == "sql":
         from millstream.sql.server.main import main as run

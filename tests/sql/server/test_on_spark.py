@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from millstream.sql.server.sql_config import SqlConfig
 from tests.sql.server.sql_client import RunningSql
 from tests.support.waiting import wait_until
+
+
+def test_settings_of_spark_reach_the_driver() -> None:
+    given = {"bootstrap.servers": "localhost:1", "spark.master": "local[3]", "millstream.host.lanes": "2"}
+    config = SqlConfig({**given, "ksql.batch.spark.master": "local[1]"})
+    assert config.host_settings() == {"spark.master": "local[3]", "spark.millstream.host.lanes": "2"}
+    assert config.spark_settings() == {"spark.master": "local[1]"}
 
 
 @pytest.mark.spark

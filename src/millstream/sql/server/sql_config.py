@@ -124,10 +124,11 @@ EDITABLE = ("ksql.streams.", "auto.offset.reset", "ksql.query.", "ksql.output.",
 
 
 class SqlConfig(ServiceConfig):
-    """`ksql.streams.*`, `ksql.functions.*` and the security settings of Kafka clients are taken by prefix."""
+    """`ksql.streams.*`, `ksql.functions.*`, `spark.*` and the security settings of Kafka clients are taken by
+    prefix."""
 
     keys = KEYS
-    prefixes = ("ksql.", "security.", "sasl.", "ssl.", "client.", "millstream.", "confluent.")
+    prefixes = ("ksql.", "security.", "sasl.", "ssl.", "client.", "millstream.", "confluent.", "spark.")
     default_port = 8088
 
     def __init__(self, given: dict[str, str]) -> None:
@@ -153,10 +154,12 @@ class SqlConfig(ServiceConfig):
         return {f"spark.{name}": text for name, text in self.with_prefix("ksql.batch.spark.").items()}
 
     def host_settings(self) -> dict[str, str]:
-        """Of the Spark that persistent queries run on: `millstream.host.*`, by their names there."""
-        return {
+        """Of the Spark that persistent queries run on: `spark.*`, and `millstream.host.*` by their names
+        there."""
+        own = {
             f"spark.{name}": text for name, text in self.given.items() if name.startswith("millstream.host.")
         }
+        return own | {name: text for name, text in self.given.items() if name.startswith("spark.")}
 
     @property
     def processing_log(self) -> str:
