@@ -15,7 +15,7 @@ from millstream.client import ClientConfig
 from millstream.client.transaction_commits import TransactionCommit
 from millstream.host.control import ControlServer, RemoteHost
 from millstream.host.driver import connect
-from millstream.host.link import Link
+from millstream.host.link import Link, LinkClosed
 from millstream.host.local import LocalHost
 from millstream.host.metrics import MetricsPage, render
 from millstream.host.unit import Application, LaneContext, UnitId, UnitState, UnitStatus
@@ -136,6 +136,28 @@ def test_a_host_that_is_gone_is_started_again_with_everything(far: Far) -> None:
     wait_until(lambda: len(far.links) == 2)
     wait_until(lambda: _running(far.local.states("app")) == {"a"})
     wait_until(lambda: _running(far.local.states("other")) == {"b"})
+
+
+def test_an_application_can_be_asked_for_and_removed_while_its_host_is_away(far: Far) -> None:
+    assert far.remote.states("app") == {}
+    far.remote.add(application("a"))
+    wait_until(lambda: _running(far.remote.states("app")) == {"a"})
+    refused = threading.Event()
+
+    def away() -> Link:
+        refused.set()
+        raise LinkClosed("it does not start")
+
+    far.remote._connect = away
+    far.links[0].shut()
+    wait_until(refused.is_set)
+    assert far.remote.states("app") == {}
+    assert far.remote.remove("app", 30)
+    assert far.remote.states("app") == {}
+    far.remote._connect = far.connect
+    far.remote.add(application("b", id="other"))
+    wait_until(lambda: _running(far.local.states("other")) == {"b"})
+    assert far.remote.states("app") == far.local.states("app") == {}
 
 
 def test_two_services_share_one_driver(tmp_path: Path, far: Far) -> None:

@@ -36,6 +36,10 @@ RECONNECT_PAUSE = 0.2
 REMOVE_SECONDS = 10.0
 
 
+class HostGone(LinkClosed):
+    """The host has ended, or is being started again: nothing runs there."""
+
+
 class AnyHost(Protocol):
     """What `Host`, `LocalHost` and `RemoteHost` have in common."""
 
@@ -91,6 +95,8 @@ class ControlServer(CallServer):
             mine.add(application.id)
             return None
         if arguments["application"] not in mine:
+            if name == "states":
+                return {}  # it has been removed, or is still to come
             raise ValueError(f"{arguments['application']} is not an application of this connection")
         if name == "remove":
             mine.discard(arguments["application"])
@@ -175,10 +181,17 @@ class RemoteHost:
         with self._lock:
             if self._known.pop(application, None) is None:
                 return True
-        return bool(self._call("remove", application=application, timeout=timeout))
+        try:
+            return bool(self._call("remove", application=application, timeout=timeout))
+        except HostGone:
+            return True  # and the next host does not hear of it
 
     def states(self, application: str) -> dict[str, UnitState]:
-        found = self._call("states", application=application)
+        """Of what runs there: nothing of an application that was removed, or while the host is away."""
+        try:
+            found = self._call("states", application=application)
+        except HostGone:
+            return {}
         return {name: _unpacked(state) for name, state in found.items()}
 
     def close(self) -> None:
@@ -204,17 +217,20 @@ class RemoteHost:
     def _call(self, name: str, /, **arguments: Any) -> Any:
         link = self._link
         if link is None:
-            raise LinkClosed("the host is being started")
+            raise HostGone("the host is being started")
         number, call = next(self._numbers), _Call(threading.Event())
         self._calls[number] = call
         try:
-            link.send({"number": number, "call": name, "arguments": arguments})
+            try:
+                link.send({"number": number, "call": name, "arguments": arguments})
+            except LinkClosed as error:
+                raise HostGone(str(error)) from None
             if not call.done.wait(CALL_SECONDS):
                 raise LinkClosed(f"the host has not answered {name} within {CALL_SECONDS:.0f} s")
         finally:
             del self._calls[number]
         if call.answer is None:
-            raise LinkClosed("the host is gone")
+            raise HostGone("the host is gone")
         if "error" in call.answer:
             raise RuntimeError(call.answer["error"])
         return call.answer["result"]
