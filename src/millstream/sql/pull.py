@@ -19,9 +19,11 @@ from millstream.sql.codegen import Compiler
 from millstream.sql.environment import Environment
 from millstream.sql.errors import SqlError
 from millstream.sql.expression_text import text
+from millstream.sql.header_views import without_headers
 from millstream.sql.insert_values import coerced
 from millstream.sql.names import unqualified
 from millstream.sql.plan import serdes_of
+from millstream.sql.plan_sources import header_reader
 from millstream.sql.pull_where import (
     MORE,
     PUSH,
@@ -99,10 +101,10 @@ def _check_columns(query: ast.Query) -> None:
 
 
 class _Scope:
-    """Rows are (key columns, value columns, ROWTIME, WINDOWSTART, WINDOWEND)."""
+    """Rows are (key columns, value columns, header columns, ROWTIME, WINDOWSTART, WINDOWEND)."""
 
     def __init__(self, source: Source) -> None:
-        columns = [*source.schema.key, *source.schema.value]
+        columns = [*source.schema.key, *source.schema.value, *source.schema.headers]
         self.indexes: dict[str, tuple[int, SqlType]] = {
             one.name: (index, one.type) for index, one in enumerate(columns)
         }
@@ -159,8 +161,10 @@ class PullQuery:
 
 
 def row_reader(source: Source, key_serde: Serde, value_serde: Serde) -> Callable[[ViewRow], Row]:
-    """From a view's bytes to (key columns, value columns, ROWTIME, WINDOWSTART, WINDOWEND)."""
+    """From a view's bytes to (key columns, value columns, header columns, ROWTIME, WINDOWSTART,
+    WINDOWEND)."""
     read_key, read_value = key_serde.reader(source.topic), value_serde.reader(source.topic)
+    header_columns = [header_reader(column.header or "") for column in source.schema.headers]
 
     def read(found: ViewRow) -> Row:
         key = read_key(found.key)
@@ -168,7 +172,12 @@ def row_reader(source: Source, key_serde: Serde, value_serde: Serde) -> Callable
         if isinstance(key, Windowed):
             window = (key.window.start, key.window.end)
             key = key.key
-        return (*(key or ()), *(read_value(found.value) or ()), found.timestamp, *window)
+        value: bytes = found.value
+        header_values: Row = ()
+        if header_columns:
+            headers, value = without_headers(value)
+            header_values = tuple(one(headers) for one in header_columns)
+        return (*(key or ()), *(read_value(value) or ()), *header_values, found.timestamp, *window)
 
     return read
 

@@ -141,7 +141,8 @@ class _Side:
 
     def __post_init__(self) -> None:
         source = self.bound.source
-        names = [(one.name, one.type) for one in (*source.schema.key, *source.schema.value)]
+        schema = source.schema
+        names = [(one.name, one.type) for one in (*schema.key, *schema.value, *schema.headers)]
         names.append(("ROWTIME", BIGINT))
         if source.window is not None:
             names += WINDOW_BOUNDS.items()

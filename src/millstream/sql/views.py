@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from millstream.client import LATEST, ClientConfig, Cluster, list_offsets
+from millstream.sql.header_views import HeaderView
 from millstream.streams.serdes import BYTES
 from millstream.streams.views import Snapshot, TopicView
 from millstream.streams.views.snapshot import ViewRow
@@ -72,7 +73,8 @@ class Shared(Generic[Result]):
 
 
 class TableView:
-    """One table's topic. `window_bytes` is what a window takes at the end of a key: 0, 8 or 16."""
+    """One table's topic. `window_bytes` is what a window takes at the end of a key: 0, 8 or 16. With
+    `headers`, values have those of their records in front (`header_views`)."""
 
     def __init__(
         self,
@@ -83,10 +85,12 @@ class TableView:
         window_bytes: int = 0,
         size: int = DEFAULT_SIZE,
         lease: float = 0.0,
+        headers: bool = False,
     ) -> None:
         self.topic, self._folder, self._window_bytes = topic, folder, window_bytes
         self._lease, self._current_until, self._writes = lease, 0.0, 0
-        self._copy = TopicView.of_table(topic, folder, client, key=BYTES, value=BYTES, size=size)
+        kind = HeaderView if headers else TopicView
+        self._copy = kind.of_table(topic, folder, client, key=BYTES, value=BYTES, size=size)
         self._cluster = Cluster(client)
         self._looked_at = 0.0
         self._ends = Shared(self._ask)

@@ -7,6 +7,8 @@ import re
 import threading
 from typing import Any
 
+from millstream.client import ClientConfig, Cluster, Producer
+from millstream.wire.records import Record
 from tests.sql.server.sql_client import RunningSql
 from tests.support.waiting import wait_until
 
@@ -171,6 +173,38 @@ def test_lookups_have_the_same_form_on_the_fast_path(sql: RunningSql, name: str)
             short = asked(key, path)
             assert short == asked(key, path, accept=same)  # which is read by the application alone
             assert ('"1.50"' in short[1] or "1.50" in short[1]) is (key != "nobody")
+
+
+def test_header_columns_are_pulled_from_source_tables(sql: RunningSql, bootstrap: str, name: str) -> None:
+    options = f"WITH (kafka_topic='{name}', value_format='JSON', partitions=2)"
+    all_headers = "H ARRAY<STRUCT<KEY STRING, VALUE BYTES>> HEADERS"
+    sql.ksql(
+        f"CREATE TABLE {name} (K STRING PRIMARY KEY, V INT) {options};"
+        f"CREATE SOURCE TABLE {name}_ALL (K STRING PRIMARY KEY, V INT, {all_headers}) {options};"
+        f"CREATE SOURCE TABLE {name}_ONE (K STRING PRIMARY KEY, V INT, A BYTES HEADER('a')) {options};"
+    )
+    with Cluster(ClientConfig.of(bootstrap)) as cluster:
+        producer = Producer(cluster)
+        headers: tuple[tuple[str, bytes | None], ...] = (("a", b"old"), ("ä", None), ("a", b"new"))
+        producer.send(name, 0, [Record(0, 5, b"x", b'{"V": 0}', (("gone", b"1"),))])
+        producer.send(name, 0, [Record(0, 6, b"x", b'{"V": 1}', headers)])
+        producer.send(name, 1, [Record(0, 7, b"y", b'{"V": 2}'), Record(0, 8, b"z", b'{"V": 3}', headers)])
+        producer.send(name, 1, [Record(0, 9, b"z", None, headers)])
+    old, nothing, new = (
+        {"KEY": "a", "VALUE": "b2xk"},
+        {"KEY": "ä", "VALUE": None},
+        {"KEY": "a", "VALUE": "bmV3"},
+    )
+    every = [["x", 1, [old, nothing, new]], ["y", 2, []]]
+    sql.wait_for_rows(f"SELECT * FROM {name}_ALL;", every)
+    for _ in range(2):  # the second time on the short way
+        assert sql.rows(f"SELECT H, K, ROWTIME FROM {name}_ALL WHERE K = 'x';") == [[every[0][2], "x", 6]]
+        assert sql.rows(f"SELECT * FROM {name}_ONE WHERE K = 'x';") == [["x", 1, "bmV3"]]
+    assert sql.rows(f"SELECT * FROM {name}_ONE WHERE A IS NULL;") == [["y", 2, None]]
+    joined = (
+        f"SELECT L.K, R.A, L.H[1]->VALUE AS B FROM {name}_ALL L JOIN {name}_ONE R ON L.K = R.K ORDER BY L.K;"
+    )
+    assert sql.rows(joined) == [["x", "bmV3", "b2xk"], ["y", None, None]]
 
 
 def test_rows_that_this_server_inserted_are_seen_at_once(sql: RunningSql, name: str) -> None:

@@ -167,14 +167,17 @@ class ClientQueries:
                 size = 0
                 if source.window is not None:
                     size = 16 if source.window.type == "SESSION" else 8
+                headers = bool(source.schema.headers)
                 # By name: two tables may read one topic.
-                folder = self._service.state_dir / "views" / f"{quote(source.name, safe='')}.view"
+                name = f"{quote(source.name, safe='')}.{'header-view' if headers else 'view'}"
+                folder = self._service.state_dir / "views" / name
                 found = self._views[source.name] = TableView(
                     folder,
                     self._client,
                     source.topic,
                     window_bytes=size,
                     lease=self._service.config.value("ksql.query.pull.max.staleness.ms") / 1000,
+                    headers=headers,
                 )
             return found
 
