@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
+from millstream.connect.config.connector_config import SINK_CONFIG
+from millstream.connect.converters.base import Converter
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_fast_path import prefix_of
+from millstream.connect.data.record import SchemaAndValue
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import DataError
+from millstream.connect.runtime.pipeline import Pipeline
+from millstream.connect.runtime.tolerance import Tolerance
+from millstream.wire.records import Record
+from millstream.wire.topic_partition import TopicPartition
+from tests.support.effort import seeds
 
 SCHEMA = {
     "type": "struct",
@@ -37,17 +45,15 @@ def message(payload: str) -> bytes:
     return f'{{"schema":{schema},"payload":{payload}}}'.encode()
 
 
-def outcome(converter: JsonConverter, data: bytes) -> Any:
+def described(schema: Any, value: Any) -> Any:
+    return schema, value, repr(value), [type(one) for one in getattr(value, "values", ())]
+
+
+def outcome(converter: JsonConverter, data: bytes | None) -> Any:
     try:
-        found = converter.to_connect("t", data)
+        return described(*converter.to_connect("t", data))
     except DataError as error:
         return str(error)
-    return (
-        found.schema,
-        found.value,
-        repr(found.value),
-        [type(one) for one in getattr(found.value, "values", ())],
-    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -68,6 +74,115 @@ def test_the_fast_path_equals_the_full_one(seed: int, with_default: str) -> None
         payloads.append("{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}")
     for payload in payloads:
         assert outcome(warm, message(payload)) == outcome(JsonConverter(settings), message(payload)), payload
+
+
+NAMES = [field["field"] for field in SCHEMA["fields"]]  # type: ignore[index]
+
+
+def hostile(rng: random.Random) -> bytes:
+    """A message with one thing about it that is not as usual: another text of a value, a key twice, nesting,
+    blanks, a cut, or a piece that only makes sense together with its neighbours."""
+    usual = {"small": "1", "id": "2", "price": "0.5", "name": '"a"', "paid": "true", "note": "null"}
+    pairs = list((usual | {rng.choice(NAMES): rng.choice((*ODD, *NESTED))}).items())
+    kind = rng.randrange(7)
+    if kind == 0:
+        pairs.append((rng.choice(NAMES), rng.choice(ODD)))
+    elif kind == 1:
+        rng.shuffle(pairs)
+        pairs = pairs[: rng.randrange(len(pairs) + 1)]
+    elif kind == 2:
+        pairs.insert(rng.randrange(6), (rng.choice(["more", "\\u0069d", "", "i d"]), rng.choice(NESTED)))
+    blank = rng.choice(["", "", " ", "\n", "\t\r "])
+    payload = "{" + ",".join(f'{blank}"{name}"{blank}:{text}' for name, text in pairs) + "}" + blank
+    if kind == 3:
+        payload = payload[: rng.randrange(len(payload))]
+    elif kind == 4:
+        payload = rng.choice(PIECES) % payload
+    data = message(payload)
+    if kind == 5:
+        at = rng.randrange(len(data))
+        data = data[:at] + bytes([rng.randrange(256)]) + data[at + rng.randrange(2) :]
+    return data
+
+
+NESTED = (
+    "[null,{}]", '{"a":null}', "-0", "1e5", "2.0", "1e-400", "9223372036854775807", "-9223372036854775809",
+    "0.1000000000000000055511151231257827", '"\\ud83d\\ude00"', '"\\u0000"', '"ä\u2028"', "01", "Infinity",
+    "[[" * 40 + "]]" * 40, '"' + "x" * 5000 + '"', "tru", "1 2",
+)  # fmt: skip
+# What only makes sense beside another message: two objects in one, an array that the next one ends.
+PIECES = ("%s,{}", '%s},"payload":{', '{"c":[%s', "%s]}", "%s}{", "[%s]", '"%s')
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("with_default", ["true", "false"])
+def test_a_block_equals_its_messages_one_by_one(seed: int, with_default: str) -> None:
+    rng = random.Random(seed)
+    settings = {"replace.null.with.default": with_default}
+    usual = message('{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}')
+    other = usual.replace(b'"name":"Order"', b'"name":"Other"')
+    block: list[bytes | None] = [
+        rng.choice([usual, usual, other, None]) if rng.random() < 0.3 else hostile(rng) for _ in range(300)
+    ]
+    converter = JsonConverter(settings)
+    read = 0
+    for begin in range(0, len(block), 50):
+        part = block[begin : begin + 50]
+        for data, found in zip(part, converter.to_connect_many("t", part), strict=True):
+            wanted = outcome(JsonConverter(settings), data)
+            if found is None:
+                assert isinstance(wanted, str), data
+            else:
+                assert described(*found) == wanted, data
+                read += 1
+    assert read > 50
+
+
+def test_pieces_of_neighbours_are_not_put_together() -> None:
+    """As one text these would be three objects, too."""
+    usual = '{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}'
+    converter = JsonConverter({})
+    texts = [usual, f"{usual},{usual}", usual[:-1] + ',"c":[' + usual, usual + "]}"]
+    found = converter.to_connect_many("t", [message(text) for text in texts])
+    assert found[0] is not None and found[1:] == [None, None, None]
+
+
+def test_a_block_ends_at_what_a_server_cannot_answer() -> None:
+    """A converter that has to wait for somebody is asked once, not for each record of the block."""
+    asked = []
+
+    class Waiting(Converter):
+        def from_connect(self, topic: str, schema: Any, value: Any) -> bytes | None:
+            raise NotImplementedError
+
+        def to_connect(self, topic: str, data: bytes | None) -> SchemaAndValue:
+            asked.append(data)
+            if data == b"bad":
+                raise DataError("no answer")
+            return SchemaAndValue(None, data)
+
+    assert Waiting({}).to_connect_many("t", [b"a", b"bad", b"b", b"c"]) == [(None, b"a"), None, None, None]
+    assert asked == [b"a", b"bad"]
+
+
+def test_a_block_of_records_equals_them_one_by_one() -> None:
+    parsed = SINK_CONFIG.parse({"name": "b", "connector.class": "FileSink", "topics": "t"})
+    own = {"key.converter": "StringConverter", "value.converter": "JsonConverter"}
+    good = message('{"small":1,"id":2,"price":0.5,"name":"a","paid":true,"note":null}')
+    where = TopicPartition("t", 3)
+    records = [
+        (Record(0, 5, b"k", good), "CreateTime"),
+        (Record(1, -1, None, None), "LogAppendTime"),
+        (Record(2, 7, b"\xff", good.replace(b"0.5", b"1")), "CreateTime"),
+        (Record(3, 8, b"k", good, (("h", b"1"),)), "CreateTime"),
+        (Record(4, 9, b"k", b"{"), "CreateTime"),
+    ]
+    block = Pipeline(own, {}, Tolerance(parsed, "b-0")).from_block(where, records)
+    single = Pipeline(own, {}, Tolerance(parsed, "b-0"))
+    assert block[3:] == [None, None]
+    for (record, kind), found in zip(records[:3], block, strict=False):
+        wanted = single.from_bytes(where, record, kind)
+        assert found == wanted and found is not None and found.wire is record
 
 
 def test_what_a_prefix_is() -> None:

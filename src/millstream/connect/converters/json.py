@@ -11,13 +11,13 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NoReturn
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
-from millstream.connect.converters.base import Converter
+from millstream.connect.converters.base import Converted, Converter
 from millstream.connect.converters.json_fast_path import PayloadReader, payload_writer, prefix_of
 from millstream.connect.data import logical
 from millstream.connect.data.java_names import class_name, number_text
@@ -283,6 +283,17 @@ class JsonConverter(Converter):
         if schema is not None and (known is None or not data.startswith(known.prefix)):
             self._remember(data, schema)
         return SchemaAndValue(schema, value)
+
+    def to_connect_many(self, topic: str, many: Sequence[bytes | None]) -> list[Converted]:
+        known = self._payloads
+        found: list[Converted] = [None] * len(many) if known is None else known.read_many(many)
+        for at, one in enumerate(found):
+            if one is None:
+                (found[at],) = super().to_connect_many(topic, many[at : at + 1])
+                if known is None and (known := self._payloads) is not None:
+                    # The first message with a schema, and most likely that of all.
+                    found[at + 1 :] = known.read_many(many[at + 1 :])
+        return found
 
     def _remember(self, data: bytes, schema: Schema) -> None:
         """For messages that begin as this one does."""

@@ -2,20 +2,23 @@
 
 Producers write the same schema in front of every message. Where the bytes in front of the payload are those
 of the message before, the schema is known, and only the payload is parsed; a struct of plain fields whose
-values have the types that they should is made at once. Everything else is for the converter itself: None
-means that it has to look. The other way, a struct of plain fields is written by a function that is generated
-for its schema. `tests/connect/test_json_fast_path.py` holds both to the same answers.
+values have the types that they should is made at once, by a loop that is generated for the schema. Everything
+else is for the converter itself: None means that it has to look. Each payload is parsed by itself: of several
+that are parsed as one text, one could end what another begins. The other way, a struct of plain fields is
+written by a function that is generated for its schema. `tests/connect/test_json_fast_path.py` holds both to the
+same answers.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
+from millstream.connect.converters.base import Converted
 from millstream.connect.data.schema import INTEGERS, Schema, Type
 from millstream.connect.data.struct import Struct
 
@@ -42,43 +45,73 @@ class PayloadReader:
 
     def __init__(self, prefix: bytes, schema: Schema, *, with_default: bool) -> None:
         self.prefix, self.schema = prefix, schema
-        self._length = len(prefix)
-        self._fields: list[tuple[str, Any, float, float, bool]] | None = []
-        if schema.type is not Type.STRUCT:
-            self._fields = None
-            return
-        for field in schema.fields:
-            kind, bits = field.schema.type, INTEGERS.get(field.schema.type)
-            if field.schema.name is not None or (bits is None and kind not in _PLAIN):
-                self._fields = None
-                return
-            nullable = field.schema.optional and (field.schema.default is None or not with_default)
-            low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else _FINITE
-            self._fields.append((field.name, _PLAIN.get(kind, int), low, high, nullable))
+        self._read = _payload_reader(prefix, schema, with_default=with_default)
 
     @property
     def useful(self) -> bool:
-        return self._fields is not None
+        return self._read is not None
 
     def read(self, data: bytes) -> Struct | None:
-        if data[-1] != 125:
+        (found,) = self.read_many((data,))
+        return None if found is None else found[1]
+
+    def read_many(self, many: Sequence[bytes | None]) -> list[Converted]:
+        """Each with its schema."""
+        return [None] * len(many) if self._read is None else self._read(many)
+
+
+def _payload_reader(
+    prefix: bytes, schema: Schema, *, with_default: bool
+) -> Callable[[Sequence[bytes | None]], list[Converted]] | None:
+    """A loop over messages. There is none for a schema with other than plain fields."""
+    if schema.type is not Type.STRUCT or not schema.fields:
+        return None
+    reads, checks = [], []
+    for field in schema.fields:
+        own, name = field.schema, f"v{field.index}"
+        bits, kind = INTEGERS.get(own.type), _PLAIN.get(own.type, int)
+        if own.name is not None or (bits is None and own.type not in _PLAIN):
             return None
-        try:
-            node: Any = orjson.loads(data[self._length : -1])
-        except ValueError:
-            return None
-        if type(node) is not dict or self._fields is None:
-            return None
-        values: list[Any] = []
-        for name, kind, low, high, nullable in self._fields:
-            value = node.get(name)
-            if value is None:
-                if not nullable:
-                    return None
-            elif type(value) is not kind or (kind is not str and not low <= value <= high):
-                return None
-            values.append(value)
-        return Struct(self.schema, values)
+        fits = f"type({name}) is {kind.__name__}"
+        if bits is not None:
+            fits += f" and {-(1 << (bits - 1))} <= {name} < {1 << (bits - 1)}"
+        elif own.type is Type.FLOAT64:
+            fits += f" and {_FINITE[0]} <= {name} <= {_FINITE[1]}"
+        if own.optional and (own.default is None or not with_default):
+            fits = f"{name} is None or {fits}"
+        reads.append(f"            {name} = get({field.name!r})\n")
+        checks.append(f"({fits})")
+    known: dict[str, Any] = {
+        "prefix": prefix, "loads": orjson.loads, "new": object.__new__, "Struct": Struct, "schema": schema,
+        "nothing": (None, None), "length": len(prefix),
+    }  # fmt: skip
+    source = (
+        "def read(many):\n"
+        "    found = []\n"
+        "    add = found.append\n"
+        "    for data in many:\n"
+        "        if data is None:\n"
+        "            add(nothing)\n"
+        "            continue\n"
+        "        try:\n"
+        "            if not data.startswith(prefix) or data[-1] != 125: raise ValueError\n"
+        "            node = loads(data[length:-1])\n"
+        "            if type(node) is not dict: raise ValueError\n"
+        "            get = node.get\n"
+        f"{''.join(reads)}"
+        f"            if not ({' and '.join(checks)}): raise ValueError\n"
+        "        except ValueError:\n"
+        "            add(None)\n"
+        "            continue\n"
+        "        made = new(Struct)\n"
+        "        made.schema = schema\n"
+        f"        made.values = [{', '.join(f'v{field.index}' for field in schema.fields)}]\n"
+        "        add((schema, made))\n"
+        "    return found\n"
+    )
+    exec(compile(source, "<structs of payloads>", "exec"), known)  # noqa: S102
+    made: Callable[[Sequence[bytes | None]], list[Converted]] = known["read"]
+    return made
 
 
 def payload_writer(

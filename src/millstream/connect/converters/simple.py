@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from millstream.connect.config.config_def import ConfigDef, ConfigKey
-from millstream.connect.converters.base import Converter
+from millstream.connect.converters.base import Converted, Converter
 from millstream.connect.data.java_names import class_name, to_string
 from millstream.connect.data.record import SchemaAndValue
 from millstream.connect.data.schema import OPTIONAL, REQUIRED, Schema, Type
@@ -53,6 +54,13 @@ class StringConverter(Converter):
         except LookupError:
             raise DataError("Failed to deserialize string: ") from None
         return SchemaAndValue(_OPTIONAL_STRING, text)
+
+    def to_connect_many(self, topic: str, many: Sequence[bytes | None]) -> list[Converted]:
+        if not self._utf8:
+            return super().to_connect_many(topic, many)
+        return [
+            (_OPTIONAL_STRING, None if data is None else data.decode("utf-8", "replace")) for data in many
+        ]
 
 
 class ByteArrayConverter(Converter):

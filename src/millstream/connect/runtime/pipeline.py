@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from millstream.connect.config.config_def import ConfigError
 from millstream.connect.converters.base import Converter
 from millstream.connect.converters.plugins import make_converter
 from millstream.connect.data.record import Header, SchemaAndValue, SinkRecord, SourceRecord
+from millstream.connect.data.schema import Schema
+from millstream.connect.runtime.fetched_records import TimedRecord
 from millstream.connect.runtime.tolerance import Stage, Tolerance
 from millstream.connect.transforms.base import AnyRecord, Predicate, Transform
 from millstream.connect.transforms.fused import FUSABLE, FusedSteps
@@ -165,6 +167,25 @@ class Pipeline:
         )
         return WireRecord(0, timestamp, key, value, headers)
 
+    @property
+    def transforms(self) -> bool:
+        """Whether there are any."""
+        return bool(self._steps)
+
+    def from_block(
+        self, topic_partition: TopicPartition, records: Sequence[TimedRecord]
+    ) -> list[SinkRecord | None]:
+        """Many at once, with the same result as `from_bytes`; None for those that it has to look at."""
+        topic, converters = topic_partition.topic, self._converters
+        keys = converters.key.to_connect_many(topic, [record.key for record, _ in records])
+        values = converters.value.to_connect_many(topic, [record.value for record, _ in records])
+        return [
+            None
+            if key is None or value is None or record.headers
+            else _sink_record(topic_partition, record, kind, key, value, ())
+            for (record, kind), key, value in zip(records, keys, values, strict=True)
+        ]
+
     def from_bytes(
         self, topic_partition: TopicPartition, record: WireRecord, timestamp_type: str
     ) -> SinkRecord:
@@ -215,8 +236,8 @@ def _sink_record(
     topic_partition: TopicPartition,
     record: WireRecord,
     timestamp_type: str,
-    key: SchemaAndValue,
-    value: SchemaAndValue,
+    key: tuple[Schema | None, Any],
+    value: tuple[Schema | None, Any],
     headers: tuple[Header, ...],
 ) -> SinkRecord:
     made = _new_sink_record(SinkRecord)

@@ -229,8 +229,7 @@ class SinkUnit:
                 self._put(None, [])
             return False
         held = self._held[0]
-        converted, which = self._converted, held.which
-        records = [made for one, kind in held.records if (made := converted(which, one, kind)) is not None]
+        records = self._read(held)
         if not self._put(held, records):
             return False
         self._held.popleft()
@@ -266,7 +265,24 @@ class SinkUnit:
     def _request_commit(self) -> None:
         self._must_commit = True
 
-    def _converted(self, which: TopicPartition, record: Record, timestamp_type: str) -> SinkRecord | None:
+    def _read(self, held: _Held) -> list[SinkRecord]:
+        """Converted and transformed, without those that are left out."""
+        which = held.which
+        if which in self._redriven:
+            found = [self._converted(which, one, kind) for one, kind in held.records]
+        else:
+            found = self._pipeline.from_block(which, held.records)
+            if self._pipeline.transforms or any(made is None for made in found):
+                found = [
+                    self._converted(which, one, kind, made)
+                    for (one, kind), made in zip(held.records, found, strict=True)
+                ]
+        return [record for record in found if record is not None]
+
+    def _converted(
+        self, which: TopicPartition, record: Record, timestamp_type: str, read: SinkRecord | None = None
+    ) -> SinkRecord | None:
+        """`read` is the record where it has been read from its bytes already."""
         try:
             if which in self._redriven:
                 if not belongs(record, self._spec.connector):
@@ -276,9 +292,11 @@ class SinkUnit:
                         self._dead_letters.append((which, record))
                     return None
                 source, before = original(which, record)
-                read = self._pipeline.from_bytes(source, before, timestamp_type)
-                return self._pipeline.transform(at_dead_letter(read, which, record))
-            return self._pipeline.transform(self._pipeline.from_bytes(which, record, timestamp_type))
+                made = self._pipeline.from_bytes(source, before, timestamp_type)
+                return self._pipeline.transform(at_dead_letter(made, which, record))
+            if read is None:
+                read = self._pipeline.from_bytes(which, record, timestamp_type)
+            return self._pipeline.transform(read)
         except RecordFailed as failed:
             self._leave_out(which, record, failed.failure)
             return None
