@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from millstream.host import driver as module
-from millstream.host.driver import driver_host
+from millstream.host.call_server import CallServer
+from millstream.host.driver import driver_host, wait_until_unneeded
 from millstream.host.unit import UnitId, UnitState
 from tests.host.test_control import application
 from tests.support.waiting import wait_until
@@ -22,6 +28,25 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_driver_ends_with_its_jvm() -> None:
+    """Services are connected, and would wait for ever for a driver that cannot run anything."""
+    server = cast(CallServer, SimpleNamespace(idle_seconds=0.0))
+    jvm = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    found: list[int | None] = []
+    waiting = threading.Thread(target=lambda: found.append(wait_until_unneeded(server, jvm, [])))
+    waiting.start()
+    try:
+        assert not found
+    finally:
+        jvm.kill()
+        jvm.wait()
+    waiting.join(60)
+    assert found == [-signal.SIGKILL]
+    assert wait_until_unneeded(server, None, [signal.SIGTERM]) is None
+    idle = cast(CallServer, SimpleNamespace(idle_seconds=module.IDLE_SECONDS))
+    assert wait_until_unneeded(idle, None, []) is None
 
 
 @pytest.mark.spark

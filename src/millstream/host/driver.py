@@ -8,7 +8,8 @@ is (`driver.json`, for its owner only); a lock keeps two services from starting 
 leaves the settings that it wants for Spark there (`spark-connect.json`); the driver starts with all of them.
 What the driver says goes to `driver.log`.
 
-The driver ends by itself when nobody has been connected for `IDLE_SECONDS`.
+The driver ends by itself when nobody has been connected for `IDLE_SECONDS`, and when its JVM has ended: the
+services notice that their connection is gone, and start another one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millstream.host.call_server import CallServer
@@ -35,6 +36,7 @@ log = logging.getLogger("millstream.host")
 
 START_SECONDS = 120.0
 IDLE_SECONDS = 10.0
+LOOK_SECONDS = 0.2
 _ADDRESS, _LOG, _LOCK = "driver.json", "driver.log", "driver.lock"
 
 
@@ -122,8 +124,8 @@ def publish(folder: Path, server: CallServer, secret: bytes) -> None:
     os.replace(new, folder / _ADDRESS)
 
 
-def main(folder: Path) -> None:
-    """The driver. Ends when nobody needs it any more."""
+def main(folder: Path) -> int:
+    """The driver. Ends when nobody needs it any more, or when its JVM has ended."""
     from millstream.host.host import Host
     from millstream.spark.session import spark
 
@@ -137,13 +139,32 @@ def main(folder: Path) -> None:
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
-    while not ended and server.idle_seconds < IDLE_SECONDS:
-        time.sleep(0.2)
+    # A JVM that somebody else has started is theirs to watch.
+    jvm: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    code = wait_until_unneeded(server, jvm, ended)
     (folder / _ADDRESS).unlink(missing_ok=True)
+    if code is not None:
+        log.error(
+            "Spark's JVM has ended with %d, and this driver with it: whoever needs it starts another", code
+        )
+        os._exit(1)  # everything else would wait for the JVM
     server.close()
     host.close()
     session.stop()
+    return 0
+
+
+def wait_until_unneeded(
+    server: CallServer, jvm: subprocess.Popen[bytes] | None, ended: Sequence[int]
+) -> int | None:
+    """Until no service is connected or a signal has come; or until the JVM has ended: its exit code then. A
+    driver without its JVM would keep the services waiting for ever."""
+    while not ended and server.idle_seconds < IDLE_SECONDS:
+        if jvm is not None and (code := jvm.poll()) is not None:
+            return code
+        time.sleep(LOOK_SECONDS)
+    return None
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(main(Path(sys.argv[1])))
