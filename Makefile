@@ -12,7 +12,7 @@ ONLY    ?=
 BEFORE  ?=
 JOBS    ?= 3
 CODE    := src tests benchmarks examples
-QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser
+QUICK   := not slow and not interop_slow and not kafka and not long and not spark and not java and not browser and not postgres and not mariadb and not mosquitto
 # Rooms that decide and do not act: their tests run in one process, so coverage says something and costs seconds.
 MEASURED := cluster filters schemas settings
 PYTEST  := MILLSTREAM_TESTS=quick $(BIN)/python -m pytest -p no:schemathesis -m "$(QUICK)"

@@ -36,6 +36,7 @@ def test_nothing_is_lost_and_everything_heals(first: int) -> None:
             pytest.fail(explain(outcome), pytrace=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", [rule for rule in MUTANTS if rule not in DIRECTED])
 def test_without_a_rule_it_goes_wrong(rule: str) -> None:
     """A test of the test: some seed finds that the rule is missing."""
