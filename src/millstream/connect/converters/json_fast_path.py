@@ -5,8 +5,8 @@ of the message before, the schema is known, and only the payload is parsed; a st
 values have the types that they should is made at once, by a loop that is generated for the schema. Everything
 else is for the converter itself: None means that it has to look. Each payload is parsed by itself: of several
 that are parsed as one text, one could end what another begins. The other way, a struct of plain fields is
-written by a function that is generated for its schema. `tests/connect/test_json_fast_path.py` holds both to the
-same answers.
+written by a function that is generated for its schema. `tests/connect/test_json_fast_path.py` holds both to
+the same answers.
 """
 
 from __future__ import annotations
