@@ -1,4 +1,5 @@
-"""Logging in: PLAIN (RFC 4616) and SCRAM (RFC 5802) inside Kafka's SaslHandshake and SaslAuthenticate."""
+"""Logging in: PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628) inside Kafka's SaslHandshake and
+SaslAuthenticate."""
 
 import base64
 import hashlib
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.client.errors import check
-from millstream.client.security import Sasl
+from millstream.client.security import OAUTHBEARER, Sasl
 from millstream.wire.errors import ErrorCode, KafkaError
 
 MIN_ITERATIONS = 4096
@@ -17,15 +18,23 @@ MAX_ITERATIONS = 1 << 20  # a broker must not be able to keep a client busy for 
 Request = Callable[..., Any]  # Connection.request
 
 
+class MechanismNotOffered(KafkaError):
+    """The listener has other mechanisms: `offered`."""
+
+    def __init__(self, message: str, offered: list[str]) -> None:
+        super().__init__(ErrorCode.unsupported_sasl_mechanism, message)
+        self.offered = offered
+
+
 def log_in(request: Request, sasl: Sasl, address: str) -> None:
     """Log in on a fresh connection. KafkaError sasl_authentication_failed if the broker, or its proof, is
     refused."""
     hello = request("sasl_handshake", mechanism=sasl.mechanism)
     if hello.error_code is ErrorCode.unsupported_sasl_mechanism:
         offered = ", ".join(hello.mechanisms) or "none"
-        raise KafkaError(
-            ErrorCode.unsupported_sasl_mechanism,
+        raise MechanismNotOffered(
             f"the broker at {address} does not offer sasl.mechanism {sasl.mechanism} (it offers {offered})",
+            list(hello.mechanisms),
         )
     check(hello.error_code, subject=f"the broker at {address}")
 
@@ -38,6 +47,11 @@ def log_in(request: Request, sasl: Sasl, address: str) -> None:
 
     if sasl.mechanism == "PLAIN":
         exchange(b"\0" + sasl.username.encode() + b"\0" + sasl.password.encode())
+        return
+    if sasl.mechanism == OAUTHBEARER:
+        # RFC 7628: a refusal is an answer with the reason, which the client has to acknowledge.
+        if exchange(b"n,,\x01auth=Bearer " + sasl.password.encode() + b"\x01\x01"):
+            exchange(b"\x01")
         return
     scram = Scram(sasl, base64.b64encode(os.urandom(24)).decode())
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"  # with a token that somebody brings; this client fetches none
 
 _LOGIN = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 
@@ -31,6 +32,8 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
+    """A login. For OAUTHBEARER the password is the token."""
+
     mechanism: str
     username: str
     password: str

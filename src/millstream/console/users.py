@@ -11,21 +11,17 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from millstream.console.console_config import readable
+from millstream.http.login_failures import LoginFailures, TooManyTries, network
 
 ROLES = ("viewer", "editor", "unmasked")
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 14, 8, 1
 MAX_MEMORY = 64 * 1024 * 1024
 MAX_FAILURES = 5  # wrong passwords for one name before it has to wait
-LOCKOUT_SECONDS = 30.0
-FORGET_SECONDS = 3600.0  # a try that is older does not count
-MAX_REMEMBERED = 10_000  # names and addresses
 MAX_WAITING = 16  # logins that wait for their check; each keeps a password, the one at work 16 MB or more
 
 
@@ -85,14 +81,6 @@ def read_users(path: str) -> dict[str, User]:
     return users
 
 
-class TooManyTries(Exception):
-    """Somebody guesses, or more logins wait than the console checks. `seconds` says when to come back."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(f"Too many tries. Wait {seconds} seconds.")
-        self.seconds = seconds
-
-
 class LoginChecker:
     """Checks passwords, and slows down whoever guesses: by the name and by the address.
 
@@ -104,15 +92,15 @@ class LoginChecker:
     def __init__(self, users: dict[str, User], max_address_failures: int) -> None:
         self._users = users
         self._max_address_failures = max_address_failures
-        self._names = _Failures()
-        self._addresses = _Failures()
+        self._names = LoginFailures()
+        self._addresses = LoginFailures()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-login")
         self._waiting = 0
         self._nobody = hash_password("nobody", b"0" * 16)
 
     async def check(self, name: str, password: str, address: str) -> User | None:
         """The user, or None; takes as long for a name that does not exist. TooManyTries: not checked."""
-        name_key, address_key = name[:200], _network(address)
+        name_key, address_key = name[:200], network(address)
         wait = self._names.seconds_to_wait(name_key, MAX_FAILURES)
         if self._max_address_failures:
             wait = max(wait, self._addresses.seconds_to_wait(address_key, self._max_address_failures))
@@ -142,48 +130,6 @@ class LoginChecker:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-class _Failures:
-    """How many wrong tries there were, by name or by address, and when the last one was."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[int, float]] = {}
-
-    def seconds_to_wait(self, key: str, maximum: int) -> int:
-        count, last = self._found.get(key, (0, 0.0))
-        left = LOCKOUT_SECONDS - (time.monotonic() - last)
-        return max(1, round(left)) if count >= maximum and left > 0 else 0
-
-    def add(self, key: str) -> None:
-        """The oldest goes first where there are too many: whoever makes up names must not clear the rest."""
-        now = time.monotonic()
-        count, last = self._found.pop(key, (0, now))
-        self._found[key] = (count + 1 if now - last < FORGET_SECONDS else 1, now)
-        if len(self._found) > MAX_REMEMBERED:
-            del self._found[next(iter(self._found))]
-
-    def take_back(self, key: str) -> None:
-        count, last = self._found.get(key, (0, 0.0))
-        if count > 1:
-            self._found[key] = (count - 1, last)
-        else:
-            self.forget(key)
-
-    def forget(self, key: str) -> None:
-        self._found.pop(key, None)
-
-
-def _network(address: str) -> str:
-    """Whoever has one IPv6 address has the 2^64 of its network."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.version == 6:
-        mapped = found.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((found, 64), strict=False))
-    return address
 
 
 def _text(data: bytes) -> str:

@@ -1,4 +1,5 @@
-"""Basic authentication. Users come from a file in the format of Jetty's property files:
+"""Basic authentication, and bearer tokens. Users are those of the cluster (`cluster_authentication`), or come
+from a file in the format of Jetty's property files:
 
     alice: secret, admin
     bob: MD5:5ebe2294ecd0e0f08eab7690d2a6ee69, developer
@@ -8,8 +9,6 @@ A user who has only read-only roles may read everything and change nothing; the 
 only read.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.http.bodies import refuse
 from millstream.http.browser_guard import BrowserPolicy, guarded
+from millstream.http.cluster_authentication import (
+    ClusterAuthentication,
+    authentication_methods,
+    basic_credentials,
+)
+from millstream.http.cluster_login import ClusterLogin
 from millstream.http.service_config import ServiceConfig
 
 
@@ -100,29 +105,47 @@ class BasicAuthentication:
             await self._app(scope, receive, send)
 
     def _user(self, scope: Scope) -> User | None:
-        for name, value in scope["headers"]:
-            if name == b"authorization" and value[:6].lower() == b"basic ":
-                try:
-                    user, _, password = base64.b64decode(value[6:], validate=True).decode().partition(":")
-                except (binascii.Error, UnicodeDecodeError):
-                    return None
-                found = self._users.get(user)
-                return found if found is not None and found.accepts(password) else None
-        return None
+        given = basic_credentials(scope)
+        if given is None:
+            return None
+        found = self._users.get(given[0])
+        return found if found is not None and found.accepts(given[1]) else None
 
 
 def protected(
-    app: ASGIApp, config: ServiceConfig, reads_only: Callable[[str, str], bool], media_type: str
+    app: ASGIApp,
+    config: ServiceConfig,
+    reads_only: Callable[[str, str], bool],
+    media_type: str,
+    login: ClusterLogin | None = None,
+    *,
+    as_caller: bool = False,
+    codes: Mapping[int, int] | None = None,
 ) -> ASGIApp:
     """The application behind the users, the host names and the web pages (CORS) that the configuration
-    allows. CORS is on the outside: a page that may use the service may read its refusals, too."""
-    if str(config.value("authentication.method")).upper() == "BASIC":
-        path = config.value("authentication.user.file")
-        if not path:
-            raise ValueError("authentication.method=BASIC needs authentication.user.file")
+    allows. CORS is on the outside: a page that may use the service may read its refusals, too.
+
+    `login` is what `cluster_login` has made of the same configuration. `as_caller` and `codes` are those of
+    ClusterAuthentication."""
+    methods = authentication_methods(config)
+    if login is not None:
+        app = ClusterAuthentication(
+            app,
+            login,
+            methods,
+            reads_only=reads_only,
+            media_type=media_type,
+            realm=config.value("authentication.realm"),
+            open_paths=config.value("authentication.skip.paths"),
+            as_caller=as_caller,
+            codes=codes or {},
+        )
+    elif methods and not config.value("authentication.user.file"):
+        raise ValueError("authentication.method needs authentication.user.file here")
+    elif methods:
         app = BasicAuthentication(
             app,
-            read_users(path),
+            read_users(config.value("authentication.user.file")),
             reads_only=reads_only,
             media_type=media_type,
             realm=config.value("authentication.realm"),
@@ -131,11 +154,11 @@ def protected(
             open_paths=config.value("authentication.skip.paths"),
         )
     origins = _items(config.value("access.control.allow.origin"))
-    methods = _items(config.value("access.control.allow.methods") or "GET,POST,PUT,DELETE,OPTIONS,HEAD")
-    policy = BrowserPolicy(config.host_names, reads_only=reads_only, origins=origins, methods=methods)
+    allowed = _items(config.value("access.control.allow.methods") or "GET,POST,PUT,DELETE,OPTIONS,HEAD")
+    policy = BrowserPolicy(config.host_names, reads_only=reads_only, origins=origins, methods=allowed)
     app = guarded(app, policy, media_type)
     if origins:
-        app = CORSMiddleware(app, allow_origins=origins, allow_methods=methods, allow_headers=["*"])
+        app = CORSMiddleware(app, allow_origins=origins, allow_methods=allowed, allow_headers=["*"])
     return app
 
 

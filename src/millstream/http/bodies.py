@@ -9,10 +9,11 @@ class BodyTooLarge(Exception):
 
 
 async def refuse(
-    send: Send, status: int, message: str, media_type: str, *headers: tuple[bytes, bytes]
+    send: Send, status: int, message: str, media_type: str, *headers: tuple[bytes, bytes], code: int = 0
 ) -> None:
-    """An error as Confluent's services render it, sent without the application."""
-    body = orjson.dumps({"error_code": status, "message": message})
+    """An error as Confluent's services render it, sent without the application. `code`: Confluent's, where it
+    is not the status."""
+    body = orjson.dumps({"error_code": code or status, "message": message})
     start = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})

@@ -33,7 +33,12 @@ RESPONSE_KEYS: dict[str, ConfigKey] = {
     ),
 }
 AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
-    "authentication.method": ConfigKey(STRING, "NONE", "NONE or BASIC."),
+    "authentication.method": ConfigKey(
+        LIST,
+        "NONE",
+        "NONE, BASIC, BEARER, or BASIC,BEARER. Without authentication.user.file the users are those of the "
+        "cluster, and their API keys.",
+    ),
     "authentication.realm": ConfigKey(
         STRING, "millstream", "What a browser shows when it asks for the password."
     ),
@@ -47,6 +52,12 @@ AUTHENTICATION_KEYS: dict[str, ConfigKey] = {
         LIST, "readonly", "Ours: users who have only these roles may read but not write."
     ),
     "authentication.skip.paths": ConfigKey(LIST, "", "Paths that need no password."),
+    "authentication.failures.per.address": ConfigKey(
+        INT,
+        "20",
+        "Ours: wrong passwords from one address before it has to wait, for users of the cluster. 0: no "
+        "limit, for use behind a proxy that has one.",
+    ),
 }
 TLS_KEYS: dict[str, ConfigKey] = {
     "ssl.keystore.location": ConfigKey(

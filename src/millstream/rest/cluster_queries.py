@@ -21,9 +21,10 @@ FRESH = 30.0  # seconds for which the number of a topic's partitions is believed
 
 
 class Kafka:
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, threads: int = THREADS) -> None:
         self._config = config
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="kafka")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kafka")
+        self._closed = False
         self._local = threading.local()
         self._clusters: list[Cluster] = []
         self._cluster_id: str | None = None
@@ -36,6 +37,10 @@ class Kafka:
             return await loop.run_in_executor(self._pool, self._run_here, query)
         except KafkaError as error:
             raise errors.for_kafka(error) from None
+        except RuntimeError:
+            if self._closed:  # the caller may no longer come in
+                raise errors.ended() from None
+            raise
 
     def _run_here(self, query: Callable[[Cluster], T]) -> T:
         cluster: Cluster | None = getattr(self._local, "cluster", None)
@@ -78,6 +83,7 @@ class Kafka:
         self._counts.pop(topic, None)
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         for cluster in self._clusters:
             cluster.close()

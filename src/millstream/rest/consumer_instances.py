@@ -39,25 +39,42 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
+class InstanceTally:
+    """Of the instances of all callers."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+        self.records_given = 0
+        self.expired = 0
+
+
 class Instances:
-    def __init__(self, config: RestConfig, kafka: Kafka, consumer_config: dict[str, Any]) -> None:
+    """Those of one caller, or of all where the proxy does not ask who comes."""
+
+    def __init__(
+        self,
+        config: RestConfig,
+        kafka: Kafka,
+        consumer_config: dict[str, Any],
+        tally: InstanceTally,
+        limit: int,
+        threads: int,
+    ) -> None:
         self._kafka = kafka
         self._consumer_config = consumer_config
+        self._limit = limit
         self._server = str(config.value("id"))
         self._timeout = config.value("consumer.instance.timeout.ms") / 1000
         self._wait = config.value("consumer.request.timeout.ms") / 1000
         self._min_bytes = int(config.value("fetch.min.bytes"))
-        self._max_instances = int(config.value("consumer.instances.max"))
         self.max_bytes = int(config.value("consumer.request.max.bytes"))
-        self._pool = ThreadPoolExecutor(
-            max(1, config.value("consumer.threads")), thread_name_prefix="consumer"
-        )
+        self._pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="consumer")
         self._found: dict[tuple[str, str], Instance | None] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._looked = time.monotonic()
         self._closing: set[asyncio.Task[None]] = set()
-        self.records_given = 0
-        self.expired = 0
+        self.tally = tally
 
     def __len__(self) -> int:
         return len(self._found)
@@ -72,17 +89,19 @@ class Instances:
         key = (group, name)
         if key in self._found:
             raise errors.instance_exists()
-        if len(self._found) >= self._max_instances:
-            raise errors.too_many_instances(self._max_instances)
+        for count, limit in ((len(self._found), self._limit), (self.tally.open, self.tally.limit)):
+            if count >= limit:
+                raise errors.too_many_instances(limit)
         self._found[key] = None  # the name is taken from now on
+        self.tally.open += 1
         try:
             consumer = await self.run(lambda: Consumer(consumer_config | {"group.id": group}, logger=log))
             instance = Instance(group, name, options, consumer, self.run)
         except KafkaException as error:
-            del self._found[key]
+            self._remove(key)
             raise errors.invalid_consumer_config(error.args[0].str()) from None
         except BaseException:
-            del self._found[key]
+            self._remove(key)
             raise
         self._found[key] = instance
         return instance
@@ -146,8 +165,13 @@ class Instances:
 
     async def delete(self, group: str, name: str) -> None:
         instance = self.get(group, name)
-        del self._found[group, name]
+        self._remove((group, name))
         await instance.close()
+
+    def _remove(self, key: tuple[str, str]) -> None:
+        if key in self._found:
+            del self._found[key]
+            self.tally.open -= 1
 
     async def subscribe_to_pattern(self, instance: Instance, text: str) -> None:
         try:
@@ -182,8 +206,8 @@ class Instances:
             log.info(
                 "consumer instance %s of group %s was not used and is closed", instance.name, instance.group
             )
-            del self._found[key]
-            self.expired += 1
+            self._remove(key)
+            self.tally.expired += 1
             task = asyncio.create_task(instance.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -203,7 +227,8 @@ class Instances:
         if self._keeper is not None:
             self._keeper.cancel()
         instances = [one for one in self._found.values() if one is not None]
-        self._found.clear()
+        for key in list(self._found):
+            self._remove(key)
         await asyncio.gather(*(one.close() for one in instances), *self._closing, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 

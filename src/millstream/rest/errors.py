@@ -9,6 +9,7 @@ from millstream.http.errors import HttpError
 from millstream.wire.errors import ErrorCode, KafkaError
 
 KAFKA_ERROR, RETRIABLE = 50002, 50003
+UNAUTHENTICATED, UNAUTHORIZED = 40101, 40301
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 NO_AUTHORIZER = "No Authorizer is configured."
 
@@ -123,6 +124,11 @@ def unprocessable(message: str) -> RestError:
     return RestError(422, 422, message)
 
 
+def ended() -> RestError:
+    """The login was refused while a request was being served."""
+    return RestError(401, UNAUTHENTICATED, "Unauthorized")
+
+
 def too_many_instances(limit: int) -> RestError:
     return RestError(429, 429, f"There are {limit} consumer instances already; delete some.")
 
@@ -143,9 +149,9 @@ def for_code(code: int, message: str) -> RestError:
     if code in _BAD_REQUEST:
         return RestError(400, 40002, message)
     if code in _AUTHENTICATION:
-        return RestError(401, 40101, message)
+        return RestError(401, UNAUTHENTICATED, message)
     if code in _AUTHORIZATION:
-        return RestError(403, 40301, message)
+        return RestError(403, UNAUTHORIZED, message)
     if code in _UNAVAILABLE:
         return RestError(503, 50302, message)
     if is_retriable(code):
@@ -171,9 +177,9 @@ def in_record(error: Any) -> tuple[int, str]:
     inner = error.args[0] if isinstance(error, KafkaException) else error
     code = inner.code()
     if code in _AUTHENTICATION:
-        return 40101, inner.str()
+        return UNAUTHENTICATED, inner.str()
     if code in _AUTHORIZATION:
-        return 40301, inner.str()
+        return UNAUTHORIZED, inner.str()
     if is_retriable(code) or code in _NOT_FOUND:
         return RETRIABLE, inner.str()
     return KAFKA_ERROR, inner.str()

@@ -7,7 +7,7 @@ are there.
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 log = logging.getLogger(__name__)
 
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 Header = tuple[str, str | bytes | None]
 DEFAULTS = {
     "enable.idempotence": "true",
@@ -52,10 +53,11 @@ class Tally:
 class Sending:
     """The records of one request and what became of them."""
 
-    __slots__ = ("done", "expected", "failed", "future", "loop", "results", "tally")
+    __slots__ = ("done", "expected", "failed", "future", "loop", "producing", "results", "tally")
 
-    def __init__(self, count: int, loop: asyncio.AbstractEventLoop, tally: Tally) -> None:
-        self.tally: Tally | None = tally
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop, producing: "Producing") -> None:
+        self.producing = producing
+        self.tally: Tally | None = producing.tally
         self.failed = 0  # written like `done`
         self.done = 0  # written by the thread with the reports only
         self.expected = -1  # reports to come; written by the request only, when it knows
@@ -72,6 +74,8 @@ class Sending:
         if error is None:
             self.results[index] = Sent(message.partition(), message.offset(), message.timestamp()[1])
         else:
+            if self.producing.login_refused and error.code() in _PURGED:
+                error = KafkaError(KafkaError._AUTHENTICATION, "Unauthorized")
             self.results[index] = error
             self.failed += 1
         self.done += 1
@@ -94,12 +98,22 @@ class Sending:
 
 
 class Producing:
-    def __init__(self, config: dict[str, Any], flush_timeout: float) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        flush_timeout: float,
+        tally: Tally,
+        on_login_refused: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_login_refused` is called in librdkafka's thread."""
         self._config = config
         self._flush_timeout = flush_timeout
         self._producer: Producer | None = None
         self._ending = threading.Event()
-        self.tally = Tally()
+        self._closed = False
+        self._on_login_refused = on_login_refused
+        self.tally = tally
+        self.login_refused = False  # why it is closed
 
     async def send(self, topic: str, records: Sequence[Record]) -> list[Sent | KafkaError]:
         """Where each record went, or why not. Takes at most delivery.timeout.ms."""
@@ -107,7 +121,12 @@ class Producing:
 
     async def begin(self, topic: str, records: Sequence[Record]) -> Sending:
         """Put records in line. They keep their order, also that to those of the next call."""
-        request = Sending(len(records), asyncio.get_running_loop(), self.tally)
+        request = Sending(len(records), asyncio.get_running_loop(), self)
+        if self._closed:
+            code = KafkaError._AUTHENTICATION if self.login_refused else KafkaError._DESTROY
+            request.results = [KafkaError(code)] * len(records)
+            request.expect(0)
+            return request
         producer = self._current()
         produce = producer.produce
         delivered = request.delivered
@@ -151,6 +170,8 @@ class Producing:
 
     def _failed(self, error: Any) -> None:
         """A fatal error ends a producer; the next request gets a new one."""
+        if error.code() == KafkaError._AUTHENTICATION and self._on_login_refused is not None:
+            self._on_login_refused()
         if error.fatal():
             log.error("the producer failed and is replaced: %s", error)
             self._producer = None
@@ -158,7 +179,11 @@ class Producing:
             log.debug("producer: %s", error)
 
     def close(self) -> None:
+        """Takes at most the time to flush. What is not sent by then fails, and its requests are told."""
+        self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.flush(min(3.0, self._flush_timeout))
+            producer.flush(0 if self.login_refused else min(3.0, self._flush_timeout))
+            producer.purge()
+            producer.flush(1.0)
         self._ending.set()

@@ -17,6 +17,7 @@ from millstream.http.service_config import (
     ConfigKey,
     ServiceConfig,
 )
+from millstream.settings.values import InvalidSetting
 
 KEYS: dict[str, ConfigKey] = {
     "listeners": ConfigKey(
@@ -35,6 +36,12 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "schema.registry.basic.auth.user.info": ConfigKey(
         PASSWORD, None, "User and password for the Schema Registry: `user:password`."
+    ),
+    "schema.registry.basic.auth.credentials.source": ConfigKey(
+        STRING,
+        "USER_INFO",
+        "USER_INFO: schema.registry.basic.auth.user.info. SASL_INHERIT: the login with which the cluster is "
+        "reached, which is the caller's where callers are users of the cluster.",
     ),
     "schema.registry.ssl.truststore.location": ConfigKey(
         STRING, None, "Certificates to trust when connecting to the Schema Registry (PEM)."
@@ -55,9 +62,17 @@ KEYS: dict[str, ConfigKey] = {
     "consumer.instances.max": ConfigKey(
         INT, "500", "Ours: how many consumer instances may exist at the same time."
     ),
+    "consumer.instances.per.caller": ConfigKey(
+        INT, "100", "Ours: how many of them one caller may have, where callers are users of the cluster."
+    ),
     "consumer.prefetch.kbytes": ConfigKey(INT, "1024", "Ours: how much an instance fetches ahead."),
     "fetch.min.bytes": ConfigKey(
         INT, "-1", "Respond once this many bytes are available; -1: as soon as there is a record."
+    ),
+    "confluent.rest.auth.propagate.method": ConfigKey(
+        STRING,
+        "JETTY_AUTH",
+        "JETTY_AUTH: who comes in as a user of the cluster reaches it as this user. SSL is not there.",
     ),
     "producer.threads": ConfigKey(INT, "5", "Not needed; accepted because Confluent's proxy has it."),
     "api.v2.enable": ConfigKey(BOOLEAN, "true", "Whether version 2 of the API is served."),
@@ -80,6 +95,12 @@ KEYS: dict[str, ConfigKey] = {
 }
 
 
+_CHOICES = {
+    "confluent.rest.auth.propagate.method": ("JETTY_AUTH",),
+    "schema.registry.basic.auth.credentials.source": ("USER_INFO", "SASL_INHERIT"),
+}
+
+
 class RestConfig(ServiceConfig):
     """`client.*` goes to all Kafka clients, `producer.*`, `consumer.*` and `admin.*` to those of a
     purpose."""
@@ -90,6 +111,9 @@ class RestConfig(ServiceConfig):
 
     def __init__(self, given: dict[str, str]) -> None:
         super().__init__(given)
+        for name, known in _CHOICES.items():
+            if str(self.value(name)).upper() not in known:
+                raise InvalidSetting(name, str(self.value(name)), f"use {' or '.join(known)}")
         self.bootstrap = ",".join(self.value("bootstrap.servers"))
 
     def client(self) -> ClientConfig:

@@ -57,6 +57,7 @@ class SchemaRegistry:
         *,
         user: str | None = None,
         password: str = "",
+        token: str = "",
         ca_file: str | None = None,
         timeout: float = 30.0,
     ) -> None:
@@ -70,9 +71,11 @@ class SchemaRegistry:
         if user is None and first.username:
             user, password = unquote(first.username), unquote(first.password or "")
         self._headers = {"Accept": f"{MEDIA_TYPE}, application/json"}
-        if user is not None:
-            token = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {token}"
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        elif user is not None:
+            encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {encoded}"
         self._context = ssl.create_default_context(cafile=ca_file) if first.scheme == "https" else None
         self._timeout = timeout
         self._local = threading.local()

@@ -85,8 +85,10 @@ class ListenerLogin:
             self.audit.login(connection, mechanism)
 
     def failed(self, connection: Connection, mechanism: str, reason: str) -> None:
+        """A service that logs in for its callers has one address for all of them, and limits their guesses
+        itself. Its certificate says that it is one."""
         host, _, port = connection.peer.rpartition(":")
-        self.failures.failed(host, port, self.context.name, reason)
+        self.failures.failed(host, port, self.context.name, reason, guess=not connection.certified)
         if self.audit is not None:
             self.audit.login(connection, mechanism, refused=reason)
 

@@ -63,6 +63,7 @@ class Connection:
         "_writing",
         "bytes_in",
         "bytes_out",
+        "certified",
         "client_host",
         "client_id",
         "closed",
@@ -98,6 +99,7 @@ class Connection:
         self.peer = peer
         self.client_host = peer.rsplit(":", 1)[0]
         self.session: Login | Session | None = None  # on listeners with logins
+        self.certified = False  # a certificate that the listener trusts was shown
         self.principal = ANONYMOUS  # until a certificate or a login says who this is
         self.context = context
         self.dispatcher = dispatcher

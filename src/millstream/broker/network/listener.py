@@ -264,6 +264,7 @@ class Acceptor:
         if error is None and self.sock.fileno() >= 0:
             self.context.admission.half_open -= 1
             connection = self._connect(TlsConnection, handshake.sock, host, port)
+            connection.certified = handshake.user is not None
             if handshake.user is not None and self.context.login is None:
                 connection.principal = f"User:{handshake.user}"
                 logger.debug("%s on %s is %s", connection.peer, self.context.name, connection.principal)

@@ -5,7 +5,7 @@ from starlette.responses import RedirectResponse
 
 from millstream.console.context import get_console, render_page
 from millstream.console.security import get_session, read_form
-from millstream.console.users import TooManyTries
+from millstream.http.login_failures import TooManyTries
 
 router = APIRouter()
 

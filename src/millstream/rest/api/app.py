@@ -22,9 +22,10 @@ from millstream.rest.api import (
     v3_records,
     v3_topics,
 )
-from millstream.rest.api.middleware import ApiVersions, media_types, reads_only
+from millstream.rest.api.middleware import ApiVersions, AsCaller, media_types, reads_only
 from millstream.rest.api.openapi import API
 from millstream.rest.api.responses import V2, is_v3, v2, v3
+from millstream.rest.errors import UNAUTHENTICATED
 from millstream.rest.service import RestService
 
 # What is requested most often comes first.
@@ -48,9 +49,11 @@ def make_app(service: RestService) -> ASGIApp:
     negotiated = ContentNegotiation(app, media_types, max_bytes=config.value("max.request.size"))
     versions = ApiVersions(negotiated, v2=config.value("api.v2.enable"), v3=config.value("api.v3.enable"))
     whole = surrounded(
-        versions,
+        AsCaller(versions, service.callers),
         ServiceMetrics("rest", service.collect_metrics),
-        lambda inner: protected(inner, config, reads_only, V2),
+        lambda inner: protected(
+            inner, config, reads_only, V2, service.login, as_caller=True, codes={401: UNAUTHENTICATED}
+        ),
     )
     return with_response_headers(whole, config.value(RESPONSE_HEADERS))
 

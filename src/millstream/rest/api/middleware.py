@@ -1,11 +1,14 @@
-"""What happens to every request before a resource sees it: which versions are served, and their media
-types."""
+"""What happens to every request before a resource sees it: which versions are served, their media types, and
+as whom."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millstream.http.bodies import refuse
+from millstream.http.cluster_authentication import caller_of
+from millstream.http.errors import HttpError
 from millstream.http.negotiation import DOCUMENTATION, MediaTypes
-from millstream.rest.api.responses import EMBEDDED, JSON, V2, is_v3
+from millstream.rest.api.responses import CLIENTS, EMBEDDED, JSON, V2, is_v3
+from millstream.rest.clients import CallerClients
 
 _READS_V2 = frozenset({V2, JSON, "application/octet-stream", *EMBEDDED})
 _WRITES_V2 = frozenset({V2, JSON, *EMBEDDED})
@@ -38,6 +41,31 @@ class ApiVersions:
                 await refuse(send, 404, "HTTP 404 Not Found", JSON if v3 else V2)
                 return
         await self._app(scope, receive, send)
+
+
+class AsCaller:
+    """A request of a user of the cluster is served by clients that log in as this user."""
+
+    def __init__(self, app: ASGIApp, callers: CallerClients) -> None:
+        self._app = app
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = caller_of(scope)
+        if caller is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            clients = self._callers.of(caller)
+        except HttpError as error:
+            await refuse(send, error.status, error.message, V2, code=error.code)
+            return
+        scope[CLIENTS] = clients
+        clients.requests += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            clients.requests -= 1
 
 
 def reads_only(method: str, path: str) -> bool:

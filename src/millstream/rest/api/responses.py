@@ -10,7 +10,7 @@ import re2
 from fastapi import Request, Response
 
 from millstream.rest import errors
-from millstream.rest.service import RestService
+from millstream.rest.clients import RestClients
 
 V2 = "application/vnd.kafka.v2+json"
 JSON = "application/json"
@@ -24,6 +24,7 @@ EMBEDDED = {
 # orjson makes floats of numbers that 64 bits cannot hold. Nothing that could be one goes through it.
 _LONG_NUMBER = re2.compile(rb"[0-9]{19}")
 _HOST = re.compile(r"[A-Za-z0-9._~\-\[\]:]{1,255}")
+CLIENTS = "millstream.rest.clients"  # in the scope of a request
 DATA_REQUIRED = "Request body is empty. Data is required."
 
 
@@ -31,9 +32,10 @@ def is_v3(path: str) -> bool:
     return path.startswith("/v3/") or path == "/v3"
 
 
-def service_of(request: Request) -> RestService:
-    service: RestService = request.app.state.service
-    return service
+def service_of(request: Request) -> RestClients:
+    """The clients with which the request is served: the caller's, or the proxy's own."""
+    found: RestClients = request.scope.get(CLIENTS) or request.app.state.service.own
+    return found
 
 
 def v2(body: Any, status: int = 200) -> Response:

@@ -224,7 +224,7 @@ async def records(group: str, instance: str, request: Request) -> Response:
             body, count = await _render(messages, decode_binary)
         else:
             body, count = await _render_by_schema(messages, schemas)
-        service.instances.records_given += count
+        service.instances.tally.records_given += count
         return body, count
 
     body = await found.read(wait, limit, render)

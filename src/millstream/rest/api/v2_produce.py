@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request, Response
 
 from millstream.rest import errors
 from millstream.rest.api.responses import EMBEDDED, json_body, path_number, service_of, v2
+from millstream.rest.clients import RestClients
 from millstream.rest.formats import PLAIN
 from millstream.rest.producer import Record
 from millstream.rest.schemas import Chosen, Wish
-from millstream.rest.service import RestService
 
 router = APIRouter(tags=["v2 records"])
 
@@ -98,7 +98,7 @@ def _checked(body: Any) -> list[dict[str, Any]]:
 
 
 async def _schema(
-    service: RestService, body: dict[str, Any], topic: str, form: str, *, is_key: bool
+    service: RestClients, body: dict[str, Any], topic: str, form: str, *, is_key: bool
 ) -> Chosen | None:
     name = "key_schema" if is_key else "value_schema"
     text, schema_id = body.get(name), body.get(f"{name}_id")

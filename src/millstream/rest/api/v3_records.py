@@ -17,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 from millstream.rest import errors
 from millstream.rest.api.links import links
 from millstream.rest.api.responses import JSON, json_body, service_of, v3
+from millstream.rest.clients import RestClients
 from millstream.rest.errors import RestError
 from millstream.rest.formats import PLAIN, WITH_SCHEMA, encode_binary
 from millstream.rest.json_stream import BadStream, JsonStream
 from millstream.rest.producer import Header, Record, Sent
 from millstream.rest.schemas import SUBJECTS, Wish
-from millstream.rest.service import RestService
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics/{topic_name}", tags=["v3 records"])
 
@@ -151,7 +151,7 @@ class Stream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _begin(service: RestService, cluster_id: str, topic: str, items: list[Any]) -> Awaitable[list[Any]]:
+async def _begin(service: RestClients, cluster_id: str, topic: str, items: list[Any]) -> Awaitable[list[Any]]:
     """Put records in line; to be awaited for a result for each item. An item is a request for a record, or an
     error."""
     results: list[Any] = [None] * len(items)
@@ -179,7 +179,7 @@ async def _begin(service: RestService, cluster_id: str, topic: str, items: list[
     return finish()
 
 
-async def _missing(service: RestService, topic: str) -> RestError | None:
+async def _missing(service: RestClients, topic: str) -> RestError | None:
     """Why there is no such topic, if there is none."""
     try:
         found = service.kafka.known_partitions(topic) or await service.kafka.partitions(topic, create=True)
@@ -216,7 +216,7 @@ def _result(cluster_id: str, topic: str, one: Prepared, sent: Sent) -> dict[str,
 # One record
 
 
-async def _prepare(service: RestService, topic: str, body: Any) -> Prepared:
+async def _prepare(service: RestClients, topic: str, body: Any) -> Prepared:
     if not isinstance(body, dict):
         raise errors.bad_request("a record is a JSON object")
     if not body.keys() <= FIELDS:
@@ -239,7 +239,7 @@ async def _prepare(service: RestService, topic: str, body: Any) -> Prepared:
 
 
 async def _data(
-    service: RestService, topic: str, given: Any, *, is_key: bool
+    service: RestClients, topic: str, given: Any, *, is_key: bool
 ) -> tuple[bytes | None, dict[str, Any] | None]:
     """The bytes of a key or a value, and what the answer says about them."""
     if given is None:

@@ -1,0 +1,138 @@
+"""Around an application whose callers are users of the cluster: 401 without a login that a broker accepts.
+
+The application finds the caller by `caller_of`. A service that reaches the cluster as the caller leaves it to
+the brokers what the caller may do. One that works as itself (Connect, SQL) would lend everybody its own
+rights; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millstream.client import ClientConfig
+from millstream.http.bodies import refuse
+from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
+from millstream.http.login_failures import TooManyTries
+from millstream.http.service_config import ServiceConfig
+from millstream.wire.acls import Operation
+
+METHODS = ("BASIC", "BEARER")
+CALLER = "millstream.caller"
+
+
+def authentication_methods(config: ServiceConfig) -> list[str]:
+    """ValueError for one that there is not."""
+    found = [str(one).upper() for one in config.value("authentication.method")]
+    found = [one for one in found if one != "NONE"]
+    unknown = [one for one in found if one not in METHODS]
+    if unknown:
+        raise ValueError(f"authentication.method={unknown[0]} is unknown: use NONE, BASIC or BEARER")
+    if "BEARER" in found and config.value("authentication.user.file"):
+        raise ValueError("authentication.method=BEARER is for users of the cluster, not for a user file")
+    return found
+
+
+def cluster_login(config: ServiceConfig, client: ClientConfig) -> ClusterLogin | None:
+    """Where callers are users of the cluster: with an authentication method, and without a user file. The
+    service has to close it. ValueError for a cluster without logins."""
+    if not authentication_methods(config) or config.value("authentication.user.file"):
+        return None
+    return ClusterLogin(client, config.value("authentication.failures.per.address"))
+
+
+def caller_of(scope: Scope) -> Caller | None:
+    """Who sent the request; None where the service does not ask."""
+    found: Caller | None = scope.get(CALLER)
+    return found
+
+
+def basic_credentials(scope: Scope) -> tuple[str, str] | None:
+    value = _authorization(scope, b"basic ")
+    if value is None:
+        return None
+    try:
+        user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return user, password
+
+
+def _authorization(scope: Scope, scheme: bytes) -> bytes | None:
+    for name, value in scope["headers"]:
+        if name == b"authorization" and value[: len(scheme)].lower() == scheme:
+            return bytes(value[len(scheme) :]).strip()
+    return None
+
+
+class ClusterAuthentication:
+    """`codes` are Confluent's error codes by status, where a service has its own. `as_caller`: the
+    application reaches the cluster as the caller."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        login: ClusterLogin,
+        methods: Iterable[str],
+        *,
+        reads_only: Callable[[str, str], bool],
+        media_type: str,
+        realm: str,
+        open_paths: Iterable[str],
+        as_caller: bool,
+        codes: Mapping[int, int],
+    ) -> None:
+        self._app = app
+        self._login = login
+        self._methods = frozenset(methods)
+        self._reads_only = reads_only
+        self._type = media_type
+        self._challenges = [
+            (b"www-authenticate", f'{method.title()} realm="{realm}"'.encode()) for method in methods
+        ]
+        self._open = frozenset(open_paths)
+        self._as_caller = as_caller
+        self._codes = codes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._open or scope["method"] == "OPTIONS":
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except LoginRefused:
+            await self._refuse(send, 401, "Unauthorized", *self._challenges)
+            return
+        except TooManyTries as error:
+            retry = (b"retry-after", str(error.seconds).encode())
+            await self._refuse(send, 429, str(error), retry)
+            return
+        except LoginNotChecked:
+            await self._refuse(send, 503, "The cluster does not answer, so nobody can log in.")
+            return
+        if not self._as_caller:
+            reads = self._reads_only(scope["method"], scope["path"])
+            needed = Operation.DESCRIBE if reads else Operation.ALTER
+            if not caller.may(needed):
+                await self._refuse(send, 403, f"Not authorized: this needs {needed.name} on the cluster")
+                return
+        scope[CALLER] = caller
+        await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        client = scope.get("client")
+        address = str(client[0]) if client else ""
+        if "BASIC" in self._methods:
+            given = basic_credentials(scope)
+            if given is not None:
+                return await self._login.password(*given, address)
+        if "BEARER" in self._methods:
+            token = _authorization(scope, b"bearer ")
+            if token is not None:
+                return await self._login.token(token.decode("latin-1"), address)
+        raise LoginRefused
+
+    async def _refuse(self, send: Send, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+        code = self._codes.get(status, status)
+        await refuse(send, status, message, self._type, *headers, code=code)

@@ -1,0 +1,259 @@
+"""Callers of an HTTP service are users of the cluster: name and password, API key and secret, or a token.
+
+Who somebody is, the brokers alone know, so a service finds out by logging in as the caller. What a login
+found is believed for a second (BELIEVED): a key that was deleted is refused within that time, and a caller
+who sends a thousand requests a second costs one login. The same connection asks what the caller may do with
+the cluster.
+
+Guessing is limited by the caller's address. Each kind of login has a few threads and a queue with a bound:
+one for callers whom the service knows, one for all others, so that those who guess hold up nobody who is at
+work. A login that cannot be checked, because no broker answers, is no login.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from millstream.client import ClientConfig, Connection
+from millstream.client.errors import Unreachable, check
+from millstream.client.sasl import MechanismNotOffered
+from millstream.client.security import OAUTHBEARER, Sasl
+from millstream.http.login_failures import LoginFailures, TooManyTries, network
+from millstream.wire.acls import Operation
+from millstream.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+BELIEVED = 1.0  # seconds for which the result of a login counts
+KNOWN = 300.0  # seconds without a request after which a caller is a stranger again
+MAX_KNOWN = 1000
+MAX_WAITING = 64  # logins of strangers that are under way or wait
+THREADS = 8
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 10.0
+LONGEST = 4096  # characters of a password, or of a user's name
+LONGEST_TOKEN = 1 << 16
+# PLAIN first, over which API keys and all users can log in.
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256")
+
+
+class LoginRefused(Exception):
+    """Wrong password, unknown user, deleted key, expired token: nobody is told which."""
+
+
+class LoginNotChecked(Exception):
+    """No broker could say who this is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. `key` stands for the credential without giving it away."""
+
+    name: str
+    sasl: Sasl = field(repr=False)
+    key: bytes = field(repr=False)
+    cluster_operations: int
+
+    def may(self, operation: Operation) -> bool:
+        """Whether the ACLs of the cluster (the resource of that name) allow it."""
+        return bool(self.cluster_operations >> operation & 1)
+
+    def config(self, service: ClientConfig) -> ClientConfig:
+        """The configuration of a client that is the caller, made from the service's own."""
+        return replace(service, sasl=self.sasl)
+
+
+@dataclass(slots=True)
+class _Known:
+    caller: Caller
+    until: float  # after that the login is checked again
+    used: float
+
+
+class ClusterLogin:
+    """Checks logins. For one event loop."""
+
+    def __init__(self, config: ClientConfig, failures_per_address: int = 20) -> None:
+        """ValueError if the cluster has no logins, as far as the service's settings say."""
+        if not config.security_protocol.startswith("SASL"):
+            raise ValueError(
+                "callers can log in as users of the cluster only if the service reaches it by SASL_SSL or "
+                "SASL_PLAINTEXT (security.protocol); for users of its own it needs authentication.user.file"
+            )
+        if config.tls is None or not (config.tls.certificate_file or config.tls.certificate_text):
+            log.warning(
+                "wrong passwords of callers count as failed logins of this machine at the broker "
+                "(millstream.login.failures.per.address): give this service a client certificate, and the "
+                "listener ssl.client.auth=requested"
+            )
+        self._config = replace(config, connect_timeout=CONNECT_SECONDS, request_timeout=ANSWER_SECONDS)
+        self._per_address = failures_per_address
+        self._failures = LoginFailures()
+        self._secret = os.urandom(32)
+        self._mechanisms = list(MECHANISMS)
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._refused: OrderedDict[bytes, float] = OrderedDict()
+        self._checking: dict[bytes, asyncio.Task[Caller]] = {}
+        self._waiting = 0
+        self._strangers = ThreadPoolExecutor(THREADS, thread_name_prefix="login")
+        self._acquaintances = ThreadPoolExecutor(THREADS, thread_name_prefix="login-again")
+        self.on_refused: list[Callable[[Caller], None]] = []  # a caller who was known may no longer come in
+
+    async def password(self, user: str, password: str, address: str) -> Caller:
+        """The caller with that password or secret. LoginRefused, LoginNotChecked, or TooManyTries."""
+        if not user or not password or "\0" in user + password or len(user) + len(password) > LONGEST:
+            raise LoginRefused
+        return await self._check(user, password, False, address)
+
+    async def token(self, token: str, address: str) -> Caller:
+        """The same for a bearer token, which the broker checks (OAUTHBEARER)."""
+        if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable():
+            raise LoginRefused
+        return await self._check(subject_of(token), token, True, address)
+
+    async def _check(self, user: str, secret: str, is_token: bool, address: str) -> Caller:
+        text = f"{is_token}\0{user}\0{secret}".encode("utf-8", "surrogateescape")
+        key = hmac.digest(self._secret, text, hashlib.sha256)
+        now = time.monotonic()
+        known = self._known.get(key)
+        if known is not None and now - known.used > KNOWN:
+            known = None
+        if known is not None:
+            known.used = now
+            self._known.move_to_end(key)
+            if known.until > now:
+                return known.caller
+        checking = self._checking.get(key)
+        if checking is None:
+            if known is None:
+                self._admit(key, address, now)
+            checking = asyncio.ensure_future(self._log_in(key, user, secret, is_token, address, known))
+            self._checking[key] = checking
+            checking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # A caller who hangs up ends neither the check nor its count.
+        return await asyncio.shield(checking)
+
+    def _admit(self, key: bytes, address: str, now: float) -> None:
+        """Whether a stranger's login is tried at all. It counts as wrong until it turns out to be right."""
+        if self._refused.get(key, 0.0) > now:
+            raise LoginRefused
+        if self._per_address:
+            wait = self._failures.seconds_to_wait(network(address), self._per_address)
+            if wait:
+                raise TooManyTries(wait)
+        if self._waiting >= MAX_WAITING:
+            raise TooManyTries(1)
+        self._waiting += 1
+        self._failures.add(network(address))
+
+    async def _log_in(
+        self, key: bytes, user: str, secret: str, is_token: bool, address: str, known: _Known | None
+    ) -> Caller:
+        began = time.monotonic()
+        pool = self._strangers if known is None else self._acquaintances
+        loop = asyncio.get_running_loop()
+        try:
+            caller = await loop.run_in_executor(pool, self._caller, key, user, secret, is_token)
+        except LoginRefused:
+            self._refuse(key, known)
+            raise
+        except KafkaError as error:
+            if known is None:
+                self._failures.take_back(network(address))
+            log.warning("a login could not be checked: %s", error)
+            raise LoginNotChecked(str(error)) from None
+        finally:
+            self._waiting -= known is None
+            del self._checking[key]
+        if known is None:
+            self._failures.take_back(network(address))
+        self._known[key] = _Known(caller, began + BELIEVED, began)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return caller
+
+    def _refuse(self, key: bytes, known: _Known | None) -> None:
+        self._known.pop(key, None)
+        self._refused[key] = time.monotonic() + BELIEVED
+        if len(self._refused) > MAX_KNOWN:
+            self._refused.popitem(last=False)
+        if known is not None:
+            for act in self.on_refused:
+                act(known.caller)
+
+    def forget(self, caller: Caller) -> None:
+        """What was found about the caller no longer counts; the next request asks again."""
+        found = self._known.get(caller.key)
+        if found is not None:
+            found.until = 0.0
+
+    def _caller(self, key: bytes, user: str, secret: str, is_token: bool) -> Caller:
+        """In a thread."""
+        refused: KafkaError | None = None
+        for mechanism in (OAUTHBEARER,) if is_token else tuple(self._mechanisms):
+            sasl = Sasl(mechanism, user, secret)
+            try:
+                operations = self._operations(sasl)
+            except MechanismNotOffered as error:
+                if is_token:
+                    raise LoginRefused from None
+                self._mechanisms = [one for one in MECHANISMS if one in error.offered] or list(MECHANISMS)
+                refused = refused or error
+                continue
+            except KafkaError as error:
+                if error.code is not ErrorCode.sasl_authentication_failed:
+                    raise
+                # A user of SCRAM may have the other hash only; PLAIN knows everybody.
+                refused = error
+                if mechanism == "PLAIN":
+                    break
+                continue
+            return Caller(user, sasl, key, operations)
+        if refused is None or refused.code is ErrorCode.sasl_authentication_failed:
+            raise LoginRefused
+        raise refused
+
+    def _operations(self, sasl: Sasl) -> int:
+        """Log in; what the caller may do with the cluster, as a set of bits."""
+        config = replace(self._config, sasl=sasl)
+        unreachable: Unreachable | None = None
+        for host, port in config.bootstrap:
+            try:
+                connection = Connection(config, host, port)
+            except Unreachable as error:
+                unreachable = error
+                continue
+            with connection:
+                answer = connection.request(
+                    "describe_cluster",
+                    include_cluster_authorized_operations=True,
+                    endpoint_type=1,
+                    include_fenced_brokers=False,
+                )
+                check(answer.error_code, answer.error_message)
+                return max(0, int(answer.cluster_authorized_operations))
+        raise unreachable or Unreachable("no broker address is known")
+
+    def close(self) -> None:
+        for pool in (self._strangers, self._acquaintances):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def subject_of(token: str) -> str:
+    """Whom a token claims to name. The broker says whether that is true; until then it is for show only."""
+    try:
+        part = token.split(".")[1]
+        claims = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_"))
+        found = claims.get("sub")
+    except (IndexError, ValueError, AttributeError, RecursionError, binascii.Error):
+        return "token"
+    return found[:200] if isinstance(found, str) and found.isprintable() else "token"

@@ -1,0 +1,238 @@
+"""The Kafka clients with which requests are served.
+
+Without users of the cluster there is one set for all requests, with the proxy's own login. With them every
+caller has a set of its own that logs in as the caller: the brokers see who it is, and their ACLs and quotas
+count. A set is made when a caller first comes, and its threads and connections when they are first needed.
+Nothing in it is shared with other callers, so whoever waits, waits alone.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from millstream.client.security import OAUTHBEARER, Sasl
+from millstream.http.cluster_login import Caller
+from millstream.rest import errors, producer
+from millstream.rest.cluster_queries import THREADS, Kafka
+from millstream.rest.consumer_instances import Instances, InstanceTally
+from millstream.rest.librdkafka_config import known, translated
+from millstream.rest.producer import Producing, Tally
+from millstream.rest.rest_config import RestConfig
+from millstream.rest.schemas import Schemas
+from millstream.serdes.client import SchemaRegistry
+
+log = logging.getLogger(__name__)
+
+MAX_CALLERS = 500
+IDLE_SECONDS = 300.0
+CALLERS_THREADS = 2  # for questions of one caller; and for its consumer instances:
+CALLERS_CONSUMER_THREADS = 8
+BEARER_SECONDS = 300.0  # a token's own end is known to the broker
+# librdkafka's names
+CONSUMER_DEFAULTS = {
+    "auto.offset.reset": "latest",
+    "enable.auto.commit": "true",
+    "queued.min.messages": "1000",
+    "fetch.queue.backoff.ms": "50",
+    "partition.assignment.strategy": "range,roundrobin",
+}
+
+
+class RestClients:
+    """One set of clients. `config` is the proxy's."""
+
+    def __init__(
+        self,
+        config: RestConfig,
+        kafka: Kafka,
+        producing: Producing,
+        schemas: Schemas,
+        instances: Instances,
+    ) -> None:
+        self.config = config
+        self.kafka = kafka
+        self.producing = producing
+        self.schemas = schemas
+        self.instances = instances
+        self.requests = 0  # that are being served
+        self.used = time.monotonic()
+
+    @property
+    def idle(self) -> bool:
+        return not self.requests and not len(self.instances)
+
+    async def close(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(self.instances.close(), loop.run_in_executor(None, self.producing.close))
+        self.schemas.close()
+        self.kafka.close()
+
+
+class ClientFactory:
+    """What all sets have in common: settings that were checked once, and the counts for the metrics."""
+
+    def __init__(self, config: RestConfig) -> None:
+        """ValueError for settings that librdkafka does not take."""
+        self._config = config
+        client = {"bootstrap.servers": config.bootstrap, "client.id": "rest-proxy"}
+        chosen = translated(config.for_clients("producer."))
+        self._producer = known(Producer, {**client, **producer.DEFAULTS, **chosen})
+        self._consumer = _consumer(config, client)
+        self.tally = Tally()
+        self.instance_tally = InstanceTally(int(config.value("consumer.instances.max")))
+
+    def own(self) -> RestClients:
+        """With the proxy's login."""
+        config = self._config
+        kafka = Kafka(config.client())
+        limit, threads = self.instance_tally.limit, int(config.value("consumer.threads"))
+        return RestClients(
+            config,
+            kafka,
+            Producing(self._producer, 3.0, self.tally),
+            Schemas(_registry(config, config.client().sasl)),
+            Instances(config, kafka, self._consumer, self.instance_tally, limit, threads),
+        )
+
+    def of(self, caller: Caller, on_login_refused: Callable[[], None]) -> RestClients:
+        """With the caller's login. `on_login_refused` is called in any thread."""
+        config = self._config
+
+        def failed(error: Any) -> None:
+            if error.code() == KafkaError._AUTHENTICATION:
+                on_login_refused()
+
+        login = _login(caller.sasl)
+        kafka = Kafka(caller.config(config.client()), min(CALLERS_THREADS, THREADS))
+        threads = min(CALLERS_CONSUMER_THREADS, int(config.value("consumer.threads")))
+        limit = int(config.value("consumer.instances.per.caller"))
+        consumer = {**self._consumer, **login, "error_cb": failed}
+        return RestClients(
+            config,
+            kafka,
+            Producing({**self._producer, **login}, 3.0, self.tally, on_login_refused),
+            Schemas(_registry(config, caller.sasl)),
+            Instances(config, kafka, consumer, self.instance_tally, limit, threads),
+        )
+
+
+class CallerClients:
+    """The sets of callers: at most MAX_CALLERS, and none longer than IDLE_SECONDS without use. For one event
+    loop."""
+
+    def __init__(self, factory: ClientFactory, forget: Callable[[Caller], None]) -> None:
+        """`forget` is told of a caller whose login a client was refused."""
+        self._factory = factory
+        self._forget = forget
+        self._found: OrderedDict[bytes, RestClients] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def of(self, caller: Caller) -> RestClients:
+        """RestError if there are too many that are at work."""
+        found = self._found.get(caller.key)
+        if found is None:
+            if len(self._found) >= MAX_CALLERS:
+                self._make_room()
+            loop = asyncio.get_running_loop()
+            found = self._factory.of(caller, lambda: _call_in(loop, lambda: self._refused(caller)))
+            found.instances.start()
+            self._found[caller.key] = found
+        found.used = time.monotonic()
+        self._found.move_to_end(caller.key)
+        return found
+
+    def _make_room(self) -> None:
+        key = next((key for key, clients in self._found.items() if clients.idle), None)
+        if key is None:
+            raise errors.http_error(503, f"{MAX_CALLERS} callers are at work; try again later")
+        self._close(self._found.pop(key))
+
+    def _refused(self, caller: Caller) -> None:
+        """A client could not log in: it would try for ever. The next request finds out whether the caller may
+        still come."""
+        self._forget(caller)
+        self.end(caller)
+
+    def end(self, caller: Caller) -> None:
+        """The caller may no longer come in."""
+        found = self._found.pop(caller.key, None)
+        if found is not None:
+            found.producing.login_refused = True
+            self._close(found)
+
+    def _close(self, clients: RestClients) -> None:
+        task = asyncio.ensure_future(clients.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def expire(self) -> None:
+        """Those used longest ago come first."""
+        end = time.monotonic() - IDLE_SECONDS
+        for key, clients in list(self._found.items()):
+            if clients.used > end:
+                break
+            if clients.idle:
+                del self._found[key]
+                self._close(clients)
+
+    async def close(self) -> None:
+        for clients in self._found.values():
+            self._close(clients)
+        self._found.clear()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(act)
+
+
+def _login(sasl: Sasl) -> dict[str, Any]:
+    """librdkafka's settings."""
+    if sasl.mechanism == OAUTHBEARER:
+
+        def token(_config: str) -> tuple[str, float, str, dict[str, str]]:
+            return sasl.password, time.time() + BEARER_SECONDS, sasl.username, {}
+
+        return {"sasl.mechanism": OAUTHBEARER, "oauth_cb": token, "sasl.username": "", "sasl.password": ""}
+    return {
+        "sasl.mechanism": sasl.mechanism,
+        "sasl.username": sasl.username,
+        "sasl.password": sasl.password,
+    }
+
+
+def _consumer(config: RestConfig, client: dict[str, str]) -> dict[str, Any]:
+    # An instance that nobody uses is closed by the proxy, so its membership must last as long.
+    interval = max(300_000, config.value("consumer.instance.timeout.ms") + 60_000)
+    ahead = {"queued.max.messages.kbytes": config.value("consumer.prefetch.kbytes")}
+    chosen = translated(config.for_clients("consumer."))
+    given = {**client, **CONSUMER_DEFAULTS, **ahead, "max.poll.interval.ms": interval, **chosen}
+    # What counts as read is for the proxy to say.
+    return known(Consumer, given) | {"enable.auto.offset.store": False}
+
+
+def _registry(config: RestConfig, login: Sasl | None) -> SchemaRegistry:
+    user, _, password = (config.secret("schema.registry.basic.auth.user.info") or "").partition(":")
+    source = str(config.value("schema.registry.basic.auth.credentials.source")).upper()
+    token = ""
+    if source == "SASL_INHERIT" and login is not None:
+        user, password = login.username, login.password
+        if login.mechanism == OAUTHBEARER:
+            user, password, token = "", "", login.password
+    return SchemaRegistry(
+        config.value("schema.registry.url"),
+        user=user or None,
+        password=password,
+        token=token,
+        ca_file=config.value("schema.registry.ssl.truststore.location"),
+        timeout=config.value("schema.registry.request.timeout.ms") / 1000,
+    )

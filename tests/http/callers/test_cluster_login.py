@@ -1,0 +1,271 @@
+"""How a service finds out who its callers are, without a broker: a stand-in says who may log in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.client import ClientConfig, Unreachable
+from millstream.client.sasl import MechanismNotOffered
+from millstream.client.security import Sasl
+from millstream.http import cluster_login
+from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused, subject_of
+from millstream.http.login_failures import TooManyTries
+from millstream.rest.clients import CallerClients, ClientFactory
+from millstream.rest.rest_config import RestConfig
+from millstream.wire.acls import Operation
+from millstream.wire.errors import ErrorCode, KafkaError
+
+PROPERTIES = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "service",
+    "sasl.password": "own",
+}
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+
+class Cluster:
+    """Users by their passwords. `before` runs at every login."""
+
+    def __init__(self) -> None:
+        self.users = {"ann": "a", "bob": "b"}
+        self.offered = ["PLAIN"]
+        self.logins: list[Sasl] = []
+        self.before: Callable[[Sasl], None] = lambda _: None
+
+    def operations(self, sasl: Sasl) -> int:
+        self.logins.append(sasl)
+        self.before(sasl)
+        if sasl.mechanism not in self.offered:
+            raise MechanismNotOffered("not offered", self.offered)
+        if self.users.get(sasl.username) != sasl.password:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
+        return 1 << Operation.DESCRIBE
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def run(cluster: Cluster, test: Callable[[ClusterLogin], Awaitable[None]], limit: int = 3) -> None:
+    async def whole() -> None:
+        login = ClusterLogin(ClientConfig.of("127.0.0.1:1", PROPERTIES), limit)
+        login._operations = cluster.operations  # type: ignore[method-assign]
+        try:
+            await test(login)
+        finally:
+            login.close()
+
+    asyncio.run(whole())
+
+
+async def refused(login: ClusterLogin, user: str, password: str, address: str = HERE) -> type[Exception]:
+    with pytest.raises((LoginRefused, TooManyTries, LoginNotChecked)) as caught:
+        await login.password(user, password, address)
+    return caught.type
+
+
+def test_requests_that_come_together_cost_one_login(cluster: Cluster) -> None:
+    async def test(login: ClusterLogin) -> None:
+        found = await asyncio.gather(*(login.password("ann", "a", HERE) for _ in range(50)))
+        assert len(cluster.logins) == 1
+        assert {one.name for one in found} == {"ann"}
+        assert found[0].may(Operation.DESCRIBE) and not found[0].may(Operation.ALTER)
+        assert "'a'" not in repr(found[0])
+
+    run(cluster, test)
+
+
+def test_a_caller_who_was_removed_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_login, "BELIEVED", 0.0)
+
+    async def test(login: ClusterLogin) -> None:
+        ended: list[Caller] = []
+        login.on_refused.append(ended.append)
+        caller = await login.password("ann", "a", HERE)
+        del cluster.users["ann"]
+        assert await refused(login, "ann", "a") is LoginRefused
+        assert ended == [caller]
+
+    run(cluster, test)
+
+
+def test_guessing_ends_and_those_who_were_in_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(login: ClusterLogin) -> None:
+        await login.password("ann", "a", HERE)
+        monkeypatch.setattr(cluster_login, "BELIEVED", 0.0)
+        login._known[next(iter(login._known))].until = 0.0
+        guesses = [await refused(login, "bob", f"x{number}") for number in range(5)]
+        assert guesses == [LoginRefused] * 3 + [TooManyTries] * 2
+        assert await refused(login, "bob", "b") is TooManyTries
+        assert (await login.password("ann", "a", HERE)).name == "ann"
+        assert (await login.password("bob", "b", THERE)).name == "bob"
+
+    run(cluster, test)
+
+
+def test_guesses_that_arrive_together_count_like_any_others(cluster: Cluster) -> None:
+    async def test(login: ClusterLogin) -> None:
+        found = await asyncio.gather(*(refused(login, "bob", f"x{number}") for number in range(10)))
+        assert sorted(one.__name__ for one in found) == ["LoginRefused"] * 3 + ["TooManyTries"] * 7
+        assert len(cluster.logins) == 3
+
+    run(cluster, test)
+
+
+def test_one_wrong_password_again_and_again_is_one_guess(cluster: Cluster) -> None:
+    async def test(login: ClusterLogin) -> None:
+        login._refused.clear()
+        assert await refused(login, "bob", "old") is LoginRefused
+        login._refused[next(iter(login._refused))] = float("inf")
+        for _ in range(10):
+            assert await refused(login, "bob", "old") is LoginRefused
+        assert len(cluster.logins) == 1
+        assert (await login.password("bob", "b", HERE)).name == "bob"
+
+    run(cluster, test)
+
+
+def test_a_cluster_that_is_away_lets_nobody_in_and_counts_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_login, "BELIEVED", 0.0)
+
+    def away(_: Sasl) -> None:
+        raise Unreachable("away")
+
+    async def test(login: ClusterLogin) -> None:
+        await login.password("ann", "a", HERE)
+        cluster.before = away
+        for number in range(5):
+            assert await refused(login, "bob", f"x{number}") is LoginNotChecked
+        assert await refused(login, "ann", "a") is LoginNotChecked
+        cluster.before = lambda _: None
+        assert (await login.password("ann", "a", HERE)).name == "ann"
+        assert (await login.password("bob", "b", HERE)).name == "bob"
+
+    run(cluster, test)
+
+
+def test_strangers_who_wait_hold_up_no_acquaintance(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_login, "BELIEVED", 0.0)
+    monkeypatch.setattr(cluster_login, "MAX_WAITING", 20)
+    go_on = threading.Event()
+
+    def slow(sasl: Sasl) -> None:
+        if sasl.username != "ann":
+            assert go_on.wait(300)
+
+    async def test(login: ClusterLogin) -> None:
+        await login.password("ann", "a", HERE)
+        cluster.before = slow
+        waiting = [asyncio.ensure_future(refused(login, f"eve{number}", "x")) for number in range(20)]
+        await asyncio.sleep(0)
+        try:
+            assert await refused(login, "mallory", "x") is TooManyTries  # the queue has an end
+            assert (await login.password("ann", "a", HERE)).name == "ann"
+        finally:
+            go_on.set()
+        assert set(await asyncio.gather(*waiting)) == {LoginRefused}
+
+    run(cluster, test, limit=0)
+
+
+def test_what_the_listener_offers_is_used(cluster: Cluster) -> None:
+    async def test(login: ClusterLogin) -> None:
+        cluster.offered = ["SCRAM-SHA-256"]
+        assert (await login.password("ann", "a", HERE)).sasl.mechanism == "SCRAM-SHA-256"
+        assert (await login.password("bob", "b", HERE)).sasl.mechanism == "SCRAM-SHA-256"
+        tried = [one.mechanism for one in cluster.logins]
+        assert tried == ["PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-256"]
+        cluster.offered = ["GSSAPI"]
+        assert await refused(login, "bob", "c") is LoginNotChecked
+
+    run(cluster, test)
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("", "x"), ("ann", ""), ("ann\0bob", "b"), ("x", "ann\0a"), ("ann", "a" * 5000)]
+)
+def test_what_cannot_be_a_login_is_not_tried(cluster: Cluster, user: str, password: str) -> None:
+    async def test(login: ClusterLogin) -> None:
+        assert await refused(login, user, password) is LoginRefused
+        assert not cluster.logins
+
+    run(cluster, test)
+
+
+@pytest.mark.parametrize("token", ["", "x", "a.b.c", "a.e30.c", "a.W10.c", "." * 10, "a.bnVsbA.c", "é.é.é"])
+def test_a_token_without_a_name(token: str) -> None:
+    assert subject_of(token) == "token"
+
+
+def test_a_cluster_without_logins_is_said_so() -> None:
+    with pytest.raises(ValueError, match=r"authentication\.user\.file"):
+        ClusterLogin(ClientConfig.of("127.0.0.1:1"))
+
+
+def test_a_caller_who_waits_waits_alone(tmp_path: Path) -> None:
+    """All threads of one caller's clients are busy; another's are not."""
+    config = RestConfig(
+        {"bootstrap.servers": "127.0.0.1:1", **{f"client.{k}": v for k, v in PROPERTIES.items()}}
+    )
+    go_on = threading.Event()
+
+    async def test() -> None:
+        callers = CallerClients(ClientFactory(config), lambda _: None)
+        slow, quick = (
+            callers.of(Caller(name, Sasl("PLAIN", name, "x"), name.encode(), 0)) for name in ("slow", "quick")
+        )
+        blocked: list[Any] = [
+            asyncio.ensure_future(slow.kafka.run(lambda _: go_on.wait(300))) for _ in range(20)
+        ]
+        blocked += [asyncio.ensure_future(slow.instances.run(lambda: go_on.wait(300))) for _ in range(100)]
+        try:
+            await asyncio.sleep(0)
+            assert await quick.kafka.run(lambda _: "answered") == "answered"
+            assert await quick.instances.run(lambda: "answered") == "answered"
+            assert not any(one.done() for one in blocked)
+        finally:
+            go_on.set()
+        await asyncio.gather(*blocked)
+        await callers.close()
+
+    asyncio.run(test())
+
+
+def test_sets_of_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.rest.clients.MAX_CALLERS", 2)
+    config = RestConfig(
+        {"bootstrap.servers": "127.0.0.1:1", **{f"client.{k}": v for k, v in PROPERTIES.items()}}
+    )
+
+    async def test() -> None:
+        callers = CallerClients(ClientFactory(config), lambda _: None)
+        first, second, third = (
+            Caller(name, Sasl("PLAIN", name, "x"), name.encode(), 0) for name in ("one", "two", "three")
+        )
+        kept = callers.of(first)
+        kept.requests += 1
+        callers.of(second)
+        callers.of(third)  # in place of the second, which is idle
+        assert len(callers) == 2 and callers.of(first) is kept
+        callers.of(third).requests += 1
+        with pytest.raises(Exception, match="at work"):
+            callers.of(second)
+        monkeypatch.setattr("millstream.rest.clients.IDLE_SECONDS", -1.0)
+        kept.requests = 0
+        callers.expire()
+        assert len(callers) == 1
+        await callers.close()
+
+    asyncio.run(test())
