@@ -7,11 +7,11 @@ Requests are counted on the outside, so those that the guard turns away count as
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
@@ -30,11 +30,14 @@ def make_app(
     routers: Iterable[APIRouter],
     render_error: Callable[[Request, HttpError], Response],
     api: ApiDescription | None = None,
+    authorize: Callable[[Request], Awaitable[None]] | None = None,
 ) -> FastAPI:
     """FastAPI with these routers, in the order in which paths are matched. Every error becomes an HttpError,
-    and `render_error` makes the response of it. Without `api` there are no pages of documentation."""
+    and `render_error` makes the response of it. Without `api` there are no pages of documentation.
+    `authorize` runs before every resource, and raises an HttpError for who may not."""
     app = FastAPI(
         title=title,
+        dependencies=[] if authorize is None else [Depends(authorize)],
         version=__version__,
         openapi_url=None if api is None else "/openapi.json",
         redirect_slashes=False,

@@ -137,3 +137,17 @@ def unknown_leader(message: str = "Leader not known.") -> RegistryError:
 
 def http_error(status: int, message: str) -> RegistryError:
     return RegistryError(status, status, message)
+
+
+def denied(operation: str, subject: str, *, named: bool = True) -> RegistryError:
+    """In Confluent's words. Without `named` the subject is none that the caller knows."""
+    what = f"Subject: {subject}" if named else "Schema"
+    return RegistryError(403, 40301, f"User is denied operation {operation} on {what}")
+
+
+def denied_globally(operation: str) -> RegistryError:
+    return RegistryError(403, 40301, f"User is denied operation: this needs {operation} on the cluster")
+
+
+def rights_unknown(reason: str) -> RegistryError:
+    return RegistryError(503, 50302, f"The cluster does not say what the caller may do: {reason}")

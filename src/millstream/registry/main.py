@@ -31,12 +31,13 @@ def main(argv: list[str]) -> int:
 
 def _build(config: "RegistryConfig", ports: list[int]) -> "HttpService":
     from millstream.http.serving import HttpService
-    from millstream.registry.api.app import make_app
+    from millstream.registry.api.app import callers_of, make_app
     from millstream.registry.api.forwarding import LeaderClient
     from millstream.registry.service import RegistryService
 
     service = RegistryService(config.service(ports))
     client = LeaderClient(config)
+    callers = callers_of(config)
 
     async def start() -> str:
         await service.start()
@@ -45,5 +46,7 @@ def _build(config: "RegistryConfig", ports: list[int]) -> "HttpService":
     async def stop() -> None:
         await service.stop()
         await client.close()
+        if callers is not None:
+            callers.close()
 
-    return HttpService(make_app(service, config, client), start, stop)
+    return HttpService(make_app(service, config, client, callers), start, stop)

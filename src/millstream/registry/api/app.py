@@ -6,6 +6,8 @@ from starlette.types import ASGIApp
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
 from millstream.http.authentication import protected
+from millstream.http.cluster_authentication import cluster_login
+from millstream.http.cluster_login import ClusterLogin
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation
@@ -25,9 +27,11 @@ from millstream.registry.api.forwarding import LeaderClient
 from millstream.registry.api.middleware import ContextPaths, media_types, reads_only
 from millstream.registry.api.openapi import API
 from millstream.registry.api.responses import MEDIA_TYPE, answer
+from millstream.registry.api.rights import authorize
 from millstream.registry.metrics import collect
 from millstream.registry.registry_config import RegistryConfig
 from millstream.registry.service import RegistryService
+from millstream.registry.topic_rights import TopicRights
 
 # What is requested most often comes first.
 ROUTERS = (
@@ -43,22 +47,49 @@ ROUTERS = (
 )
 
 
-def make_app(service: RegistryService, config: RegistryConfig, client: LeaderClient) -> ASGIApp:
+class Callers:
+    """Users of the cluster: who they are, and what they may do."""
+
+    def __init__(self, login: ClusterLogin, rights: TopicRights) -> None:
+        self.login = login
+        self.rights = rights
+        login.on_refused.append(rights.end)
+
+    def close(self) -> None:
+        self.login.close()
+        self.rights.close()
+
+
+def callers_of(config: RegistryConfig) -> Callers | None:
+    """None where there are no users, or those of a file."""
+    client = config.client()
+    login = cluster_login(config, client)
+    return None if login is None else Callers(login, TopicRights(client))
+
+
+def make_app(
+    service: RegistryService, config: RegistryConfig, client: LeaderClient, callers: Callers | None = None
+) -> ASGIApp:
     routers = [
         router
         for router in ROUTERS
         if router is not associations.router or config.value("associations.enable")
     ]
-    app = make_http_app("Millstream Schema Registry", routers, _render_error, API)
+    app = make_http_app(
+        "Millstream Schema Registry", routers, _render_error, API, None if callers is None else authorize
+    )
     app.state.service = service
     app.state.client = client
-    negotiated = ContentNegotiation(
-        ContextPaths(Cache(app, service.state)), media_types, max_bytes=config.max_request_bytes
-    )
+    app.state.rights = None if callers is None else callers.rights
+    # What somebody may read is not what somebody else may.
+    cached = Cache(app, service.state) if callers is None else app
+    negotiated = ContentNegotiation(ContextPaths(cached), media_types, max_bytes=config.max_request_bytes)
     whole = surrounded(
         negotiated,
         ServiceMetrics("registry", lambda: collect(service)),
-        lambda inner: protected(inner, config, reads_only, MEDIA_TYPE),
+        lambda inner: protected(
+            inner, config, reads_only, MEDIA_TYPE, None if callers is None else callers.login, as_caller=True
+        ),
     )
     return with_response_headers(whole, config.value(RESPONSE_HEADERS))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from millstream.http.cluster_authentication import caller_of
 from millstream.registry import contexts, errors
 from millstream.registry.api.patterns import subject_filter
 from millstream.registry.api.responses import (
@@ -20,6 +21,7 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
+from millstream.registry.api.rights import is_readable, readable_users
 from millstream.registry.associations.model import LIFECYCLES
 from millstream.registry.associations.state import AssociationFilter
 from millstream.registry.schema_records import Version
@@ -41,10 +43,11 @@ async def list_schemas(request: Request) -> Response:
     deleted, latest = flag(request, "deleted"), flag(request, "latestOnly")
     rule_type = request.query_params.get("ruleType")
     aliases = _aliases(service, wanted) if flag(request, "aliases") else {}
+    readable = is_readable(request)
 
     def found() -> Iterator[Version]:
         for subject in sorted(service.state.versions):
-            if wanted(subject) or subject in aliases:
+            if (wanted(subject) or subject in aliases) and readable(subject):
                 versions = list(service.state.all_versions(subject, deleted=deleted))
                 yield from versions[-1:] if latest else versions
 
@@ -108,7 +111,7 @@ async def list_types() -> Response:
 async def get_schema(schema_id: str, request: Request) -> Response:
     """A schema by its id, with a subject and version that have it."""
     service = service_of(request)
-    found = _by_id(service, schema_id, request)
+    found = await _by_id(service, schema_id, request)
     text = formatted(service, found, request.query_params.get("format", ""))
     body: dict[str, Any] = {"subject": found.subject, "version": found.version}
     body.update(schema_body(found, text=text))
@@ -124,21 +127,21 @@ async def get_schema(schema_id: str, request: Request) -> Response:
 async def get_schema_only(schema_id: str, request: Request) -> Response:
     """A schema by its id, alone."""
     service = service_of(request)
-    found = _by_id(service, schema_id, request)
+    found = await _by_id(service, schema_id, request)
     return text_answer(formatted(service, found, request.query_params.get("format", "")))
 
 
 @router.get("/schemas/ids/{schema_id}/subjects")
 async def get_subjects(schema_id: str, request: Request) -> Response:
     """The subjects that have a schema."""
-    users = _users(service_of(request), schema_id, request)
+    users = await _users(service_of(request), schema_id, request)
     return answer(page(request, list(dict.fromkeys(one.subject for one in users))))
 
 
 @router.get("/schemas/ids/{schema_id}/versions")
 async def get_versions(schema_id: str, request: Request) -> Response:
     """The subjects that have a schema, with the version."""
-    users = _users(service_of(request), schema_id, request)
+    users = await _users(service_of(request), schema_id, request)
     return answer(page(request, [{"subject": one.subject, "version": one.version} for one in users]))
 
 
@@ -149,6 +152,7 @@ async def get_by_guid(guid: str, request: Request) -> Response:
     for context, schema_id in service.state.ids_of(_digest(guid)):
         found = service.state.content(context, schema_id)
         if found is not None:
+            found = await _readable(service, found, request)
             text = formatted(service, found, request.query_params.get("format", ""))
             return answer(schema_body(found, text=text))
     raise errors.schema_not_found(guid)
@@ -157,7 +161,12 @@ async def get_by_guid(guid: str, request: Request) -> Response:
 @router.get("/schemas/guids/{guid}/ids")
 async def get_ids_by_guid(guid: str, request: Request) -> Response:
     """The ids that a schema has, context by context."""
-    ids = service_of(request).state.ids_of(_digest(guid))
+    state = service_of(request).state
+    ids = state.ids_of(_digest(guid))
+    if ids:
+        users = [one for context, schema_id in ids for one in state.users(context, schema_id)]
+        may = {contexts.context_of(one.subject) for one in await readable_users(request, users)}
+        ids = [one for one in ids if one[0] in may]
     return answer([{"context": context, "id": schema_id} for context, schema_id in ids])
 
 
@@ -178,12 +187,21 @@ def _number(schema_id: str) -> int:
     return value
 
 
-def _by_id(service: RegistryService, schema_id: str, request: Request) -> Version:
+async def _by_id(service: RegistryService, schema_id: str, request: Request) -> Version:
     number = _number(schema_id)
     found = _find(service, number, request)
     if found is None:
         raise errors.schema_not_found(number)
-    return found
+    return await _readable(service, found, request)
+
+
+async def _readable(service: RegistryService, found: Version, request: Request) -> Version:
+    """The same schema of a subject that the caller may read."""
+    if caller_of(request.scope) is None:
+        return found
+    users = service.state.users(contexts.context_of(found.subject), found.id)
+    readable = await readable_users(request, users)
+    return found if found in readable else next((one for one in readable if not one.deleted), readable[0])
 
 
 def _find(service: RegistryService, number: int, request: Request) -> Version | None:
@@ -207,12 +225,12 @@ def _find(service: RegistryService, number: int, request: Request) -> Version | 
     return state.content(context, number)
 
 
-def _users(service: RegistryService, schema_id: str, request: Request) -> list[Version]:
+async def _users(service: RegistryService, schema_id: str, request: Request) -> list[Version]:
     deleted = flag(request, "deleted")
     found = _find(service, _number(schema_id), request)
     if found is None:
         raise errors.schema_not_found()
-    users = service.state.users(contexts.context_of(found.subject), found.id)
+    users = await readable_users(request, service.state.users(contexts.context_of(found.subject), found.id))
     return sorted(
         (one for one in users if deleted or not one.deleted), key=lambda one: (one.subject, one.version)
     )

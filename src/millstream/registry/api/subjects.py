@@ -21,6 +21,7 @@ from millstream.registry.api.responses import (
     with_qualified_references,
     with_schema_tags,
 )
+from millstream.registry.api.rights import is_readable
 from millstream.registry.commands import Change
 from millstream.registry.dek.rule_defaults import with_kek_names
 from millstream.registry.requests import schema_request, tags_request
@@ -36,9 +37,10 @@ async def list_subjects(request: Request) -> Response:
     service = service_of(request)
     wanted = subject_filter(request, default=":*:")
     only = flag(request, "deletedOnly")
+    readable = is_readable(request)
     names = []
     for name in sorted(service.state.versions):
-        if not wanted(name):
+        if not wanted(name) or not readable(name):
             continue
         alive = service.state.has_subject(name)
         if (not alive) if only else (alive or flag(request, "deleted")):

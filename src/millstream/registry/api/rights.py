@@ -1,0 +1,121 @@
+"""Readers and writers of subjects, where callers are users of the cluster.
+
+The ACLs of the topic that a subject belongs to decide, as in Confluent's Topic ACL authorizer: READ on the
+topic reads its subjects, WRITE changes them. `orders-key` and `orders-value` belong to the topic `orders`, in
+every context; any other subject to a topic of its own name, whether that exists or not. What concerns no
+single subject needs DESCRIBE on the cluster to read and ALTER to change; ALTER allows everything.
+
+`authorize` runs after the route is known, with the same parameters as the resource. A schema that is named by
+its id is judged by `readable_users`, for only the resource knows which one it is.
+"""
+
+from collections.abc import Callable, Iterable
+
+from fastapi import Request
+
+from millstream.http.cluster_authentication import caller_of
+from millstream.http.cluster_login import Caller
+from millstream.registry import contexts, errors
+from millstream.registry.api.responses import service_of
+from millstream.registry.schema_records import Version
+from millstream.registry.topic_rights import TopicRights
+from millstream.wire.acls import Operation
+from millstream.wire.errors import KafkaError
+
+READABLE = "millstream.registry.readable"
+# For everybody who has logged in.
+OPEN = frozenset(
+    {
+        "/",
+        "/health",
+        "/schemas/types",
+        "/v1/metadata/id",
+        "/v1/metadata/version",
+        "/v1/metadata/deployment",
+        "/dek-registry/v1/keks",
+        "/dek-registry/v1/keks/{name}",
+    }
+)
+# The answer has only what the caller may read.
+LISTS = frozenset({"/subjects", "/schemas"})
+BY_ID = ("/schemas/ids/", "/schemas/guids/")
+LOOK_UP = "/subjects/{subject:subject}"
+COMPATIBILITY = "/compatibility/"
+
+
+def topic_of(subject: str) -> str:
+    name = contexts.parse(subject).name
+    for suffix in ("-key", "-value"):
+        if name.endswith(suffix) and name != suffix:
+            return name[: -len(suffix)]
+    return name
+
+
+async def authorize(request: Request) -> None:
+    """A dependency of every resource: 403 for a caller who may not."""
+    caller = caller_of(request.scope)
+    if caller is None or caller.may(Operation.ALTER):
+        return
+    route: str = request.scope["route"].path
+    reads = request.method in ("GET", "HEAD")
+    if reads and (route in OPEN or route.startswith(BY_ID)):
+        return
+    if reads and route in LISTS:
+        state = service_of(request).state
+        request.scope[READABLE] = await _readable(request, caller, state.versions)
+        return
+    subjects = _subjects(request)
+    if subjects:
+        posts_to_look = request.method == "POST" and (route == LOOK_UP or route.startswith(COMPATIBILITY))
+        needed = Operation.READ if reads or posts_to_look else Operation.WRITE
+        found = await _operations(request, caller, subjects)
+        for subject in subjects:
+            if not found[topic_of(subject)] >> needed & 1:
+                raise errors.denied(needed.name.title(), subject)
+        return
+    needed = Operation.DESCRIBE if reads else Operation.ALTER
+    if not caller.may(needed):
+        raise errors.denied_globally(needed.name)
+
+
+def is_readable(request: Request) -> Callable[[str], bool]:
+    """Whether the caller of a list may read a subject."""
+    found: Callable[[str], bool] | None = request.scope.get(READABLE)
+    return found or (lambda _subject: True)
+
+
+async def readable_users(request: Request, users: Iterable[Version]) -> list[Version]:
+    """The versions among those with one schema that the caller may read; 403 if there are some, but none for
+    the caller."""
+    found = list(users)
+    caller = caller_of(request.scope)
+    if caller is None or caller.may(Operation.ALTER):
+        return found
+    may = await _readable(request, caller, {one.subject for one in found})
+    kept = [one for one in found if may(one.subject)]
+    if found and not kept:
+        raise errors.denied("Read", found[0].subject, named=False)
+    return kept
+
+
+def _subjects(request: Request) -> list[str]:
+    """What a path names, and what that is an alias for. Empty for a context without a subject."""
+    given = request.path_params.get("subject")
+    if not given or not contexts.parse(given).name:
+        return []
+    service = service_of(request)
+    names = (contexts.normalize(given), service.subject(given), service.subject(given, of_deks=True))
+    return list(dict.fromkeys(names))
+
+
+async def _readable(request: Request, caller: Caller, subjects: Iterable[str]) -> Callable[[str], bool]:
+    found = await _operations(request, caller, subjects)
+    return lambda subject: bool(found.get(topic_of(subject), 0) >> Operation.READ & 1)
+
+
+async def _operations(request: Request, caller: Caller, subjects: Iterable[str]) -> dict[str, int]:
+    rights: TopicRights = request.app.state.rights
+    try:
+        return await rights.operations(caller, {topic_of(subject) for subject in subjects})
+    except KafkaError as error:
+        raise errors.rights_unknown(str(error)) from None

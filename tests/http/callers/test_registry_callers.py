@@ -1,0 +1,152 @@
+"""Readers and writers of subjects are those of the topics that the subjects belong to."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from millstream.registry.api.rights import topic_of
+from millstream.wire.acls import Operation, ResourceType
+from tests.rest.rest_client import RunningRest, media_type
+from tests.support.running import RunningRegistry
+from tests.support.waiting import wait_until
+
+from .conftest import Platform, client
+
+READ, WRITE = Operation.READ, Operation.WRITE
+
+
+def schema_of(name: str) -> str:
+    return json.dumps({"type": "record", "name": name, "fields": [{"name": "n", "type": "int"}]})
+
+
+def register(http: httpx.Client, subject: str, name: str = "R") -> httpx.Response:
+    return http.post(f"/subjects/{subject}/versions", json={"schema": schema_of(name)})
+
+
+def denied(answer: httpx.Response) -> str:
+    assert answer.status_code == 403 and answer.json()["error_code"] == 40301, answer.text
+    return str(answer.json()["message"])
+
+
+def test_a_topic_has_its_subjects() -> None:
+    assert topic_of("orders-value") == topic_of("orders-key") == topic_of(":.team:orders-value") == "orders"
+    assert topic_of("com.example.Order") == "com.example.Order"
+    assert topic_of("-value") == "-value"
+
+
+def test_confluents_client_by_user_info(registry: RunningRegistry, platform: Platform) -> None:
+    topic = platform.topic()
+    account, key, secret = platform.key()
+    settings = {"url": registry.url, "basic.auth.user.info": f"{key}:{secret}"}
+    schema = Schema(schema_of("ByClient"), "AVRO")
+    with pytest.raises(SchemaRegistryError) as refused:
+        SchemaRegistryClient(settings).register_schema(f"{topic}-value", schema)
+    assert (refused.value.http_status_code, refused.value.error_code) == (403, 40301)
+    assert refused.value.error_message == f"User is denied operation Write on Subject: {topic}-value"
+    platform.allow(account, ResourceType.TOPIC, topic, READ, WRITE)
+    registered = wait_until(
+        lambda: SchemaRegistryClient(settings).register_schema(f"{topic}-value", schema),
+        ignoring=SchemaRegistryError,
+    )
+    found = SchemaRegistryClient(settings).get_schema(registered)
+    assert json.loads(str(found.schema_str))["name"] == "ByClient"
+    assert SchemaRegistryClient(settings).get_subjects() == [f"{topic}-value"]
+    with pytest.raises(SchemaRegistryError) as refused:
+        wrong = {**settings, "basic.auth.user.info": f"{key}:wrong"}
+        SchemaRegistryClient(wrong).get_subjects()
+    assert refused.value.http_status_code == 401
+    platform.admin.delete_key(key)
+
+    def is_refused() -> bool:
+        try:
+            SchemaRegistryClient(settings).get_subjects()
+        except SchemaRegistryError as error:
+            return error.http_status_code == 401
+        return False
+
+    wait_until(is_refused)
+
+
+def test_readers_read_and_writers_write(registry: RunningRegistry, platform: Platform) -> None:
+    topic, other = platform.topic(), platform.topic()
+    reader, writer, admin = platform.user(), platform.user(), platform.user()
+    platform.allow(reader[0], ResourceType.TOPIC, topic, READ)
+    platform.allow(writer[0], ResourceType.TOPIC, topic, WRITE)
+    platform.allow(admin[0], ResourceType.CLUSTER, "kafka-cluster", Operation.ALTER)
+    mine, others, team = f"{topic}-value", f"{other}-value", f":.team:{topic}-value"
+    with (
+        client(registry.url, reader) as reads,
+        client(registry.url, writer) as writes,
+        client(registry.url, admin) as rules,
+    ):
+        made = register(writes, mine, f"R{topic[2:]}")
+        assert made.status_code == 200, made.text
+        # The same id in another context is another schema.
+        assert rules.put(f"/config/{mine}", json={"compatibility": "NONE"}).status_code == 200
+        secret = register(rules, others, f"S{topic[2:]}").json()["id"]
+        assert register(writes, team).status_code == 200
+        schema_id = made.json()["id"]
+        assert denied(register(reads, mine)) == f"User is denied operation Write on Subject: {mine}"
+        assert reads.get("/subjects").json() == [team, mine]
+        assert reads.get(f"/subjects/{mine}/versions/latest").json()["id"] == schema_id
+        assert reads.get(f"/schemas/ids/{schema_id}").status_code == 200
+        assert reads.get(f"/schemas/ids/{schema_id}/subjects").json() == [mine]
+        assert {one["subject"] for one in reads.get("/schemas?subjectPrefix=:*:").json()} == {mine, team}
+        looked_up = reads.post(f"/subjects/{mine}", json={"schema": schema_of(f"R{topic[2:]}")})
+        assert looked_up.json()["id"] == schema_id
+        assert denied(reads.get(f"/schemas/ids/{secret}")) == "User is denied operation Read on Schema"
+        guid = rules.get(f"/subjects/{others}/versions/1").json()["guid"]
+        for path in (
+            f"/schemas/ids/{secret}/schema",
+            f"/schemas/ids/{secret}/subjects",
+            f"/schemas/guids/{guid}",
+            f"/schemas/guids/{guid}/ids",
+            f"/subjects/{others}/versions",
+            f"/contexts/.team/subjects/{others}/versions",
+            f"/config/{others}",
+            "/config",
+            "/mode",
+            "/contexts",
+        ):
+            denied(reads.get(path))
+        assert denied(writes.get(f"/subjects/{mine}/versions")).startswith("User is denied operation Read")
+        for answer in (
+            reads.delete(f"/subjects/{mine}"),
+            reads.put(f"/config/{mine}", json={"compatibility": "NONE"}),
+            writes.put("/config", json={"compatibility": "NONE"}),
+            writes.put("/mode/:.team:", json={"mode": "READONLY"}),
+            reads.post("/dek-registry/v1/keks", json={}),
+            reads.post(f"/compatibility/subjects/{others}/versions/1", json={"schema": schema_of("R")}),
+        ):
+            denied(answer)
+        # A subject that stands for another one opens no way to it.
+        assert writes.put(f"/config/{mine}", json={"alias": others}).status_code == 200
+        denied(reads.get(f"/subjects/{mine}/versions/latest"))
+        assert {others, mine, team} <= set(rules.get("/subjects").json())
+        assert reads.get("/schemas/types").status_code == 200
+
+
+def test_the_proxy_asks_the_registry_as_the_caller(registry: RunningRegistry, platform: Platform) -> None:
+    topic = platform.topic()
+    writer, stranger = platform.user(), platform.user()
+    platform.allow(writer[0], ResourceType.TOPIC, topic, READ, WRITE)
+    settings = {
+        "authentication.method": "BASIC",
+        "schema.registry.basic.auth.credentials.source": "SASL_INHERIT",
+        **platform.properties("rest", "client."),
+    }
+    body = {"value_schema": schema_of(f"P{topic[2:]}"), "records": [{"value": {"n": 1}}]}
+    with RunningRest(platform.bootstrap, registry.url, settings) as rest:
+
+        def produce(auth: tuple[str, str]) -> httpx.Response:
+            with client(rest.url, auth) as http:
+                return http.post(f"/topics/{topic}", json=body, headers={"Content-Type": media_type("avro")})
+
+        sent = produce(writer)
+        assert sent.status_code == 200 and sent.json()["value_schema_id"], sent.text
+        denied(produce(stranger))
