@@ -56,9 +56,8 @@ def crash(name: str, topic: str, partitions: int, bytes_each: int, measures: tup
             seconds=600,
         )
         brokers.write_back(broker.log_dir)
-        time.sleep(
-            3
-        )  # closed segments are flushed in the background and their recovery point is written each second
+        # Closed segments are flushed in the background and their recovery point is written each second.
+        time.sleep(3)
         size = _log_bytes(broker.log_dir, topic)
         broker.kill()
         after_crash = _serve(broker, topic)

@@ -290,9 +290,8 @@ def first_acknowledged_produce(port: int, topic: str, timeout: float = 120) -> N
     name = struct.pack(">h", len(topic)) + topic.encode()
     batch = _batch()
     metadata = struct.pack(">i", 1) + name + b"\x01"  # v4, with automatic creation
-    produce = (
-        struct.pack(">hhii", -1, -1, 30000, 1) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
-    )  # v7
+    # Version 7.
+    produce = struct.pack(">hhii", -1, -1, 30000, 1) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
     error_at = 4 + len(name) + 4 + 4
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

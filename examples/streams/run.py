@@ -119,9 +119,8 @@ def application_of(example: str, topology: Topology, servers: str, given: argpar
         bootstrap_servers=servers,
         state=given.state,
         delivery=given.delivery,
-        config={
-            EMIT_EVERY: 0
-        },  # lonely records of joins leave with the next record, not up to a second later
+        # Lonely records of joins leave with the next record, not up to a second later.
+        config={EMIT_EVERY: 0},
     )
 
 

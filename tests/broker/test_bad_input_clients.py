@@ -155,9 +155,8 @@ def test_readers_that_leave_while_they_wait(
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.socket.close()
     wait_until(lambda: target.descriptors() <= before + 5)
-    assert (
-        produce_code(target.bootstrap, big_topic, bytes(batch())) == 0
-    )  # wakes whoever is still said to wait
+    # Wakes whoever is still said to wait.
+    assert produce_code(target.bootstrap, big_topic, bytes(batch())) == 0
     bounded(20)
 
 

@@ -132,9 +132,8 @@ def test_damaged_requests(target: Target, frames: list[bytes]) -> None:
                 connection.send(
                     framed(bytes(frame)) if claimed is None else struct.pack(">i", claimed) + frame
                 )
-                connection.socket.shutdown(
-                    socket.SHUT_WR
-                )  # so an unfinished frame, or a long wait, ends as well
+                # So an unfinished frame, or a long wait, ends as well.
+                connection.socket.shutdown(socket.SHUT_WR)
                 while connection.receive() is not None:
                     pass
             except (ConnectionError, OSError) as error:

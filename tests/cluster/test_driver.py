@@ -253,9 +253,8 @@ async def test_an_entry_has_a_limit(start: Start, monkeypatch: pytest.MonkeyPatc
     first = controller.submit(new_topic("first"))
     await let_tasks_run()
     together = [controller.submit(new_topic(f"t{n}")) for n in range(20)]  # too large as one entry
-    alone = controller.submit(
-        CreateTopics([NewTopic(f"x{n}", 1, 1) for n in range(100)])
-    )  # too large by itself
+    # Too large by itself.
+    alone = controller.submit(CreateTopics([NewTopic(f"x{n}", 1, 1) for n in range(100)]))
     more = controller.submit(new_topic("more"))
     store.gate.set()
     await first

@@ -158,9 +158,8 @@ def normal(node: Any, schema: Any = "none") -> Any:
                 "schema": "no element schema"
             }
         if set(node) == {"f32"}:
-            return {
-                "f32": to_float32(float(node["f32"])).hex()
-            }  # Java before 19 prints more digits than needed
+            # Java before 19 prints more digits than needed.
+            return {"f32": to_float32(float(node["f32"])).hex()}
         return {key: normal(one, schema) for key, one in node.items()}
     if isinstance(node, list):
         return [normal(one, schema) for one in node]

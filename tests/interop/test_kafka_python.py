@@ -95,9 +95,8 @@ def test_where_a_setting_comes_from(python: KafkaPython, new_topic: NewTopic) ->
         ("segment.bytes", "2000000", "DYNAMIC_TOPIC_CONFIG"),
         ("log.segment.bytes", "1073741824", "DEFAULT_CONFIG"),
     ]
-    assert synonyms("retention.ms") == [
-        ("retention.ms", "5000", "DYNAMIC_TOPIC_CONFIG")
-    ]  # log.retention.ms has no default
+    # `log.retention.ms` has no default.
+    assert synonyms("retention.ms") == [("retention.ms", "5000", "DYNAMIC_TOPIC_CONFIG")]
     assert synonyms("compression.type") == [("compression.type", "producer", "DEFAULT_CONFIG")]
 
 
@@ -124,9 +123,8 @@ def test_the_features_of_the_cluster(python: KafkaPython) -> None:
 
 def test_the_versions_that_clients_count_on(python: KafkaPython) -> None:
     versions = {key.name: span for key, span in python.admin.api_versions().items()}
-    assert (
-        versions["Produce"][0] == 0
-    )  # listed from 0, though 0 to 2 are refused: as Kafka 4 does for old librdkafka
+    # Listed from 0, though 0 to 2 are refused: as Kafka 4 does for old librdkafka.
+    assert versions["Produce"][0] == 0
     assert versions["Produce"][1] >= 13
     assert versions["Fetch"][0] == 4
     assert versions["ApiVersions"] >= (0, 4)

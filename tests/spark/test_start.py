@@ -103,9 +103,8 @@ def test_workers_take_the_installed_pyspark(caches):
         check=True,
     )
     assert done.stdout == "/else where ['a b', '*']\n"
-    assert (
-        worker_python.worker_python(home / "elsewhere") == sys.executable
-    )  # another Spark than the package's
+    # Another Spark than the package's.
+    assert worker_python.worker_python(home / "elsewhere") == sys.executable
 
 
 def test_loops_are_compiled_once(caches, monkeypatch):

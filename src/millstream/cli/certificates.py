@@ -62,10 +62,11 @@ def make_certificates(folder: Path, hosts: list[str], client: str, days: int) ->
         except ValueError:
             names.append(x509.DNSName(host))
     leaf = (x509.BasicConstraints(False, None), True)
+    # Brokers are clients too.
     usage_server = [
         ExtendedKeyUsageOID.SERVER_AUTH,
         ExtendedKeyUsageOID.CLIENT_AUTH,
-    ]  # brokers are clients too
+    ]
     for file, subject, more in (
         (
             "broker.pem",

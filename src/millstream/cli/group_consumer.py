@@ -52,9 +52,8 @@ class GroupConsumer(PartitionConsumer):
 
     def subscribe(self, topic: str, include: str, partition: int | None) -> None:
         super().subscribe(topic, include, partition)
-        self._manual_partition = (
-            partition is not None
-        )  # then nobody is asked for it, but offsets are committed
+        # Then nobody is asked for it, but offsets are committed.
+        self._manual_partition = partition is not None
 
     def seek(self, where: str) -> None:
         if self._manual_partition:

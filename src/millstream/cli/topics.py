@@ -21,10 +21,11 @@ REMOVED = {
 }
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
+# Commands of their own, in modules of their own.
 SEPARATE_COMMANDS = {
     "export": "transfer",
     "import": "transfer",
-}  # commands of their own, in modules of their own
+}
 COLLISION = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
     "collide. "

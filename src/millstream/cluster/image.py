@@ -49,17 +49,14 @@ class PartitionChange(NamedTuple):
 class RoleChanges:
     """What one broker has to do about its replicas. A partition is in at most one of the lists."""
 
-    lead: list[Partition] = field(
-        default_factory=list
-    )  # become_leader(leader_epoch); also when only the epoch grew
+    # `become_leader(leader_epoch)`; also when only the epoch grew.
+    lead: list[Partition] = field(default_factory=list)
     follow: list[Partition] = field(default_factory=list)  # become_follower(leader, leader_epoch)
     resign: list[Partition] = field(default_factory=list)  # nobody leads now: stop serving, keep the log
-    delete: list[Partition] = field(
-        default_factory=list
-    )  # the old record of a replica that is no longer ours
-    update: list[Partition] = field(
-        default_factory=list
-    )  # same leader and epoch, but ISR or replicas changed
+    # The old record of a replica that is no longer ours.
+    delete: list[Partition] = field(default_factory=list)
+    # Same leader and epoch, but ISR or replicas changed.
+    update: list[Partition] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from millstream.wire.acls import AclBinding
 
-QuotaEntity = tuple[
-    tuple[str, str | None], ...
-]  # (user, client-id or ip; name, None for the default), sorted
+# (user, client-id or ip; name, None for the default), sorted.
+QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class Acl(NamedTuple):

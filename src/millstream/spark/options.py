@@ -19,12 +19,13 @@ from millstream.spark.errors import OptionError
 KAFKA = "kafka."
 SERVERS = "kafka.bootstrap.servers"
 CONNECTOR = "connector"
+# What Spark itself hands on, and who reads.
 EVERYWHERE = (
     "path",
     "checkpointLocation",
     "queryName",
     CONNECTOR,
-)  # what Spark itself hands on, and who reads
+)
 
 LIST_NO_COLUMNS = (
     "; if this is a table: create it without a list of columns, because Spark keeps the options of others "

@@ -47,10 +47,11 @@ SYNC_ALL_FROM = 16  # with more partitions than this, a stop syncs the file syst
 PARTITION_BYTES, PARTITION_FILES, MIN_FREE_BYTES = 8192, 6, 64 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_NAME = 255
+# Kafka's own metadata log, if the folder was Kafka's: not a partition.
 KRAFT_METADATA = (
     "__cluster_metadata",
     0,
-)  # Kafka's own metadata log, if the folder was Kafka's: not a partition
+)
 
 
 class LogDirError(Exception):

@@ -188,9 +188,8 @@ def _complete(loaded: Loaded, segment: Segment, interval: int) -> None:
     aborted, loaded.snapshots = aborted_in(loaded.folder, loaded.segments, segment, loaded.snapshots)
     try:
         segment.txn_index.replace(aborted)
-        if not os.path.exists(
-            segment.stem + INDEX
-        ):  # last: until it is there, the next start begins here again
+        # Last: until it is there, the next start begins here again.
+        if not os.path.exists(segment.stem + INDEX):
             logger.warning(
                 "%s: the segment %d has no index; it is made anew", loaded.name, segment.base_offset
             )
@@ -344,9 +343,8 @@ def _scan_start(loaded: Loaded) -> tuple[int, int, int]:
     number = len(segments) - 1
     while number > 0 and segments[number].base_offset > point:
         number -= 1
-    for earlier in range(
-        number
-    ):  # synced long ago; a glance at the end of each still finds a file that was cut short
+    # Synced long ago; a glance at the end of each still finds a file that was cut short.
+    for earlier in range(number):
         if not _reaches_its_end(segments[earlier]):
             number, point = earlier, segments[earlier].base_offset
             break

@@ -32,9 +32,8 @@ _START_V15 = struct.Struct(">iiibii")  # the same without the replica
 _PARTITION_V4 = struct.Struct(">iqi")  # index, offset, max bytes
 _PARTITION_V5 = struct.Struct(">iqqi")  # index, offset, log start, max bytes
 _PARTITION_V9 = struct.Struct(">iiqqi")  # index, leader epoch, offset, log start, max bytes
-_PARTITION_V12 = struct.Struct(
-    ">iiqiqi"
-)  # index, leader epoch, offset, last fetched epoch, log start, max bytes
+# Index, leader epoch, offset, last fetched epoch, log start, max bytes.
+_PARTITION_V12 = struct.Struct(">iiqiqi")
 _RESULT_V4 = struct.Struct(">ihqq")  # index, error, high watermark, last stable offset
 _RESULT_V5 = struct.Struct(">ihqqq")  # ... and log start
 _NOTHING_FORGOTTEN_NO_RACK = b"\x01\x01"

@@ -71,9 +71,8 @@ def test_avro_of_two_versions_and_bad_records(
         assert bytes(found[row]["_corrupt"]["data"]) == values[row]
     good = df.where("v._corrupt is null and v is not null")
     assert good.count() == 2
-    assert (
-        good._jdf.queryExecution().executedPlan().toString().count("ArrowEvalPython") == 1
-    )  # decoded once, not per use
+    # Decoded once, not per use.
+    assert good._jdf.queryExecution().executedPlan().toString().count("ArrowEvalPython") == 1
 
 
 def test_a_reader_schema_of_ones_own(

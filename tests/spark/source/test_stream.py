@@ -62,11 +62,12 @@ def test_waiting_for_enough(broker: str, cluster: Cluster, new_topic: NewTopic) 
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5"}
     patient, hasty = Stream(broker, **options), Stream(broker, **options, maxTriggerDelay="0ms")
     both = Stream(broker, **options, maxOffsetsPerTrigger="6")
+    # The first batch waits for nothing.
     assert [len(one.step()) for one in (patient, hasty, both)] == [
         3,
         3,
         3,
-    ]  # the first batch waits for nothing
+    ]
     fill(cluster, topic, 0, "de")
     assert [len(one.step()) for one in (patient, hasty, both)] == [0, 2, 0]
     fill(cluster, topic, 0, "fghijk")

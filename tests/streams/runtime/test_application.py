@@ -124,9 +124,8 @@ def test_a_new_version_in_the_same_worker(
 
     for number in (1, 2):
         produce(cluster, source, 0, (b"k", b"made"))
-        application = Streams(
-            version(number), f"{source}-app", bootstrap_servers=broker, state=tmp_path
-        )  # the worker's process stays
+        # The worker's process stays.
+        application = Streams(version(number), f"{source}-app", bootstrap_servers=broker, state=tmp_path)
         Driver(application).run()
     assert [value for _, value in read(cluster, target)] == [b"made by 1", b"made by 2"]
 

@@ -46,9 +46,8 @@ def decoded(encoded):
 @given(RECORDS, st.sampled_from(sorted(CODEC_IDS)), st.integers(100, 5000), st.integers(0, 10))
 def test_every_record_arrives_as_it_was(records, codec, size, skipped):
     rows = rows_of(records)
-    rows = Rows(
-        rows.value[skipped:], rows.key[skipped:], rows.headers[skipped:]
-    )  # slices begin inside of buffers
+    # Slices begin inside of buffers.
+    rows = Rows(rows.value[skipped:], rows.key[skipped:], rows.headers[skipped:])
     found = []
     for encoded in encoder(codec=CODEC_IDS[codec], batch_bytes=size).encode(rows, "t"):
         for record in decoded(encoded):

@@ -297,9 +297,8 @@ class MetadataApi:
             or packed_topic.partitions is not partitions
             or packed_topic.reachable != reachable
         ):
-            if (
-                len(self._packed_topics) > 2 * len(image.topics_by_id) + 100
-            ):  # deleted topics, by far the larger part
+            # Deleted topics, by far the larger part.
+            if len(self._packed_topics) > 2 * len(image.topics_by_id) + 100:
                 self._packed_topics.clear()
             packed_topic = self._packed_topics[topic.topic_id] = PackedTopic(partitions, reachable, {})
         packed = packed_topic.by_version.get(version)

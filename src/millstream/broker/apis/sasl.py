@@ -50,9 +50,8 @@ class SaslApi:
     def authenticate(
         self, connection: Connection, frame: memoryview, _size: int, version: int, correlation_id: int
     ) -> None:
-        if (
-            connection.front is not connection.dispatcher
-        ):  # behind a SaslHandshake, in frames of the same turn
+        # Behind a SaslHandshake, in frames of the same turn.
+        if connection.front is not connection.dispatcher:
             connection.front.dispatch(connection, frame, 0, len(frame))
             return
         form = codec(SASL_AUTHENTICATE, version)

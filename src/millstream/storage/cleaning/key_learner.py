@@ -35,9 +35,8 @@ from millstream.wire.batch import (
 KEYS_AT_ONCE = 4096
 MAX_NOTED_CHUNKS = 50_000
 MAX_NOTED_BATCHES = 2_000_000  # 8 MB
-KEY_AT = (
-    HEADER_SIZE + 6
-)  # in a batch of one record: behind size (two bytes), attributes, time, offset, length
+# In a batch of one record: behind size (two bytes), attributes, time, offset, length.
+KEY_AT = HEADER_SIZE + 6
 
 
 class NotedChunk(NamedTuple):

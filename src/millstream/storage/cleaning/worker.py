@@ -30,9 +30,8 @@ PARENT_GONE = 3  # exit code
 
 def main() -> None:
     be_modest()
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C in a terminal is for the broker, which then lets us go
+    # Ctrl-C in a terminal is for the broker, which then lets us go.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not end up between the messages

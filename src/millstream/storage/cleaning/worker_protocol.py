@@ -28,9 +28,8 @@ class Job:
     """Everything that must be known to clean one log."""
 
     folder: str
-    segments: list[
-        tuple[int, int]
-    ]  # base offset and size of all closed segments below `upper`, from the first
+    # Base offset and size of all closed segments below `upper`, from the first.
+    segments: list[tuple[int, int]]
     first_dirty: int
     upper: int
     now_ms: int

@@ -32,11 +32,12 @@ def test_put_get_remove() -> None:
     table.remove("g", "t", 9)
     assert (offset(table), table.count, "g" in table) == (None, 1, True)
     table.remove("g", "u", 3)
+    # The group stays until somebody tidies up.
     assert (table.count, list(table), table.size("g")) == (
         0,
         ["g"],
         0,
-    )  # the group stays until somebody tidies up
+    )
     table.forget_group("g")
     table.forget_group("g")
     assert list(table) == []

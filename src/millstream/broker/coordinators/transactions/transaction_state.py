@@ -276,11 +276,12 @@ class TransactionStateMachine:
         if self.pending is not None or current.state in PREPARED:
             return CONCURRENT
         behind = producer_id == current.producer_id and epoch == current.epoch - 1
+        # The id has changed since.
         rotated = (producer_id, epoch, current.epoch) == (
             current.previous_id,
             LAST_EPOCH,
             0,
-        )  # the id has changed since
+        )
         repeated = (behind or rotated) and current.state in _COMPLETED.values()
         if (producer_id, epoch) != (current.producer_id, current.epoch) and not repeated:
             return FENCED if producer_id == current.producer_id or rotated else WRONG_ID
