@@ -13,6 +13,7 @@ from millstream.cluster.commands import (
     AlterReassignments,
     ElectLeaders,
     IsrProposal,
+    ReplicasFailed,
     Result,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -265,3 +266,43 @@ def test_an_earlier_life_of_a_leader_is_refused(world: World) -> None:
     with pytest.raises(KafkaError) as raised:
         world.do(AlterPartition(1, 7, []))
     assert raised.value.code is ErrorCode.stale_broker_epoch
+
+
+# --- replicas on a failing disk -----------------------------------------------------------------------------
+
+
+def fail(world: World, broker_id: int, *names: str) -> dict[tuple[UUID, int], Result]:
+    keys = [(world.partition(name).topic_id, 0) for name in names]
+    return world.do(ReplicasFailed(broker_id, world.image.brokers[broker_id].epoch, keys))
+
+
+def test_what_a_broker_cannot_write_another_leads() -> None:
+    world = World(1, 2, 3)
+    for name in ("led", "followed", "untouched"):
+        world.topic(name, (1, 2, 3) if name != "followed" else (2, 1, 3))
+    world.topic("alone", (1,))
+    assert set(fail(world, 1, "led", "followed", "alone", "led").values()) == {OK}
+    led, followed = world.partition("led"), world.partition("followed")
+    assert (led.leader, led.isr, led.leader_epoch) == (2, (2, 3), 1)
+    assert (followed.leader, followed.isr, followed.leader_epoch) == (2, (2, 3), 0)
+    assert world.partition("alone").leader == world.partition("untouched").leader == 1
+
+
+def test_the_last_in_sync_replica_stays_for_its_readers() -> None:
+    world = World(1, 2)
+    world.topic("a", (1, 2))
+    fail(world, 2, "a")
+    fail(world, 1, "a")
+    assert (world.partition("a").leader, world.partition("a").isr) == (1, (1,))
+
+
+def test_only_the_present_life_of_a_broker_may_say_that_it_fails() -> None:
+    world = World(1, 2)
+    world.topic("a", (1, 2))
+    with pytest.raises(KafkaError, match="Expected broker epoch"):
+        world.do(ReplicasFailed(1, world.image.brokers[1].epoch - 1, [(world.partition("a").topic_id, 0)]))
+    unknown = (UUID(int=5), 0)
+    epoch = world.image.brokers[1].epoch
+    assert world.do(ReplicasFailed(1, epoch, [unknown])) == {
+        unknown: Result(ErrorCode.unknown_topic_or_partition)
+    }

@@ -54,6 +54,7 @@ class MemorySegment:
 class MemoryLog:
     flushes = False
     offline = None
+    writable = True
 
     def __init__(
         self,

@@ -43,6 +43,8 @@ class MemoryBroker(Broker):
 
 
 class MemoryCluster:
+    folders = 1  # data folders of each broker
+
     def __init__(self, folder: Path, count: int = 3, **settings: object) -> None:
         """Settings are written with underscores for dots."""
         self.hub = Hub()
@@ -58,7 +60,7 @@ class MemoryCluster:
         settings = {
             "node.id": str(broker_id),
             "broker.rack": f"r{broker_id}",
-            "log.dirs": str(folder),
+            "log.dirs": ",".join([str(folder), *(f"{folder}-{n}" for n in range(1, self.folders))]),
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.num.partitions": "4",

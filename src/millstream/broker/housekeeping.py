@@ -45,6 +45,7 @@ class Housekeeping:
             ("log.retention.check.interval.ms", self.retention),
             (1.0, self.reap),
             (1.0, self.create_missing_logs),
+            (1.0, self.failing_replicas),
             (5.0, self.checkpoints),
             ("log.flush.offset.checkpoint.interval.ms", self.recovery_points),
             (1.0, self.overdue_flushes),
@@ -94,6 +95,11 @@ class Housekeeping:
         """An expired token is no longer good for a login; the controller also forgets it."""
         if self.broker.controller.leading and self.broker.image.tokens:
             await self.broker.controller.submit(RemoveExpiredTokens(time.time_ns() // 1_000_000))
+
+    async def failing_replicas(self) -> None:
+        """Other brokers are to lead what this one cannot write."""
+        if "replicas" in self.broker.__dict__:
+            await self.broker.replicas.failing.look()
 
     async def retention(self) -> None:
         now_ms = time.time_ns() // 1_000_000

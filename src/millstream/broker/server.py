@@ -21,6 +21,7 @@ from uuid import UUID, uuid4
 from millstream.broker.apis.acls import AclsApi
 from millstream.broker.apis.alter_partition import AlterPartitionApi
 from millstream.broker.apis.api_versions import SUPPORTED_FEATURES, ApiVersionsApi
+from millstream.broker.apis.assign_replicas_to_dirs import AssignReplicasToDirsApi
 from millstream.broker.apis.client_quotas import ClientQuotasApi
 from millstream.broker.apis.cluster import ClusterApi
 from millstream.broker.apis.configs import ConfigsApi
@@ -376,6 +377,7 @@ class Broker:
             ClusterApi,
             EnvelopeApi,
             AlterPartitionApi,
+            AssignReplicasToDirsApi,
             SaslApi,
             ScramCredentialsApi,
         ):
@@ -454,8 +456,10 @@ class Broker:
 
     def _log_dir_failed(self, path: str, reason: str) -> None:
         """A data folder is out of service. The broker goes on without it, unless it cannot do without: there
-        is no other, or the metadata log is in it. May be called from a helper thread of a stop."""
-        if path == self.log_dirs.paths[0] or len(self.log_dirs.offline) == len(self.log_dirs.paths):
+        is no other, or the metadata log is in it. What it leads there, other brokers are to lead
+        (replication/failing_replicas). May be called from a helper thread of a stop."""
+        has_metadata = self.alone and path == self.log_dirs.paths[0]
+        if has_metadata or len(self.log_dirs.offline) == len(self.log_dirs.paths):
             self.loop.call_soon_threadsafe(
                 self._fail, f"{reason}. Check the disk; the next start checks the logs"
             )

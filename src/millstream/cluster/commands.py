@@ -222,6 +222,15 @@ class AlterPartition(Command[dict[tuple[UUID, int], Result]]):
     proposals: Sequence[IsrProposal]
 
 
+@dataclass(slots=True, eq=False)
+class ReplicasFailed(Command[dict[tuple[UUID, int], Result]]):
+    """A broker cannot write its replicas of these partitions. Reply: dict[(topic id, partition), Result]."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: Sequence[tuple[UUID, int]]
+
+
 # --- the rest -----------------------------------------------------------------------------------------------
 
 

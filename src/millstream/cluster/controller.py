@@ -31,6 +31,7 @@ from millstream.cluster.commands import (
     DeleteTopics,
     ElectLeaders,
     RegisterBroker,
+    ReplicasFailed,
     SetConfigs,
     UnregisterBroker,
     UpdateFeatures,
@@ -38,7 +39,12 @@ from millstream.cluster.commands import (
 from millstream.cluster.configs import alter_configs, set_configs
 from millstream.cluster.context import Context, Decision
 from millstream.cluster.image import Image
-from millstream.cluster.replication_control import alter_partition, alter_reassignments, elect_leaders
+from millstream.cluster.replication_control import (
+    alter_partition,
+    alter_reassignments,
+    elect_leaders,
+    replicas_failed,
+)
 from millstream.cluster.scram import AlterScram, alter_scram
 from millstream.cluster.security import (
     alter_accounts,
@@ -78,6 +84,7 @@ _DECIDERS: dict[type, Callable[[Image, Any, Context], Decision]] = {
     ElectLeaders: elect_leaders,
     AlterReassignments: alter_reassignments,
     AlterPartition: alter_partition,
+    ReplicasFailed: replicas_failed,
     AllocateProducerIds: lambda image, command, _: allocate_producer_ids(image, command),
     UpdateFeatures: update_features,
     AlterScram: lambda image, command, _: alter_scram(image, command),

@@ -1,5 +1,5 @@
-"""Leadership and replicas on request: ElectLeaders, AlterPartitionReassignments, and the leaders'
-AlterPartition."""
+"""Leadership and replicas on request: ElectLeaders, AlterPartitionReassignments, the leaders'
+AlterPartition, and replicas that their broker cannot write."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -11,6 +11,7 @@ from millstream.cluster.commands import (
     AlterReassignments,
     ElectLeaders,
     IsrProposal,
+    ReplicasFailed,
     Result,
 )
 from millstream.cluster.configs import rules_for
@@ -21,6 +22,7 @@ from millstream.cluster.partitions import (
     Rules,
     cancel_reassignment,
     change_isr,
+    drain,
     elect,
     reassign,
     settle,
@@ -223,3 +225,27 @@ def _check_eligible(image: Image, broker_id: int, epoch: int, is_member: bool) -
         raise KafkaError(
             ErrorCode.ineligible_replica, f"Broker {broker_id} is not alive, stopping, or has a newer epoch."
         )
+
+
+# --- replicas on a failing disk -----------------------------------------------------------------------------
+
+
+def replicas_failed(image: Image, command: ReplicasFailed, context: Context) -> Decision:
+    """As if the broker drained, for these partitions alone: it leads none that another in-sync replica can
+    lead, and holds up no commit. Where there is no other it stays, for its readers. It comes back like any
+    follower, by catching up."""
+    broker_id = command.broker_id
+    check_broker_epoch(image, broker_id, command.broker_epoch)
+    live, active = set(image.brokers), image.active_brokers() - {broker_id}
+    records: list[Record] = []
+    replies: dict[tuple[UUID, int], Result] = {}
+    for key in command.partitions:
+        partition = image.partition(*key)
+        if partition is None:
+            replies[key] = Result(ErrorCode.unknown_topic_or_partition)
+        elif key not in replies:
+            replies[key] = OK
+            new = drain(partition, broker_id, rules_for(image, context, key[0], live, active))
+            if new is not partition:
+                records.append(new)
+    return Decision(records, replies)

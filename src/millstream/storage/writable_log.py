@@ -95,6 +95,7 @@ class WritableLog:
         "topic",
         "topic_id",
         "unsynced",
+        "write_problem",
     )
 
     def __init__(
@@ -152,6 +153,7 @@ class WritableLog:
         # Why nothing more is written until a restart; whom to tell of an fsync that failed.
         self.offline: str | None = None
         self.on_sync_failed: Callable[[SyncFailed], None] | None = None
+        self.write_problem: str | None = None  # why the last write failed, if it did (the disk is full, say)
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._tail_is_dirty = False
         self._jitter_ms = 0
@@ -268,6 +270,7 @@ class WritableLog:
                 pass
         if error.errno == errno.EBADF:  # it was opened for reading only
             error = OSError(errno.EROFS, os.strerror(errno.EROFS))
+        self.write_problem = error.strerror or str(error)
         return storage_error(f"append to {self.name}", error)
 
     def _cut_tail(self) -> None:
@@ -278,6 +281,11 @@ class WritableLog:
         """Refuse every write from now on. The next append asks `_prepare`, which never renews the limits."""
         self.offline = reason
         self._ask_before_next_append()
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write would go well, as far as the last one tells."""
+        return self.offline is None and self.write_problem is None
 
     def refuse_if_offline(self) -> None:
         if self.offline is not None:
@@ -390,7 +398,9 @@ class WritableLog:
                     active, first = self.active, timestamp
                     wait = config.roll_ms - self._jitter_ms
         except OSError as error:
+            self.write_problem = error.strerror or str(error)
             raise storage_error(f"append to {self.name}", error) from error
+        self.write_problem = None
         self._roll_size = config.segment_bytes
         self._roll_offset = active.base_offset + MAX_RELATIVE
         self._roll_time = first + wait if first >= 0 else NEVER

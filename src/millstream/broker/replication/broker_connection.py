@@ -41,7 +41,12 @@ MAX_IN_FLIGHT = 1024  # requests that wait on one connection
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0  # seconds
 CONNECT_TIMEOUT = 10.0
 # What every broker serves to other brokers and does not list to clients; versions that all releases have.
-BETWEEN_BROKERS = {"alter_partition": (3, 3), "envelope": (0, 0), "allocate_producer_ids": (0, 0)}
+BETWEEN_BROKERS = {
+    "alter_partition": (3, 3),
+    "assign_replicas_to_dirs": (0, 0),
+    "envelope": (0, 0),
+    "allocate_producer_ids": (0, 0),
+}
 
 _SIZE_AND_ID = struct.Struct(">ii")
 _SIZE = struct.Struct(">i")

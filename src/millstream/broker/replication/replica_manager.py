@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from millstream.broker.replication.failing_replicas import FailingReplicas
 from millstream.broker.replication.replica_fetcher import ReplicaFetcher
 from millstream.broker.replication.replica_selector import NO_REPLICA, preferred_replica, selects_by_rack
 from millstream.broker.replication.replica_tracker import Brokers, ReplicaTracker
@@ -48,6 +49,7 @@ class ReplicaManager:
         self._sender: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._closed = False
+        self.failing = FailingReplicas(self)
         self.settings_changed()
 
     # ------------------------------------------------------------------ what partitions need to know
@@ -111,13 +113,14 @@ class ReplicaManager:
     # ------------------------------------------------------------------ roles
 
     def role_changed(self, partition: Partition) -> None:
-        """A partition has taken over what the image says of it: follow its leader, or nobody."""
+        """A partition has taken over what the image says of it: follow its leader, or nobody.
+        One that cannot be written follows nobody."""
         leader = -1 if partition.leads else partition.leader
         key = (partition.topic_id.bytes, partition.index)
         for broker_id, fetcher in self.fetchers.items():
             if broker_id != leader:
                 fetcher.forget(key)
-        if leader >= 0 and not self._closed:
+        if leader >= 0 and not self._closed and partition.log.writable:
             self._fetcher(leader).follow(partition)
 
     def forget(self, partition: Partition) -> None:
