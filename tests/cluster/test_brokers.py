@@ -240,7 +240,7 @@ def test_features_that_cannot_be(update: FeatureUpdate, message: str) -> None:
 
 def test_every_broker_must_support_a_feature() -> None:
     world = features()
-    world.up(2, features={"transaction.version": (0, 1)})
+    world.up(2, features={"metadata.version": (7, 29), "transaction.version": (0, 1)})
     with pytest.raises(KafkaError, match="Broker 2 only supports versions 0-1"):
         world.do(UpdateFeatures([FeatureUpdate("transaction.version", 2)]))
     world.do(UpdateFeatures([FeatureUpdate("transaction.version", 1)]))
@@ -259,3 +259,43 @@ def test_a_broker_that_is_gone_for_good_can_be_forgotten() -> None:
     world.do(UnregisterBroker(2))
     assert world.log[-1] == [BrokerGone(2)]
     assert not world.image.knows_broker(2)
+
+
+# --- who may join -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("features", "problem"),
+    [
+        ({"x": (1, 3)}, None),
+        ({"x": (1, 2)}, "supports 1 to 2"),
+        ({"x": (4, 9)}, "supports 4 to 9"),
+        ({}, "does not know it"),
+    ],
+)
+def test_a_broker_has_to_support_the_levels_in_use(
+    features: dict[str, tuple[int, int]], problem: str | None
+) -> None:
+    world = World(1)
+    world.apply(Feature("x", 3))
+    if problem is None:
+        world.up(2, features=features)
+        return
+    with pytest.raises(KafkaError, match=f"the cluster uses x level 3, and broker 2 {problem}") as raised:
+        world.up(2, features=features)
+    assert raised.value.code is ErrorCode.unsupported_version
+    world.draining(1)  # what is in the cluster may go on
+
+
+def test_a_lost_broker_half_of_whose_partitions_were_changed() -> None:
+    """The controller ended between two entries of one decision: the next one does the rest."""
+    world = World(1, 2)
+    for name in ("a", "b"):
+        world.topic(name, (1, 2))
+    command = BrokerLost(1, world.image.brokers[1].epoch)
+    decision = world.decide(command)
+    assert decision.may_be_split
+    world.apply(next(record for record in decision.records if isinstance(record, Partition)))
+    world.do(command)
+    assert [shape(world.partition(name)) for name in ("a", "b")] == [(2, (2,), ())] * 2
+    assert 1 not in world.image.brokers

@@ -40,7 +40,7 @@ from millstream.cluster.metadata_records import (
     encode,
 )
 from millstream.cluster.registration import Registration, command_for
-from millstream.cluster.store import Member, MetadataStore, StoreBroken
+from millstream.cluster.store import IdTaken, Member, MetadataStore, StoreBroken
 from millstream.wire.errors import ErrorCode, KafkaError
 from tests.support.memory_store import Hub, MemoryStore
 from tests.support.waiting import let_tasks_run, wait_until_async
@@ -70,12 +70,17 @@ class Start:
         return await self.on(store, broker_id, **more), store
 
     async def on(
-        self, store: MetadataStore, broker_id: int = 1, context: Context | None = None, **more: Any
+        self,
+        store: MetadataStore,
+        broker_id: int = 1,
+        context: Context | None = None,
+        features: dict[str, tuple[int, int]] | None = None,
+        **more: Any,
     ) -> Controller:
         controller = Controller(store, broker_id, context or Context(), **more)
         self.started.append(controller)
         async with asyncio.timeout(60):
-            await controller.start(registration())
+            await controller.start(registration(features=features or {}))
         return controller
 
 
@@ -97,7 +102,8 @@ async def code_of(future: asyncio.Future[Any]) -> ErrorCode:
 
 
 async def test_the_first_start(start: Start) -> None:
-    controller = await start.local(Context(first_features={"metadata.version": 7}))
+    context = Context(first_features={"metadata.version": 7})
+    controller = await start.local(context, features={"metadata.version": (1, 9)})
     image = controller.image
     assert controller.leading and controller.broker_epoch == 1
     assert (image.controller_id, image.controller_epoch) == (1, 1)
@@ -264,6 +270,52 @@ async def test_an_entry_has_a_limit(start: Start, monkeypatch: pytest.MonkeyPatc
     assert (await more)[0].error is ErrorCode.none
     assert len(controller.image.topics_by_name) == 22
     assert all(len(payload) <= 1500 for payload in store.appends)
+
+
+async def test_news_of_a_broker_may_fill_several_entries(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes more partitions than one entry can hold. The broker comes last: a new controller that finds
+    the work half done begins it again."""
+    context = Context(min_insync_replicas=1)
+    one, store = await start.shared(1, context=context)
+    two, lost = await start.shared(2, context=context)
+    two.stay_away()
+    topics = [NewTopic(f"t{n}", assignments=[(0, [2, 1])]) for n in range(50)]
+    await one.submit(CreateTopics(topics))
+    monkeypatch.setattr(driver, "MAX_ENTRY_BYTES", 1000)
+    monkeypatch.setattr(driver, "MAX_ENTRY_RECORDS", 6)
+    before = len(store.appends)
+    lost.expire()
+    await wait_until_async(lambda: 2 in one.image.brokers_down)
+    entries = [decode(payload)[1] for payload in store.appends[before:]]
+    assert [len(records) for records in entries] == [6] * 8 + [3]
+    assert isinstance(entries[-1][-1], BrokerDown)
+    assert {partition.leader for partition in one.image.all_partitions()} == {1}
+
+
+async def test_a_registration_that_cannot_be_read_is_ignored(start: Start) -> None:
+    """A newer version wrote it. The broker is not in the cluster, nor is its earlier life, and all others
+    go on."""
+    one, store = await start.shared(1)
+    two, _ = await start.shared(2)
+    two.stay_away()
+    hub = store.hub
+    hub.members[2] = Member(2, hub.last_epoch + 1, b'{"v": 2}')
+    hub.members[3] = Member(3, hub.last_epoch + 2, b"what is this")
+    hub.wake()
+    await wait_until_async(lambda: set(one.image.brokers) == {1})
+    assert (await one.submit(new_topic("a")))[0].error is ErrorCode.none
+    assert one.leading and not one._failed.done()
+
+
+async def test_a_broker_whose_id_is_anothers_now_ends(start: Start) -> None:
+    one, _ = await start.shared(1)
+    two, store = await start.shared(2)
+    store.hub.owners[2] = "somebody else"
+    await one.submit(BrokerLost(2, two.broker_epoch))
+    async with asyncio.timeout(60):
+        assert isinstance(await two.failed(), IdTaken)
 
 
 async def test_a_bug_in_a_decision_fails_that_command_only(

@@ -121,7 +121,8 @@ async def _node_id(client: Client, settings: BrokerSettings, of_folders: set[int
 async def open_store(client: Client, log_dirs: LogDirs, local_folder: str) -> MetadataStore:
     """The store in ZooKeeper, with what the folder's own store held if the cluster is new."""
     try:
-        store = await ZooKeeperStore.open(client, log_dirs.meta[log_dirs.paths[0]].directory_id)
+        directory_id = log_dirs.meta[log_dirs.paths[0]].directory_id
+        store = await ZooKeeperStore.open(client, directory_id, log_dirs.place())
     except ZooKeeperError as problem:
         raise Unavailable(str(problem)) from problem
     if os.path.isdir(local_folder):

@@ -62,6 +62,7 @@ from millstream.broker.rights import AUTHORIZERS, CLUSTER, CLUSTER_ACTION, Right
 from millstream.broker.telemetry import subscriptions
 from millstream.broker.telemetry.manager import Telemetry, check_subscription
 from millstream.broker.tokens import Tokens
+from millstream.cluster.brokers import unsupported_feature
 from millstream.cluster.commands import FeatureUpdate, UpdateFeatures, UpgradeType
 from millstream.cluster.context import Context
 from millstream.cluster.driver import Controller
@@ -257,6 +258,10 @@ class Broker:
         try:
             await self.controller.follow()
             image = self.controller.image
+            problem = unsupported_feature("this broker", image.features, SUPPORTED_FEATURES)
+            if problem is not None:
+                await self._give_up()
+                raise CannotStart(problem)
             self._follow_settings(image)  # before the logs are opened with them
             await asyncio.to_thread(self.log_dirs.load, lambda topic: self._config_named(image, topic))
             if not self.alone:

@@ -1,6 +1,6 @@
 """Brokers that come and go, the controller's claim, producer id blocks and feature levels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from millstream.cluster.commands import (
     PRODUCER_ID_BLOCK,
@@ -66,6 +66,10 @@ def register_broker(image: Image, command: RegisterBroker, context: Context) -> 
     )
     if now == before:
         return Decision((), command.epoch)
+    if before is None or before.epoch != command.epoch:
+        problem = unsupported_feature(f"broker {broker_id}", image.features, command.features)
+        if problem is not None:
+            return refuse(ErrorCode.unsupported_version, problem)
     records: list[Record] = []
     if before is not None and before.epoch == command.epoch:
         records.append(now)
@@ -75,7 +79,7 @@ def register_broker(image: Image, command: RegisterBroker, context: Context) -> 
             records.append(BrokerDown(broker_id, before.epoch))
         records.append(now)
         records += _after_new_life(image, now, command.lost_data, context)
-    return Decision(records, command.epoch)
+    return Decision(records, command.epoch, may_be_split=True)
 
 
 def _after_new_life(image: Image, now: BrokerUp, lost_data: bool, context: Context) -> Iterable[Partition]:
@@ -123,7 +127,7 @@ def broker_lost(image: Image, command: BrokerLost, context: Context) -> Decision
         new = broker_down(partition, broker_id, rules_for(image, context, partition.topic_id, live, active))
         if new is not partition:
             records.append(new)
-    return Decision(records)
+    return Decision(records, may_be_split=True)
 
 
 def unregister_broker(image: Image, command: UnregisterBroker) -> Decision:
@@ -210,6 +214,18 @@ def _feature_problem(image: Image, update: FeatureUpdate, context: Context) -> s
             return "Downgrading metadata.version is not supported: it might lose metadata."
     elif update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
+    return None
+
+
+def unsupported_feature(
+    who: str, finalized: Mapping[str, int], supported: Mapping[str, tuple[int, int]]
+) -> str | None:
+    """Why a broker that supports these levels cannot join a cluster that uses those; None if it can."""
+    for name, level in finalized.items():
+        levels = supported.get(name)
+        if level and _unsupported(who, level, levels) is not None:
+            can = "does not know it" if levels is None else f"supports {levels[0]} to {levels[1]}"
+            return f"the cluster uses {name} level {level}, and {who} {can}: too old or too new to join"
     return None
 
 

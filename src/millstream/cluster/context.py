@@ -60,10 +60,15 @@ class Context:
 
 
 class Decision(NamedTuple):
-    """Records that go into the log together, and the reply to give when they are there."""
+    """Records that go into the log together, and the reply to give when they are there.
+
+    News of a broker may change more partitions than fit into one entry. It `may_be_split`: the partitions
+    come first, the broker last, so that whoever finds the work half done hears the same news and ends it.
+    """
 
     records: Sequence[Record]
     reply: object = None
+    may_be_split: bool = False
 
 
 def refuse(code: ErrorCode, message: str) -> Decision:

@@ -19,19 +19,20 @@ import gc
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
-from millstream.cluster.commands import BrokerLost, ClaimController, Command
-from millstream.cluster.controller import Context, decide
+from millstream.cluster.commands import BrokerLost, ClaimController, Command, RegisterBroker
+from millstream.cluster.controller import Context, Decision, decide
 from millstream.cluster.image import Delta, Image, difference
 from millstream.cluster.metadata_records import (
     MAX_ENTRY_BYTES,
     MAX_ENTRY_RECORDS,
     Decoder,
+    Partition,
     Record,
     UnknownMetadata,
     decode,
@@ -43,6 +44,8 @@ from millstream.cluster.registration import Registration, command_for
 from millstream.cluster.store import (
     Compacted,
     Conflict,
+    IdTaken,
+    Member,
     MetadataStore,
     NotWritten,
     StoreBroken,
@@ -62,6 +65,7 @@ SNAPSHOT_ENTRIES = 1000  # entries after which the log is compacted,
 SNAPSHOT_RECORDS = 5000
 KEEP_ENTRIES = 100  # that stay readable behind a snapshot
 RETRY_SECONDS = 1.0
+PATIENCE = 10.0  # after which a broker that is not let in says so
 
 
 class _Waiting(NamedTuple):
@@ -114,6 +118,7 @@ class Controller:
         self._tasks: list[asyncio.Task[None]] = []
         self._keeper: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
+        self._unreadable: dict[int, int] = {}  # epochs of brokers whose registrations were complained of
         self._failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
     # --- for the broker -------------------------------------------------------------------------------------
@@ -137,9 +142,22 @@ class Controller:
         self._keeper = asyncio.create_task(self._guard(self._keep_registered), name="metadata-keeper")
         leader = asyncio.create_task(self._guard(self._lead_forever), name="metadata-leader")
         self._tasks += (self._keeper, leader)
-        await self._until(self._is_registered)
+        await self._until_accepted()
         self._started = True
         return self.broker_epoch
+
+    async def _until_accepted(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await self._until(self._is_registered)
+            except TimeoutError:
+                log.warning(
+                    "broker %d is registered and waits to be let in by the controller, broker %d; if that "
+                    "refuses, its log says why",
+                    self.broker_id,
+                    self.image.controller_id,
+                )
 
     def submit(self, command: Command[Reply], is_large: bool = False) -> "asyncio.Future[Reply]":
         """Asks the controller. The future fails with `KafkaError` if the command as a whole is refused. A
@@ -403,6 +421,20 @@ class Controller:
         finally:
             self._flight = None
 
+    async def _append_all(self, at: int, records: Sequence[Record], may_be_split: bool) -> None:
+        """In one entry, or if that is too large, and may be, in several."""
+        epoch = self.image.controller_epoch
+        try:
+            await self._append(at, records, epoch)
+        except _TooLarge:
+            if not may_be_split:
+                raise
+            # Until the last entry the image does not know the news: see `Decision`.
+            ordered = sorted(records, key=lambda record: not isinstance(record, Partition))
+            for start in range(0, len(ordered), MAX_ENTRY_RECORDS):
+                part = ordered[start : start + MAX_ENTRY_RECORDS]
+                await self._append(self.image.version + 1, part, epoch)
+
     async def _one_entry(self) -> None:
         """Puts as many pending commands as fit into one entry, and answers them when it is in the image."""
         batch: list[_Waiting] = []
@@ -410,6 +442,7 @@ class Controller:
         records: list[Record] = []
         draft = self.image
         at = self.image.version + 1
+        may_be_split = False  # if it is the only one in its batch
         while self._pending and len(records) < MAX_ENTRY_RECORDS:
             if batch and (self._one_by_one or self._pending[0].is_large):
                 break
@@ -421,17 +454,18 @@ class Controller:
                 draft = self.image.copy()
                 draft.apply(records, at)
             if waiting.is_large:
-                made, reply = await self._decide_in_thread(draft, waiting)
+                decision = await self._decide_in_thread(draft, waiting)
             else:
-                made, reply = self._decide(draft, waiting.command)
-            if made and draft is not self.image:
-                draft.apply(made, at)
+                decision = self._decide(draft, waiting.command)
+            if decision.records and draft is not self.image:
+                draft.apply(decision.records, at)
             batch.append(waiting)
-            replies.append(reply)
-            records += made
+            replies.append(decision.reply)
+            records += decision.records
+            may_be_split = decision.may_be_split
         if records:
             try:
-                await self._append(at, records, self.image.controller_epoch)
+                await self._append_all(at, records, may_be_split and len(batch) == 1)
             except _TooLarge:
                 if len(batch) > 1:
                     self._pending.extendleft(reversed(batch))
@@ -446,20 +480,19 @@ class Controller:
                 raise
         _answer(batch, replies)
 
-    def _decide(self, image: Image, command: Command[Any]) -> tuple[Sequence[Record], object]:
+    def _decide(self, image: Image, command: Command[Any]) -> Decision:
         try:
-            decision = decide(image, command, self.context)
-            return decision.records, decision.reply
+            return decide(image, command, self.context)
         except Exception:
             log.exception("the controller failed on %s", type(command).__name__)
-            return (), KafkaError(ErrorCode.unknown_server_error, "The controller failed on this request.")
+            return Decision(
+                (), KafkaError(ErrorCode.unknown_server_error, "The controller failed on this request.")
+            )
 
-    async def _decide_in_thread(self, image: Image, waiting: _Waiting) -> tuple[Sequence[Record], object]:
+    async def _decide_in_thread(self, image: Image, waiting: _Waiting) -> Decision:
         """For a command with very many elements, which would keep the loop too long."""
         try:
-            decided: tuple[Sequence[Record], object] = await self.run_in_thread(
-                self._decide, image.copy(), waiting.command
-            )
+            decided: Decision = await self.run_in_thread(self._decide, image.copy(), waiting.command)
             return decided
         except BaseException:
             _answer([waiting], [_not_controller()])
@@ -478,15 +511,29 @@ class Controller:
         """Turns the difference between the store's members and the image's brokers into commands."""
         async with aclosing(cast(Any, self._store.members())) as changes:
             async for members in changes:
+                # One that changes nothing makes no records, so there is no need to know what is new.
+                registered = self._readable(members)
                 commands: list[Command[Any]] = [
                     BrokerLost(broker.broker_id, broker.epoch)
                     for broker in self.image.brokers.values()
-                    if broker.broker_id not in members
+                    if broker.broker_id not in registered
                 ]
-                # One that changes nothing makes no records, so there is no need to know what is new.
-                commands += (command_for(member) for member in members.values())
+                commands += registered.values()
                 for command in commands:
                     await self._insist(command)
+
+    def _readable(self, members: Mapping[int, Member]) -> dict[int, RegisterBroker]:
+        """Without those that a newer version registered in a way that this one cannot read: they are not in
+        the cluster while this broker leads."""
+        found: dict[int, RegisterBroker] = {}
+        for broker_id, member in members.items():
+            try:
+                found[broker_id] = command_for(member)
+            except UnknownMetadata as problem:
+                if self._unreadable.get(broker_id) != member.epoch:
+                    self._unreadable[broker_id] = member.epoch
+                    log.error("broker %d is not let in: %s", broker_id, problem)
+        return found
 
     async def _insist(self, command: Command[Any]) -> None:
         while self.leading:
@@ -542,7 +589,7 @@ class Controller:
         except asyncio.CancelledError:
             raise
         except BaseException as problem:
-            if not isinstance(problem, StoreBroken):  # which says it all in one line
+            if not isinstance(problem, StoreBroken | IdTaken):  # which say it all in one line
                 log.exception("the metadata log can no longer be followed")
             if not self._failed.done():
                 self._failed.set_result(problem)

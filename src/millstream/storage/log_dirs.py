@@ -171,6 +171,13 @@ class LogDirs:
             raise
         self._locks[path] = fd
 
+    def place(self) -> str:
+        """Names the first folder so that no other folder has the same name, not even its copy: whoever gives
+        this name holds its lock. Empty where that cannot be told."""
+        boot_id = checkpoints.current_boot_id()
+        stat = os.fstat(self._locks[self.paths[0]])
+        return f"{boot_id}/{stat.st_dev}/{stat.st_ino}" if boot_id else ""
+
     def _unlock(self) -> None:
         for fd in self._locks.values():
             os.close(fd)

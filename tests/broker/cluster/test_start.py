@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from millstream.broker import server
+from millstream.broker.apis.api_versions import SUPPORTED_FEATURES
+from millstream.broker.server import CannotStart
 from millstream.storage.log_dirs import LogDirs
 from tests.support.memory_cluster import MemoryCluster
 
@@ -37,3 +40,15 @@ async def test_logs_are_recovered_before_the_registration_and_beside_the_loop(
         go_on.set()
         broker = await starting
         assert cluster.hub.members[2].epoch == broker.epoch > epoch
+
+
+async def test_a_broker_that_does_not_support_a_level_in_use_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with MemoryCluster(tmp_path, 1) as cluster:
+        level = cluster.controller.image.features["metadata.version"]
+        older = {**SUPPORTED_FEATURES, "metadata.version": (1, level - 1)}
+        monkeypatch.setattr(server, "SUPPORTED_FEATURES", older)
+        with pytest.raises(CannotStart, match=f"uses metadata.version level {level}.* supports 1 to"):
+            await cluster.start(2)
+        assert set(cluster.hub.members) == {1}

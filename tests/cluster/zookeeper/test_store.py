@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from millstream.cluster.store import Compacted, Conflict, MetadataStore, StoreError, Unavailable
+from millstream.cluster.store import Compacted, Conflict, IdTaken, MetadataStore, StoreError, Unavailable
 from millstream.cluster.zookeeper import election, layout
 from millstream.cluster.zookeeper.client import Client
 from millstream.cluster.zookeeper.connect_string import ConnectString, parse_connect_string
 from millstream.cluster.zookeeper.protocol import Part, PartFailed
 from millstream.cluster.zookeeper.store import ZooKeeperStore
 from tests.cluster.store_contract import Opener, SharedStoreContract, append_all, pairs, take
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import let_tasks_run, wait_until_async
 from tests.support.zookeeper import RunningZooKeeper
 
 from .cutting_proxy import CuttingProxy
@@ -31,10 +31,10 @@ class ZooKeeperOpener(Opener):
         self.session_timeout = session_timeout
         self.proxies: dict[ZooKeeperStore, CuttingProxy] = {}
 
-    async def make(self, directory_id: str | None = None) -> ZooKeeperStore:
+    async def make(self, directory_id: str | None = None, place: str = "here") -> ZooKeeperStore:
         client = Client(self.connect, session_timeout=self.session_timeout, patience=60)
         await client.start(60)
-        return await ZooKeeperStore.open(client, directory_id or uuid.uuid4().hex)
+        return await ZooKeeperStore.open(client, directory_id or uuid.uuid4().hex, place)
 
 
 class TestZooKeeperStore(SharedStoreContract):
@@ -61,8 +61,10 @@ async def opener(zookeeper: RunningZooKeeper) -> AsyncIterator[ZooKeeperOpener]:
     await opener.close_all()
 
 
-async def open_store(opener: ZooKeeperOpener, directory_id: str | None = None) -> ZooKeeperStore:
-    store = await opener.make(directory_id)
+async def open_store(
+    opener: ZooKeeperOpener, directory_id: str | None = None, place: str = "here"
+) -> ZooKeeperStore:
+    store = await opener.make(directory_id, place)
     opener.opened.append(store)
     return store
 
@@ -127,6 +129,46 @@ async def test_a_broker_takes_over_what_its_earlier_life_left(opener: ZooKeeperO
     assert await now.register(1, b"now") > first
     members = await anext(now.members().__aiter__())
     assert members[1].data == b"now"
+
+
+async def test_a_copy_of_a_folder_does_not_take_its_id(zookeeper: RunningZooKeeper) -> None:
+    """Both folders have one id. The second waits as long as a dead broker's session could last."""
+    opener = ZooKeeperOpener(zookeeper.chroot(), session_timeout=1.0)
+    try:
+        first, copy = await open_store(opener, "folder"), await open_store(opener, "folder", "there")
+        epoch = await first.register(1, b"first")
+        with pytest.raises(IdTaken, match="one is a copy of the other"):
+            await copy.register(1, b"copy")
+        members = await anext(first.members().__aiter__())
+        assert (members[1].epoch, members[1].data) == (epoch, b"first")
+    finally:
+        await opener.close_all()
+
+
+async def test_a_folder_that_has_moved_waits_for_the_old_session(opener: ZooKeeperOpener) -> None:
+    before, now = await open_store(opener, "folder"), await open_store(opener, "folder", "there")
+    first = await before.register(1, b"before")
+    registering = asyncio.create_task(now.register(1, b"now"))
+    await let_tasks_run()
+    assert not registering.done()
+    await before.close()
+    assert await registering > first
+
+
+async def test_whoever_registers_again_does_not_take_the_id_from_its_new_owner(
+    opener: ZooKeeperOpener,
+) -> None:
+    """The session of the first had ended, and another broker came."""
+    first, second = await open_store(opener), await open_store(opener)
+    await first.register(1, b"first")
+    await first._client.delete(f"{layout.BROKERS}/1")
+    epoch = await second.register(1, b"second")
+    with pytest.raises(Unavailable, match="another process"):
+        await first.update(b"draining")
+    with pytest.raises(IdTaken, match="another running broker"):
+        await first.register(1, b"first")
+    members = await anext(first.members().__aiter__())
+    assert (members[1].epoch, members[1].data) == (epoch, b"second")
 
 
 async def test_a_broker_that_led_before_it_was_killed_leads_again(opener: ZooKeeperOpener) -> None:

@@ -122,18 +122,27 @@ def decode_chunk(parts: Sequence[bytes]) -> bytes:
         raise StoreError(f"a chunk of {SNAPSHOT} cannot be read: {problem}") from problem
 
 
-def encode_member(directory_id: str, data: bytes) -> bytes:
-    return json.dumps({"format": FORMAT, "directory": directory_id}).encode() + b"\n" + data
+class Home(NamedTuple):
+    """The data folder of a broker: its id, which a copy shares, and its place, which only one process at a
+    time can hold locked. A place of '' is unknown."""
+
+    directory_id: str
+    place: str = ""
 
 
-def decode_member(node: bytes) -> tuple[str, bytes]:
-    """The id of the data folder of the process that registered, and what it said of itself."""
+def encode_member(home: Home, data: bytes) -> bytes:
+    head = {"format": FORMAT, "directory": home.directory_id, "place": home.place}
+    return json.dumps(head).encode() + b"\n" + data
+
+
+def decode_member(node: bytes) -> tuple[Home, bytes]:
+    """Where the process that registered lives, and what it said of itself."""
     head, _, data = node.partition(b"\n")
     try:
         found = json.loads(head)
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}, this version knows {FORMAT}")
-        return str(found["directory"]), data
+        return Home(str(found["directory"]), str(found.get("place", ""))), data
     except (ValueError, KeyError, TypeError) as problem:
         raise StoreError(f"a registration in {BROKERS} cannot be read: {problem!r}") from problem
 

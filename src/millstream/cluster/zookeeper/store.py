@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from millstream.cluster.store import (
     Version,
 )
 from millstream.cluster.zookeeper import election, layout
-from millstream.cluster.zookeeper.client import Client, Session
+from millstream.cluster.zookeeper.client import Client, Node, Session
 from millstream.cluster.zookeeper.layout import BROKERS, ELECTIONS, LOG, SNAPSHOT, Pointer
 from millstream.cluster.zookeeper.protocol import (
     EPHEMERAL,
@@ -54,15 +55,16 @@ T = TypeVar("T")
 CLOCK_MARGIN = 0.9  # of a session timeout: clocks of two machines may differ in their pace by a tenth
 READ_AHEAD = 16  # entries that are asked for at once, at most
 DELETE_AHEAD = 100
+LEFTOVER_SESSIONS = 1.5  # session timeouts after which a registration that is still there has a living owner
 PAUSE = 0.1  # before something that ZooKeeper refused for no known reason is tried again
 
 
 class ZooKeeperStore:
     """A `MetadataStore` in ZooKeeper. The client has been started; the store closes it."""
 
-    def __init__(self, client: Client, directory_id: str) -> None:
+    def __init__(self, client: Client, directory_id: str, place: str = "") -> None:
         self._client = client
-        self._directory_id = directory_id
+        self._home = layout.Home(directory_id, place)
         self._writer = uuid.uuid4()
         self.writer = str(self._writer)
         self._attempts = itertools.count(1)
@@ -70,14 +72,15 @@ class ZooKeeperStore:
         self._pointer_version = -1  # of the node, not of the snapshot
         self._broker_id: int | None = None
         self._registered: Session | None = None
+        self._epoch = -1  # of the last registration
         self._registration = asyncio.Event()  # set while `_registered` is the session that we have
         self._closed = asyncio.Event()
         self._closing = False
 
     @classmethod
-    async def open(cls, client: Client, directory_id: str) -> "ZooKeeperStore":
+    async def open(cls, client: Client, directory_id: str, place: str = "") -> "ZooKeeperStore":
         """Makes the nodes that every store needs."""
-        store = cls(client, directory_id)
+        store = cls(client, directory_id, place)
         for path in (LOG, SNAPSHOT, BROKERS, ELECTIONS):
             await store._again(lambda path=path: client.ensure(path))  # type: ignore[misc]
         return store
@@ -259,12 +262,10 @@ class ZooKeeperStore:
 
     async def register(self, broker_id: int, data: bytes) -> int:
         path = f"{BROKERS}/{broker_id}"
-        content = layout.encode_member(self._directory_id, data)
+        content = layout.encode_member(self._home, data)
         in_doubt = False  # whether a node of our session may be the result of this very call
         deadline = self._deadline()
-        if self._registered is not None:
-            with contextlib.suppress(NoNode):
-                await self._again(lambda: self._client.delete(path))
+        given_up = math.inf  # when a node that may be a leftover has outlived every session
         while True:
             self._check_open()
             try:
@@ -274,17 +275,17 @@ class ZooKeeperStore:
                     epoch = stat.czxid
                 except NodeExists:
                     node = await self._client.get(path)
-                    if in_doubt and node.data == content and node.stat.ephemeral_owner == session.id:
+                    made = in_doubt and node.data == content and node.stat.czxid != self._epoch
+                    if made and node.stat.ephemeral_owner == session.id:
                         epoch = node.stat.czxid
-                    elif layout.decode_member(node.data)[0] == self._directory_id:
-                        # An earlier life of this broker, whose session ZooKeeper still keeps.
+                    elif self._is_leftover(node, session):
                         await self._client.delete(path, node.stat.version)
                         continue
                     else:
-                        raise IdTaken(
-                            f"broker id {broker_id} is registered by another running broker; "
-                            "give this one an id of its own (broker.id)"
-                        ) from None
+                        given_up = min(given_up, time.monotonic() + session.timeout * LEFTOVER_SESSIONS)
+                        await self._until_gone(broker_id, node, given_up)
+                        deadline = self._deadline()
+                        continue
             except (ConnectionLoss, SessionExpired) as problem:
                 in_doubt = True
                 self._give_up_after(deadline, problem)
@@ -293,20 +294,52 @@ class ZooKeeperStore:
                 continue
             except ZooKeeperError as problem:
                 raise Unavailable(str(problem)) from problem
-            self._broker_id = broker_id
+            self._broker_id, self._epoch = broker_id, epoch
             self._registered = session
             self._registration.set()
             return epoch
 
+    def _is_leftover(self, node: Node, session: Session) -> bool:
+        """Whether an earlier life of this broker made the node: this process did, or one that had our data
+        folder locked, as we have now."""
+        ours = {session.id} if self._registered is None else {session.id, self._registered.id}
+        try:
+            home, _ = layout.decode_member(node.data)
+        except StoreError:
+            return False
+        return node.stat.ephemeral_owner in ours or (bool(home.place) and home == self._home)
+
+    async def _until_gone(self, broker_id: int, node: Node, given_up: float) -> None:
+        """The folder has the same id but was elsewhere, or before a reboot: its broker may be dead, and then
+        its session ends. A copy of a folder in use does not end. Raises IdTaken."""
+        try:
+            home, _ = layout.decode_member(node.data)
+        except StoreError:
+            home = layout.Home("")
+        if home.directory_id != self._home.directory_id:
+            raise IdTaken(
+                f"broker id {broker_id} is registered by another running broker; "
+                "give this one an id of its own (broker.id)"
+            )
+        if time.monotonic() >= given_up:
+            raise IdTaken(
+                f"broker id {broker_id} is registered by another running broker, whose data folder has the "
+                "same directory.id: one is a copy of the other, and only one of them may run"
+            )
+        log.warning("broker id %d is registered from elsewhere, waiting for that session to end", broker_id)
+        changed = asyncio.Event()
+        if await self._client.exists(f"{BROKERS}/{broker_id}", changed.set) is not None:
+            await self._wait_for(changed)
+
     async def update(self, data: bytes) -> None:
         self._check_open()
-        if self._broker_id is None:
+        if self._broker_id is None or self._registered is None:
             raise StoreError("update before register")
-        path, content = (
-            f"{BROKERS}/{self._broker_id}",
-            layout.encode_member(self._directory_id, data),
-        )
+        path, content = f"{BROKERS}/{self._broker_id}", layout.encode_member(self._home, data)
         try:
+            node = await self._again(lambda: self._client.get(path))
+            if node.stat.ephemeral_owner != self._registered.id:
+                raise Unavailable("the registration is another process's")
             await self._again(lambda: self._client.set(path, content))
         except NoNode:
             raise Unavailable("the registration is gone: the session has expired") from None
