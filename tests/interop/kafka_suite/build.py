@@ -163,6 +163,9 @@ QUORUM = Patch(
             "    val propsList = kraftControllerConfigs(testInfo)",
             "    new KRaftQuorumImplementation(\n",
             "    kraftControllerConfigs(testInfo)\n"
+            "    val formatter = new Formatter()\n"
+            "    addFormatterSettings(formatter)\n"
+            "    millstream.Harness.format(formatter)\n"
             "    val metadataDir = TestUtils.tempDir()\n"
             "    val controllerServer = millstream.Harness.controller()\n"
             "    val controllerQuorumVotersFuture ="

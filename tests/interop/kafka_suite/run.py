@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from tests.interop.kafka_suite.build import ROOT, Suite, Unavailable, build
 
 CLASSES = Path(__file__).resolve().parent / "classes.txt"
+STANDINS = Path(__file__).resolve().parent / "standins.py"
 TEST_LIMIT = 60  # seconds for one test, where Kafka does not say otherwise
 OPEN = ("java.lang", "java.util", "java.nio", "java.util.concurrent")  # Kafka's build opens these for Mockito
 FEED = re.compile(
@@ -106,6 +107,7 @@ def run_class(suite: Suite, given: Listed, limit: float, folder: Path) -> Outcom
         f"-Djava.io.tmpdir={folder}",
         f"-Dlog4j2.configurationFile={suite.logger.as_uri()}",
         f"-Dmillstream.python={sys.executable}",
+        f"-Dmillstream.standins={STANDINS}",
         f"-Dmillstream.folders={folder}",
         f"-Djunit.jupiter.execution.timeout.default={TEST_LIMIT} s",
         # a test that hangs in a call that cannot be interrupted must not hold up the rest

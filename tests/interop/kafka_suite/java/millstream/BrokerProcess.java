@@ -18,6 +18,7 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.errors.InvalidTopicException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
@@ -41,26 +42,29 @@ public final class BrokerProcess {
         "transaction.state.log.min.isr", "min.insync.replicas");
     /** Java classes that only a broker in the JVM could load: the test is aborted. */
     private static final Set<String> REFUSED = Set.of(
-        "authorizer.class.name", "create.topic.policy.class.name", "alter.config.policy.class.name", "replica.selector.class",
-        "broker.interceptor.class", "principal.builder.class");
+        "create.topic.policy.class.name", "alter.config.policy.class.name", "replica.selector.class", "broker.interceptor.class");
 
     private final Map<String, String> settings = new TreeMap<>();
-    private final String listener;
-    private final int port;
+    private final Map<String, String> protocols;
+    private final Map<String, Integer> ports = new HashMap<>();
+    private final int metricsPort;
     private final File folder;
     private final File output;
+    private List<String> users = List.of();
+    private boolean secured;
     private Process process;
     private String clusterId;
     private Admin admin;
 
-    public BrokerProcess(String listener, Map<String, ?> given) { this(listener, given, null); }
-
-    public BrokerProcess(String listener, Map<String, ?> given, String dataFolders) {
-        this.listener = listener;
-        try (ServerSocket socket = new ServerSocket(0, 1, java.net.InetAddress.getByName("127.0.0.1"))) {
-            port = socket.getLocalPort();
+    /** With the security protocols of its listeners, by their names. */
+    public BrokerProcess(Map<String, String> protocols, Map<String, ?> given, String dataFolders) {
+        this.protocols = new LinkedHashMap<>(protocols);
+        try {
+            for (String listener : protocols.keySet()) ports.put(listener, freePort());
+            ports.put(Security.LISTENER, freePort());
+            metricsPort = freePort();
             folder = Files.createTempDirectory(FOLDERS, "broker").toFile();
-            output = FOLDERS.resolve("broker-" + port + ".log").toFile();
+            output = FOLDERS.resolve("broker-" + port() + ".log").toFile();
         } catch (IOException e) {
             throw new RuntimeException(e);
         }
@@ -71,13 +75,19 @@ public final class BrokerProcess {
         }));
     }
 
+    private static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0, 1, java.net.InetAddress.getByName("127.0.0.1"))) {
+            return socket.getLocalPort();
+        }
+    }
+
     /** The settings of the next start. */
     public void configure(Map<String, ?> given, String dataFolders) {
         settings.clear();
         given.forEach((key, raw) -> {
             if (raw == null || DROPPED.contains(key)) return;
-            String value = raw instanceof Collection<?> many
-                ? String.join(",", many.stream().map(String::valueOf).toList()) : raw.toString();
+            String value = raw instanceof Collection<?> many ? String.join(",", many.stream().map(String::valueOf).toList())
+                : raw instanceof Password password ? password.value() : raw.toString();
             if (value.isEmpty() && (REFUSED.contains(key) || key.startsWith("sasl.") || key.startsWith("ssl."))) return;
             if (REFUSED.contains(key)) throw new TestAbortedException("EXCLUDED setting " + key);
             if (key.startsWith("remote.log.storage.system.enable") && value.equals("true"))
@@ -88,25 +98,44 @@ public final class BrokerProcess {
         settings.putIfAbsent("transaction.state.log.replication.factor", "1");
         settings.putIfAbsent("transaction.state.log.min.isr", "1");
         settings.put("log.dirs", dataFolders != null ? dataFolders : new File(folder, "data").getPath());
-        settings.put("listeners", listener + "://127.0.0.1:" + port);
-        settings.put("advertised.listeners", listener + "://localhost:" + port);
-        settings.put("listener.security.protocol.map", listener + ":PLAINTEXT");
-        settings.put("inter.broker.listener.name", listener);
+        Map<String, String> all = new LinkedHashMap<>(protocols);
+        secured = Security.wanted(protocols, settings);
+        if (secured) {
+            Security.translate(protocols, settings);
+            all.put(Security.LISTENER, "PLAINTEXT");
+            settings.put("millstream.metrics.listener", "127.0.0.1:" + metricsPort);
+        }
+        settings.put("listeners", joined(all, name -> name + "://127.0.0.1:" + ports.get(name)));
+        settings.put("advertised.listeners", joined(all, name -> name + "://localhost:" + ports.get(name)));
+        settings.put("listener.security.protocol.map", joined(all, name -> name + ":" + all.get(name)));
+        settings.put("inter.broker.listener.name", secured ? Security.LISTENER : all.keySet().iterator().next());
         settings.put("node.id", "0");
     }
 
+    private static String joined(Map<String, String> listeners, Function<String, String> each) {
+        return String.join(",", listeners.keySet().stream().map(each).toList());
+    }
+
+    /** SCRAM users that are there before the first start, as kafka-storage writes them. */
+    public void users(List<String> arguments) { users = arguments; }
+    public boolean authorizes() { return settings.containsKey("authorizer.class.name"); }
+
     public void nodeId(int id) { settings.put("node.id", Integer.toString(id)); }
-    public int port() { return port; }
+    public int port() { return port(protocols.keySet().iterator().next()); }
+    public int port(String listener) { return ports.getOrDefault(listener, ports.get(protocols.keySet().iterator().next())); }
     public String dataFolder() { return settings.get("log.dirs"); }
-    public String bootstrap() { return "localhost:" + port; }
+    public String bootstrap() { return "localhost:" + port(); }
     public synchronized boolean running() { return process != null && process.isAlive(); }
     public synchronized String clusterId() { return clusterId; }
 
     public synchronized void start() {
         if (running()) return;
-        List<String> command = new ArrayList<>(List.of(PYTHON, "-m", "millstream", "broker"));
+        // with security, the stand-ins for the tests' classes of the broker are loaded before it
+        List<String> command = new ArrayList<>(secured ? List.of(PYTHON, System.getProperty("millstream.standins"))
+            : List.of(PYTHON, "-m", "millstream", "broker"));
         settings.forEach((key, value) -> { command.add("--set"); command.add(key + "=" + value); });
         try {
+            if (!users.isEmpty() && clusterId == null) format();
             long before = output.exists() ? output.length() : 0;
             process = new ProcessBuilder(command).redirectErrorStream(true)
                 .redirectOutput(ProcessBuilder.Redirect.appendTo(output)).start();
@@ -117,6 +146,7 @@ public final class BrokerProcess {
                 if (at >= 0) {
                     int id = text.indexOf("cluster.id=", at) + 11;
                     clusterId = text.substring(id, text.indexOf(' ', id));
+                    if (secured) Security.register(this);
                     return;
                 }
                 if (!process.isAlive()) throw new RuntimeException("broker did not start: " + text.substring((int) before));
@@ -126,6 +156,14 @@ public final class BrokerProcess {
         } catch (IOException | InterruptedException e) {
             throw new RuntimeException(e);
         }
+    }
+
+    private void format() throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>(List.of(PYTHON, "-m", "millstream", "format", "--set", "log.dirs=" + dataFolder()));
+        users.forEach(one -> { command.add("--add-scram"); command.add(one); });
+        int code = new ProcessBuilder(command).redirectErrorStream(true)
+            .redirectOutput(ProcessBuilder.Redirect.appendTo(output)).start().waitFor();
+        if (code != 0) throw new RuntimeException("the users were not added: " + Files.readString(output.toPath()));
     }
 
     public synchronized void stop() {
@@ -152,17 +190,30 @@ public final class BrokerProcess {
 
     private synchronized Admin admin() {
         if (!running()) throw new TestAbortedException("SEVERAL brokers: the only one is stopped");
-        if (admin == null) admin = Admin.create(Map.of("bootstrap.servers", bootstrap(), "client.id", "harness"));
+        int port = secured ? ports.get(Security.LISTENER) : port();
+        if (admin == null) admin = Admin.create(Map.of("bootstrap.servers", "localhost:" + port, "client.id", "harness"));
         return admin;
     }
 
     /** The answer to a question to the broker, without checked exceptions: these are asked in the middle of Kafka's own code. */
-    private <T> T answer(Function<Admin, KafkaFuture<T>> question) {
+    <T> T answer(Function<Admin, KafkaFuture<T>> question) {
         try {
             return question.apply(admin()).get(30, TimeUnit.SECONDS);
         } catch (ExecutionException e) {
             throw e.getCause() instanceof RuntimeException cause ? cause : new RuntimeException(e.getCause());
         } catch (InterruptedException | TimeoutException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    /** One of the broker's own metrics, summed over its labels. */
+    public double metric(String name) {
+        if (!running()) return 0;
+        try (var page = new java.net.URL("http://127.0.0.1:" + metricsPort + "/metrics").openStream()) {
+            return new String(page.readAllBytes()).lines()
+                .filter(line -> line.startsWith(name + " ") || line.startsWith(name + "{"))
+                .mapToDouble(line -> Double.parseDouble(line.substring(line.lastIndexOf(' ') + 1))).sum();
+        } catch (IOException e) {
             throw new RuntimeException(e);
         }
     }

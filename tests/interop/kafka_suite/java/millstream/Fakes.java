@@ -11,6 +11,7 @@ import kafka.raft.KafkaRaftManager;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
@@ -80,7 +81,7 @@ public final class Fakes {
     /** A broker of the test. The one with the lowest id owns the process; the others share it and cannot be stopped alone. */
     public static BrokerServer broker(BrokerProcess process, KafkaConfig config, boolean owner, boolean kit) {
         boolean[] started = {false};
-        SocketServer sockets = fake(SocketServer.class, Map.of("boundPort", (c, a) -> process.port()));
+        SocketServer sockets = fake(SocketServer.class, Map.of("boundPort", (c, a) -> process.port(((ListenerName) a[0]).value())));
         SharedServer shared = fake(SharedServer.class, Map.of("loader", (c, a) -> null));
         KRaftMetadataCache cache = fake(KRaftMetadataCache.class, Map.of(
             "numPartitions", (c, a) -> process.topic((String) a[0]).map(t -> t.partitions().size()),
@@ -93,7 +94,10 @@ public final class Fakes {
             "getAllTopics", (c, a) -> process.topicIds().keySet(),
             "getTopicId", (c, a) -> process.topicIds().getOrDefault(a[0], Uuid.ZERO_UUID),
             "topicNamesToIds", (c, a) -> process.topicIds()));
-        KafkaApis apis = fake(KafkaApis.class, Map.of("isConsumerGroupProtocolEnabled", (c, a) -> true, "metadataCache", (c, a) -> cache));
+        KafkaApis apis = fake(KafkaApis.class, Map.of(
+            "isConsumerGroupProtocolEnabled", (c, a) -> true,
+            "metadataCache", (c, a) -> cache,
+            "authorizerPlugin", (c, a) -> Security.authorizer(process)));
         LogManager logs = fake(LogManager.class, Map.of(
             "getLog", (c, a) -> log(process, (TopicPartition) a[0]),
             "getLog$default$2", (c, a) -> false,
@@ -125,7 +129,7 @@ public final class Fakes {
         handlers.put("awaitShutdown", (c, a) -> null);
         handlers.put("isShutdown", (c, a) -> !process.running());
         handlers.put("brokerState", (c, a) -> process.running() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING);
-        handlers.put("boundPort", (c, a) -> process.port());
+        handlers.put("boundPort", (c, a) -> process.port(((ListenerName) a[0]).value()));
         handlers.put("socketServer", (c, a) -> sockets);
         handlers.put("config", (c, a) -> config);
         handlers.put("clusterId", (c, a) -> process.clusterId());
@@ -134,7 +138,9 @@ public final class Fakes {
         handlers.put("logManager", (c, a) -> logs);
         handlers.put("dataPlaneRequestProcessor", (c, a) -> apis);
         handlers.put("sharedServer", (c, a) -> shared);
-        handlers.put("authorizerPlugin", (c, a) -> scala.Option.empty());
+        handlers.put("authorizerPlugin", (c, a) -> Security.authorizer(process));
+        handlers.put("credentialProvider", (c, a) -> Security.credentials(process));
+        handlers.put("metrics", (c, a) -> Security.metrics(process));
         return fake(BrokerServer.class, handlers);
     }
 
@@ -160,7 +166,7 @@ public final class Fakes {
             "socketServer", (c, a) -> sockets,
             "config", (c, a) -> config,
             "clusterId", (c, a) -> process.get().clusterId(),
-            "authorizerPlugin", (c, a) -> scala.Option.empty(),
+            "authorizerPlugin", (c, a) -> Security.authorizer(process.get()),
             "startup", (c, a) -> null,
             "shutdown", (c, a) -> null,
             "awaitShutdown", (c, a) -> null));

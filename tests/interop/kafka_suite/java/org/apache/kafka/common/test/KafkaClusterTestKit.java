@@ -32,9 +32,26 @@ public class KafkaClusterTestKit implements AutoCloseable {
         public Builder setInitialVoterSet(Map<Integer, Uuid> voters) { throw new TestAbortedException("EXCLUDED voter set"); }
         public Builder setDeleteOnClose(boolean value) { return this; }
 
+        /** As in Kafka's kit: one admin and one user with passwords, and rights for the admin alone. */
+        private static void logins(Map<String, Object> settings) {
+            settings.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+            settings.putIfAbsent("sasl.mechanism.inter.broker.protocol", "PLAIN");
+            settings.putIfAbsent("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer");
+            settings.putIfAbsent("allow.everyone.if.no.acl.found", "false");
+            settings.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+            try {
+                JaasUtils.refreshJavaLoginConfigParam(JaasUtils.writeJaasContextsToFile(Set.of(new JaasUtils.JaasSection(
+                    JaasUtils.KAFKA_SERVER_CONTEXT_NAME,
+                    List.of(JaasModule.plainLoginModule(JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD, true,
+                        Map.of(JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD,
+                            JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD)))))));
+            } catch (java.io.IOException e) {
+                throw new RuntimeException(e);
+            }
+        }
+
         public KafkaClusterTestKit build() {
-            if (nodes.brokerListenerProtocol() != SecurityProtocol.PLAINTEXT)
-                throw new TestAbortedException("EXCLUDED security " + nodes.brokerListenerProtocol());
+            if (nodes.brokerListenerProtocol() == SecurityProtocol.SASL_PLAINTEXT) logins(settings);
             if (nodes.brokerNodes().isEmpty()) throw new TestAbortedException("EXCLUDED no broker");
             if (nodes.bootstrapMetadata() != null && nodes.bootstrapMetadata().featureLevel("group.version") == 0)
                 throw new TestAbortedException("EXCLUDED feature group.version=0");
@@ -59,7 +76,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
         own.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
         own.putIfAbsent("unstable.api.versions.enable", "true");
         own.putAll(nodes.brokerNodes().get(first).propertyOverrides());
-        process = new BrokerProcess(listener, own);
+        String protocol = nodes.brokerListenerProtocol().name;
+        process = new BrokerProcess(Map.of(listener, protocol), own, null);
         OneBroker.believed = nodes.brokerNodes().size();
         for (int id : nodes.brokerNodes().keySet()) {
             Map<String, Object> props = new HashMap<>(settings);
@@ -69,7 +87,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
             props.put("log.dirs", process.dataFolder());
             props.put("listeners", listener + "://localhost:" + process.port());
             props.put("advertised.listeners", listener + "://localhost:" + process.port());
-            props.put("listener.security.protocol.map", listener + ":PLAINTEXT,CONTROLLER:PLAINTEXT");
+            props.put("listener.security.protocol.map", listener + ":" + protocol + ",CONTROLLER:PLAINTEXT");
             props.put("inter.broker.listener.name", listener);
             props.put("controller.listener.names", "CONTROLLER");
             props.put("controller.quorum.voters", "3000@localhost:1");
