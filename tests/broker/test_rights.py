@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.rights import AclIndex, Rights, super_users
+from millstream.broker.rights import AclIndex, Rights, host_address, is_same_host, super_users
 from millstream.testing import Broker
 from millstream.wire.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from tests.broker.conftest import Wire
@@ -264,3 +264,37 @@ def test_acls_survive_a_restart_and_super_users_need_none(connect: Callable[[Bro
         )
         (resource,) = answer.resources
         assert (resource.resource_name, resource.acls[0].principal) == ("*", ANONYMOUS)
+
+
+def test_addresses_are_the_same_however_they_are_written() -> None:
+    """In Java's form, which Kafka compares."""
+    assert host_address("::1") == "0:0:0:0:0:0:0:1"
+    assert host_address("2001:DB8::00ff") == "2001:db8:0:0:0:0:0:ff"
+    assert host_address("::ffff:10.0.0.9") == "10.0.0.9"
+    assert [host_address(text) for text in ("10.0.0.9", "host", "*", ":::", "")] == [
+        *("10.0.0.9", "host", "*", ":::", ""),
+    ]
+    assert is_same_host("fe80::1", "fe80::1%eth0")
+    assert is_same_host("FE80:0::1%eth0", "fe80::1%eth0")
+    assert not is_same_host("fe80::1%eth1", "fe80::1%eth0")
+
+
+@pytest.mark.parametrize("host", ["::1", "0:0:0:0:0:0:0:1", "0000::0001"])
+def test_bindings_of_an_ipv6_host(host: str) -> None:
+    def index(permission: Permission) -> AclIndex:
+        one = AclBinding(
+            ResourceType.TOPIC, "t", PatternType.LITERAL, "User:u", host, Operation.READ, permission
+        )
+        everybody = one._replace(host="*", permission=Permission.ALLOW)
+        return AclIndex([one] if permission is Permission.ALLOW else [one, everybody])
+
+    def verdict(permission: Permission, client: str) -> bool:
+        return index(permission).verdict("User:u", client, Operation.READ, ResourceType.TOPIC, "t")[0]
+
+    assert verdict(Permission.ALLOW, "::1")
+    assert not verdict(Permission.ALLOW, "::2")
+    assert not verdict(Permission.DENY, "::1")
+    assert verdict(Permission.DENY, "::2")
+    allowed = index(Permission.ALLOW)
+    assert allowed.on_some_resource("User:u", "::1", Operation.READ, ResourceType.TOPIC)
+    assert not allowed.on_some_resource("User:u", "::2", Operation.READ, ResourceType.TOPIC)

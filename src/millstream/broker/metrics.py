@@ -170,6 +170,12 @@ def _logins(page: Page, broker: Broker) -> None:
         "New keys and certificates of a listener that came into use.",
         [(f'listener="{_label(name)}"', tls.reloads) for name, tls in security.tls.items()],
     )
+    page.one(
+        "millstream_unfinished_login_bytes",
+        "gauge",
+        "Memory held by unfinished messages of logins.",
+        security.login_budget.used,
+    )
     handshakes = security.handshakes
     for name, metric_type, help, value in (
         ("tls_handshakes_total", "counter", "TLS handshakes that succeeded.", handshakes.done),

@@ -19,6 +19,8 @@ import logging
 import time
 from bisect import insort
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
 from millstream.wire.acls import (
@@ -160,6 +162,28 @@ NEEDS: dict[int, tuple[tuple[Operation, ResourceType], ...]] = {
 Patterns = dict[tuple[int, str], dict[str, list[AclBinding]]]  # type and name; principal
 
 
+@lru_cache(maxsize=4096)
+def host_address(host: str) -> str:
+    """An IPv6 address in the one form that Java gives it (`0:0:0:0:0:0:0:1`), an IPv4 address within one as
+    that; anything else as it is."""
+    address, percent, zone = host.partition("%")
+    if ":" not in address:
+        return host
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return host
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in found.exploded.split(":")) + percent + zone
+
+
+def is_same_host(acl_host: str, host: str) -> bool:
+    """Whether a binding's host is the client's, however each is written. Without a zone it means all."""
+    named, here = host_address(acl_host), host_address(host)
+    return named == here or named == here.partition("%")[0]
+
+
 class AclIndex:
     """Bindings, by resource and principal. A pure function of them: `verdict`."""
 
@@ -227,7 +251,7 @@ class AclIndex:
             any_fits = True
             for who in (principal, ANY_PRINCIPAL):
                 for acl in by_principal.get(who, ()):
-                    if acl.host != WILDCARD and acl.host != host:
+                    if acl.host != WILDCARD and acl.host != host and not is_same_host(acl.host, host):
                         continue
                     if acl.permission == Permission.DENY:
                         if acl.operation in (operation, Operation.ALL):
@@ -250,7 +274,7 @@ class AclIndex:
                 if kind == resource_type
                 and any(
                     acl.permission == permission
-                    and acl.host in (WILDCARD, host)
+                    and (acl.host in (WILDCARD, host) or is_same_host(acl.host, host))
                     and acl.operation in (operation, Operation.ALL)
                     for who in (principal, ANY_PRINCIPAL)
                     for acl in by_principal.get(who, ())

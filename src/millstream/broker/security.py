@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.broker.login.credentials import CredentialStore
 from millstream.broker.login.listener_login import ListenerLogin
+from millstream.broker.network.buffer_budget import BufferBudget
 from millstream.broker.network.failures import LoginFailures
 from millstream.broker.network.handshakes import Handshakes
 from millstream.broker.tls.listener_tls import ListenerTls
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.security")
 
 EXPIRY_CHECK = 3600.0  # seconds
+LOGIN_SHARE = 8  # logins may hold so much as this part of the memory for unfinished requests, besides it
 LOGIN_THREADS = 2  # that hash passwords and check tokens
 CREDENTIALS = ("scram", "api_keys", "tokens")  # tables of the image
 
@@ -38,6 +40,7 @@ class Security:
         broker.admission.failures = self.failures
         self.tls: dict[str, ListenerTls] = {}  # by the name of the listener
         self.logins: dict[str, ListenerLogin] = {}
+        self.login_budget = BufferBudget(broker.budget.limit // LOGIN_SHARE)
         self.threads = ThreadPoolExecutor(LOGIN_THREADS, "login")
         self.store = CredentialStore(
             lambda: broker.image,
@@ -58,6 +61,7 @@ class Security:
                 self.failures,
                 self.threads,
                 self.failure_delay,
+                self.login_budget,
             )
             context.login = login.begin
 

@@ -497,3 +497,22 @@ def test_importing_a_plain_broker_loads_no_login() -> None:
     code = "import sys, millstream.broker.server; print([n for n in sys.modules if 'broker.login' in n])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_half_a_login_takes_nothing_from_those_who_are_in(secured: Secured) -> None:
+    """Their memory is counted by itself, and given back when they leave."""
+
+    def held(name: str) -> int:
+        port = secured.broker.log.split("metrics on http://127.0.0.1:")[1].split("/")[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+            text = page.read().decode()
+        return int(text.split(f"\nmillstream_unfinished_{name}_bytes ")[1].split()[0])
+
+    strangers = [Raw(secured.servers["SASL_PLAINTEXT"]) for _ in range(3)]
+    for stranger in strangers:
+        stranger.socket.sendall(struct.pack(">i", 500_000) + bytes(300_000))
+    wait_until(lambda: held("login") >= 900_000)
+    assert held("request") < 300_000
+    for stranger in strangers:
+        stranger.socket.close()
+    wait_until(lambda: held("login") == 0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 from millstream.broker.login import credentials
 from millstream.broker.login.credentials import CredentialStore, from_salted, make_credential
 from millstream.broker.login.jaas import parse_jaas, plain_users
-from millstream.broker.login.jwks import Jwks
+from millstream.broker.login.jwks import Jwks, _content
 from millstream.broker.login.mechanism import LoginRefused, Step, Work
 from millstream.broker.login.oauth import Expected, InvalidToken, OAuthBearer, Unsecured, check_token
 from millstream.broker.login.plain import Plain
@@ -28,6 +31,7 @@ from millstream.cluster.image import Image
 from millstream.cluster.security_records import Account, ApiKey, Token
 from millstream.cluster.security_records import Scram as Record
 from tests.support.secured import TokenServer, encoded
+from tests.support.waiting import wait_until
 
 
 def record(user: str, mechanism: str, password: str, iterations: int = 4096) -> Record:
@@ -236,6 +240,38 @@ def test_jaas() -> None:
         assert "secret" not in str(error.value)
 
 
+def first_answer(store: CredentialStore, user: str, extension: str = "") -> tuple[int, int, str]:
+    """Size of the salt, iterations, and the salt."""
+    outcome = Scram("SCRAM-SHA-512", store).respond(f"n,,n={user},r=nonce{extension}".encode())
+    fields = dict(part.split("=", 1) for part in step(outcome).response.decode().split(","))
+    return len(base64.b64decode(fields["s"])), int(fields["i"]), fields["s"]
+
+
+def test_users_that_there_are_not_look_like_those_that_there_are(
+    image: Image, store: CredentialStore
+) -> None:
+    """Tools make salts of different sizes, and users have different numbers of iterations."""
+    image.apply([Record("kafka", 2, "ab" * 26, "00" * 64, "00" * 64, 4096)], 2)
+    image.apply([Record("long", 2, "ab" * 80, "00" * 64, "00" * 64, 16384)], 3)
+    real = {first_answer(store, user)[:2] for user in ("alice", "odd=2Cna=3Dme", "kafka", "long")}
+    assert real == {(24, 8192), (24, 4096), (26, 4096), (80, 16384)}
+    assert {first_answer(store, f"nobody-{number}")[:2] for number in range(200)} == real
+    assert first_answer(store, "nobody") == first_answer(store, "nobody")
+
+
+def test_without_users_nobody_looks_like_a_user_made_here() -> None:
+    empty = Image()
+    store = CredentialStore(lambda: empty, lambda: Tokens("", lambda: empty), lambda: "")
+    assert first_answer(store, "nobody")[:2] == (24, 4096)
+
+
+def test_a_token_that_there_is_looks_like_one_that_there_is_not(store: CredentialStore) -> None:
+    for token in ("token", "stale", "no-token"):
+        outcome = Scram("SCRAM-SHA-512", store).respond(f"n,,n={token},r=nonce,tokenauth=true".encode())
+        assert isinstance(outcome, Work)
+        assert first_answer(store, token, ",tokenauth=true") == first_answer(store, token, ",tokenauth=true")
+
+
 # ---------------------------------------------------------------------- OAUTHBEARER
 
 EXPECTED = Expected(("kafka",), "tests")
@@ -302,6 +338,81 @@ def test_a_new_key_of_the_token_server_is_found(tmp_path: Path, monkeypatch: pyt
         check_token(server.token(), jwks, EXPECTED, time.time())
     server.path.unlink()  # the server is away: what is known counts
     assert check_token(newer.token(), jwks, EXPECTED, time.time())[0] == "alice"
+
+
+class SlowTokenServer:
+    """Keys by HTTP, from a server that answers when it is told to."""
+
+    def __init__(self, keys: Path) -> None:
+        self.may_answer = threading.Event()
+        self.asked = 0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                outer.may_answer.wait()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(keys.read_bytes())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/jwks"
+        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+def test_a_slow_token_server_holds_up_one_login_and_that_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test would not end if any of these waited for the server, which answers last of all."""
+    monkeypatch.setattr("millstream.broker.login.jwks.TIMEOUT", 600.0)
+    monkeypatch.setattr("millstream.broker.login.jwks.LEAST_PAUSE", 0.0)
+    monkeypatch.setattr("millstream.broker.login.jwks.WAIT", 0.01)
+    issuer = TokenServer(tmp_path)
+    server = SlowTokenServer(issuer.path)
+    try:
+        jwks = Jwks(server.url, 3600)
+        for _ in range(5):
+            with pytest.raises(InvalidToken, match="has not answered"):
+                check_token(issuer.token(), jwks, EXPECTED, time.time())
+        wait_until(lambda: server.asked == 1)  # one reading at a time
+        server.may_answer.set()
+        wait_until(lambda: bool(jwks._keys))
+        check_token(issuer.token(), jwks, EXPECTED, time.time())
+
+        # While another key is looked for, and while they are old, the known ones count.
+        server.may_answer.clear()
+        with pytest.raises(InvalidToken):
+            check_token(issuer.token(header={"kid": "other"}), jwks, EXPECTED, time.time())
+        check_token(issuer.token(), jwks, EXPECTED, time.time())
+        jwks.refresh = 0.0
+        check_token(issuer.token(), jwks, EXPECTED, time.time())
+    finally:
+        server.close()
+
+
+def test_only_one_login_waits_for_keys() -> None:
+    jwks = Jwks("http://127.0.0.1:1/", 3600)
+    assert jwks._place.acquire(blocking=False)  # somebody waits
+    jwks._wait(threading.Event())  # never set: this returns all the same
+
+
+def test_keys_that_come_byte_by_byte_are_given_up() -> None:
+    endless = SimpleNamespace(read1=lambda size: b" ")
+    with pytest.raises(TimeoutError):
+        _content(endless, time.monotonic() - 1)
+    with pytest.raises(ValueError, match="longer"):
+        _content(SimpleNamespace(read1=lambda size: b" " * size), time.monotonic() + 600)
 
 
 def test_a_refused_token_is_answered_before_it_is_closed(tmp_path: Path) -> None:

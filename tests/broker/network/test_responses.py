@@ -173,3 +173,23 @@ def test_who_leaves_takes_nobody_with_him(clients: Clients) -> None:
     got = [sock.recv(100) for sock in clients.sockets]
     assert got == [frame(b"hello")] * 5  # what was asked before the end is answered
     assert [connection.closed for connection in clients.connections] == [False, True, False, True, False]
+
+
+def test_what_a_connection_holds_goes_with_it_to_another_budget(clients: Clients) -> None:
+    """As at the end of a login."""
+    connection = clients.connections[0]
+    before: Any = connection.context
+    clients.sockets[0].sendall(struct.pack(">i", 5000) + b"half")
+    clients.loop.run_until_complete(_until(lambda: before.budget.used > 0))
+    held = before.budget.used
+    after: Any = SimpleNamespace(**{**vars(before), "budget": BufferBudget(1)})
+    connection.use_context(after)
+    assert (before.budget.used, before.budget.holders) == (0, set())
+    assert (after.budget.used, after.budget.holders) == (held, {connection})
+    connection.close()
+    assert (after.budget.used, after.budget.holders) == (0, set())
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (what it waits for is a number)
+        await asyncio.sleep(0.001)

@@ -24,6 +24,7 @@ HASHES = {SCRAM_256: "sha256", SCRAM_512: "sha512"}
 NUMBERS = {SCRAM_256: 1, SCRAM_512: 2}  # Kafka's, in its API and in our records
 NAMES = {number: name for name, number in NUMBERS.items()}
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
+SALT_BYTES = 24  # of those that are made here
 REMEMBERED = 60.0  # seconds for which a password that was right is not hashed again
 MAX_REMEMBERED = 10_000
 
@@ -50,7 +51,7 @@ def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> 
 def make_credential(
     mechanism: str, password: str, iterations: int = MIN_ITERATIONS, salt: bytes = b""
 ) -> Credential:
-    salt = salt or os.urandom(24)
+    salt = salt or os.urandom(SALT_BYTES)
     return from_salted(
         mechanism, salted_password(mechanism, password.encode(), salt, iterations), salt, iterations
     )
@@ -67,6 +68,8 @@ class CredentialStore:
         self._shared_secret = shared_secret  # that all brokers of the cluster have; may be empty
         self._process_key = os.urandom(32)
         self._right: OrderedDict[bytes, float] = OrderedDict()
+        # By mechanism: the version of the image that they are from, and they.
+        self._known_shapes: dict[int, tuple[int, list[tuple[int, int]]]] = {}
 
     def scram(self, user: str, mechanism: str) -> Credential | None:
         found = self._image().scram.get((user, NUMBERS[mechanism]))
@@ -81,10 +84,27 @@ class CredentialStore:
 
     def fake(self, user: str, mechanism: str) -> Credential:
         """For a user that there is not: always the same salt, so that nobody can tell, and keys that nobody
-        has. With delegation.token.secret.key all brokers of a cluster tell the same."""
+        has. With delegation.token.secret.key all brokers of a cluster tell the same. The size of the salt and
+        the number of iterations are those of some user: tools differ in them."""
         secret = self._shared_secret().encode() or self._process_key
-        salt = hmac.digest(secret, f"{mechanism} {user}".encode(), "sha512")
-        return Credential(salt[:24], MIN_ITERATIONS, os.urandom(64), os.urandom(64))
+        seed = hmac.digest(secret, f"{mechanism} {user}".encode(), "sha512")
+        shapes = self._shapes(NUMBERS[mechanism])
+        size, iterations = shapes[int.from_bytes(seed[:8], "big") % len(shapes)]
+        return Credential(hashlib.shake_256(seed).digest(size), iterations, os.urandom(64), os.urandom(64))
+
+    def _shapes(self, number: int) -> list[tuple[int, int]]:
+        """The different sizes of salts and numbers of iterations that users of a mechanism have."""
+        image = self._image()
+        version, shapes = self._known_shapes.get(number, (-2, []))
+        if version != image.version:
+            found = {
+                (len(each.salt) // 2, each.iterations)
+                for (_, mechanism), each in list(image.scram.items())  # also asked in a helper thread
+                if mechanism == number
+            }
+            shapes = sorted(found) or [(SALT_BYTES, MIN_ITERATIONS)]
+            self._known_shapes[number] = image.version, shapes
+        return shapes
 
     def has(self, credential: tuple[str, object] | None) -> bool:
         """Whether what somebody logs in with is still there (`Identity.credential`)."""

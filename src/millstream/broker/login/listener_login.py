@@ -19,6 +19,7 @@ from millstream.settings.values import InvalidSetting
 
 if TYPE_CHECKING:
     from millstream.broker.audit.log import Audit
+    from millstream.broker.network.buffer_budget import BufferBudget
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.failures import LoginFailures
     from millstream.broker.network.listener import ListenerContext
@@ -39,12 +40,14 @@ class ListenerLogin:
         failures: LoginFailures,
         threads: ThreadPoolExecutor,
         failure_delay: Callable[[], float],
+        budget: BufferBudget,
     ) -> None:
         """InvalidSetting for settings that cannot be used."""
         self.context = context
         self.context_before = copy.copy(context)  # with a smaller limit on what is not known yet
         self.context_before.max_frame = settings.integer("sasl.server.max.receive.size")
         self.context_before.max_frame_setting = "sasl.server.max.receive.size"
+        self.context_before.budget = budget  # of all who are not known yet: they take nothing from the others
         self.store = store
         self.failures = failures
         self.threads = threads

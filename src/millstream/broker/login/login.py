@@ -108,7 +108,7 @@ class Login:
         self._steps = 0
         self._timer = connection.loop.call_later(TIMEOUT, self._too_late, connection)
         if before is None:
-            connection.context = listener.context_before
+            connection.use_context(listener.context_before)
         else:
             before.end()  # its time cannot run out in the middle of this; there is a limit on the whole
         connection.front = self
@@ -267,7 +267,7 @@ class Login:
         self.state = DONE
         session = connection.session = Session(self._listener, self._name, identity)
         connection.principal = identity.principal
-        connection.context = self._listener.context
+        connection.use_context(self._listener.context)
         connection.front = connection.dispatcher
         lifetime = self._lifetime_ms(identity)
         if lifetime is not None:

@@ -75,12 +75,17 @@ class Scram:
         return self._challenge(known or self._store.fake(user, self._mechanism))
 
     def _begin_with_token(self, token_id: str) -> Step | Work:
+        """A token that there is not takes the same way as one that there is, with the same salt each time."""
         found = self._store.token(token_id)
+        fake = self._store.fake(token_id, self._mechanism)
         if found is None:
-            return self._challenge(self._store.fake(token_id, self._mechanism))
-        password, principal, expires_ms = found
-        self._identity = Identity(principal, ("tokens", token_id), expires_ms / 1000, by_token=True)
-        return Work(lambda: self._challenge(make_credential(self._mechanism, password)))
+            password = secrets.token_hex()
+        else:
+            password, principal, expires_ms = found
+            self._identity = Identity(principal, ("tokens", token_id), expires_ms / 1000, by_token=True)
+        return Work(
+            lambda: self._challenge(make_credential(self._mechanism, password, fake.iterations, fake.salt))
+        )
 
     def _challenge(self, credential: Credential) -> Step:
         assert self._first is not None

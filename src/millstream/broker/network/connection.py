@@ -275,6 +275,15 @@ class Connection:
         if not rest and len(buffer) > KEEP_BUFFER:
             self._drop_buffer()
 
+    def use_context(self, context: ListenerContext) -> None:
+        """Another one from now on, whose budget counts what this connection holds."""
+        before, buffer = self.context.budget, self._buffer
+        self.context = context
+        if buffer is not None and context.budget is not before:
+            before.give_back(len(buffer), self)
+            context.budget.used += len(buffer)
+            context.budget.holders.add(self)
+
     def _drop_buffer(self) -> None:
         if self._buffer is not None:
             self.context.budget.give_back(len(self._buffer), self)

@@ -35,6 +35,7 @@ TIMEOUT = 10.0  # seconds for one handshake
 MAX_HALF_OPEN = 1000
 # A peer that leaves without a word is a port scan or a health check, not a failure.
 LEFT = ""
+UNEXPECTED = "an unexpected error, see above"
 
 
 class Handshake:
@@ -161,6 +162,10 @@ class _Worker:
         except OSError:  # the client has left already
             self._over(handshake, LEFT)
             return
+        except Exception:  # as in `_step`
+            logger.exception("TLS handshake of %s:%d failed", handshake.host, handshake.port)
+            self._over(handshake, UNEXPECTED)
+            return
         fd = handshake.sock.fileno()
         self._at_work[fd] = handshake
         self._epoll.register(fd, select.EPOLLIN)
@@ -189,6 +194,9 @@ class _Worker:
             error = str(problem)
         except (OSError, ValueError) as problem:
             error = str(problem) or type(problem).__name__
+        except Exception:  # nobody foresaw it: it ends this handshake, not the thread of all others
+            logger.exception("TLS handshake of %s:%d failed", handshake.host, handshake.port)
+            error = UNEXPECTED
         self._end(fd, handshake, error)
 
     def _end(self, fd: int, handshake: Handshake, error: str | None) -> None:
