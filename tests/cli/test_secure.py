@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from millstream.cli.scram_users import are_credentials, parse_add_scram, parse_p
 from millstream.client.scram import salt_password
 from millstream.settings.properties import read_properties
 from millstream.testing import Broker
+from tests.console.console_client import Client
 from tests.support.waiting import wait_until
 
 from .conftest import Run
@@ -141,28 +143,49 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
     os.environ["MILLSTREAM_DATA_DIR"] = str(one.home.path)
     try:
         registry, rest = states["registry"].address, states["rest"].address
-
-        def registered() -> bool:
-            answer = httpx.post(
-                f"{registry}/subjects/words-value/versions", json={"schema": '{"type": "string"}'}, timeout=30
-            )
-            return answer.status_code == 200
-
-        wait_until(registered, patience=60)
         assert run("-p", "up", "topics", "--create", "--topic", "words").out == "Created topic words.\n"
-        sent = httpx.post(
-            f"{rest}/topics/words",
-            json={"records": [{"value": {"a": 1}}]},
-            headers={"content-type": "application/vnd.kafka.json.v2+json"},
-            timeout=30,
-        )
-        assert sent.status_code == 200 and sent.json()["offsets"][0]["offset"] == 0, sent.text
+        # API keys and tokens need no further setting.
+        assert run("-p", "up", "service-accounts", "create", "writer").code == 0
+        made_key = run("-p", "up", "api-keys", "create", "--account", "writer", "-o", "json")
+        key = json.loads(made_key.out)
+        auth = (key["id"], key["secret"])
 
-        def shown() -> bool:  # at the console's next sample of the cluster
-            page = httpx.get(f"{states['console'].address}/topics", timeout=30, follow_redirects=True)
-            return "words" in page.text
+        def register() -> httpx.Response:
+            return httpx.post(
+                f"{registry}/subjects/words-value/versions",
+                json={"schema": '{"type": "string"}'},
+                auth=auth,
+                timeout=30,
+            )
 
-        wait_until(shown)
+        def send() -> httpx.Response:
+            return httpx.post(
+                f"{rest}/topics/words",
+                json={"records": [{"value": "a"}], "value_schema": '{"type": "string"}'},
+                headers={"content-type": "application/vnd.kafka.avro.v2+json"},
+                auth=auth,
+                timeout=30,
+            )
+
+        assert register().status_code == send().status_code == 403
+        allow = ("--add", "--allow-principal", f"User:{key['account']}", "--topic", "words")
+        assert run("-p", "up", "acls", *allow, "--operation", "Read", "--operation", "Write").code == 0
+        wait_until(lambda: register().status_code == 200)
+        sent = wait_until(lambda: (answer := send()).status_code == 200 and answer)
+        assert sent.json()["offsets"][0]["error_code"] is None, sent.text
+        token = run("-p", "up", "delegation-tokens", "--create", "--max-life-time-period", "-1")
+        assert token.code == 0, token.err
+        for name in ("registry", "rest", "console"):
+            assert httpx.get(f"{states[name].address}/metrics", timeout=30).status_code == 200
+            assert httpx.get(f"{states[name].address}/topics", timeout=30).status_code in (303, 401)
+
+        admin = read_properties(str(one.home.path / "secure" / "admin.properties"))
+        password = admin["sasl.jaas.config"].split('password="')[1][:-2]
+        with Client(base_url=states["console"].address, timeout=30, follow_redirects=True) as browser:
+            assert browser.form("/login", name="admin", password=password).status_code == 200
+            # At the console's next sample of the cluster; the registry knows the console.
+            wait_until(lambda: "words" in browser.get("/topics").text)
+            wait_until(lambda: "words-value" in browser.get("/schemas").text)
         # Without a login there is nothing to be had.
         plain = run("topics", "--list", "--bootstrap-server", states["broker"].address)
         assert plain.code == 1
@@ -173,15 +196,27 @@ def test_the_whole_platform_secured(up: Callable[..., Up], run: Run, tmp_path: P
         words = ("--bootstrap-server", states["broker"].address, "--command-config", str(as_registry))
         assert run("topics", "--list", *words).out == "_schemas\n"
         assert run("topics", "--delete", "--topic", "_schemas", *words).code == 1
-        secret = made["kafkastore.sasl.jaas.config"].split('password="')[1][:-2]
-        for pid in (state.pid for state in states.values()):
-            assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-        for log in one.home.logs.iterdir():
-            assert secret not in log.read_text(errors="replace")
+        tokens = read_properties(str(one.home.path / "secure" / "broker.properties"))
+        for secret in (
+            made["kafkastore.sasl.jaas.config"].split('password="')[1][:-2],
+            tokens["delegation.token.secret.key"],
+            key["secret"],
+            password,
+        ):
+            for pid in (state.pid for state in states.values()):
+                assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            for log in one.home.logs.iterdir():
+                assert secret not in log.read_text(errors="replace")
     finally:
         del os.environ["MILLSTREAM_DATA_DIR"]
     assert one.stop()[0] == 0
+    # Settings that the release before had made: they are completed.
+    rest_file = one.home.path / "secure" / "rest.properties"
+    before = rest_file.read_text()
+    rest_file.write_text("".join(line for line in before.splitlines(True) if "authentication." not in line))
+    (one.home.path / "secure" / "broker.properties").unlink()
     again = up("--secure").ready()  # the same certificates and users
+    assert sorted(rest_file.read_text().split()) == sorted(before.split())
     assert again.stop()[0] == 0
 
 

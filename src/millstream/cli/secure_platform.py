@@ -2,8 +2,8 @@
 
 At the first start, certificates, users with random passwords and their ACLs are made in the data folder,
 before the broker runs; later starts find them in `secure/`. Passwords are in files that only this user can
-read, never on a command line. What each service may do is in RIGHTS. The services themselves still answer
-HTTP on the address that `up` listens on, without asking who comes.
+read, never on a command line. What each service may do is in RIGHTS. The services ask who comes: users of the
+cluster and API keys (`http/cluster_login.py`). They answer HTTP, on the address that `up` listens on.
 """
 
 import asyncio
@@ -36,11 +36,8 @@ RIGHTS: Mapping[str, Sequence[tuple[ResourceType, str, bool, Sequence[Operation]
         (_G, "schema-registry", True, (_O.READ,)),
         (_C, CLUSTER_NAME, False, (_O.DESCRIBE,)),
     ),
-    "rest": (
-        (_T, _ALL, False, (_O.ALL,)),
-        (_G, _ALL, False, (_O.ALL,)),
-        (_C, CLUSTER_NAME, False, (_O.DESCRIBE, _O.CREATE, _O.IDEMPOTENT_WRITE, _O.DESCRIBE_CONFIGS)),
-    ),
+    # The proxy reaches the cluster as its callers.
+    "rest": ((_C, CLUSTER_NAME, False, (_O.DESCRIBE,)),),
     "console": (
         (_T, _ALL, False, (_O.ALL,)),
         (_G, _ALL, False, (_O.ALL,)),
@@ -61,14 +58,23 @@ RIGHTS: Mapping[str, Sequence[tuple[ResourceType, str, bool, Sequence[Operation]
     ),
 }
 # Before the names of a client's properties, in the settings of a service.
-PREFIXES = {"registry": "kafkastore.", "rest": "client.", "console": "client.", "connect": "", "sql": ""}
+PREFIXES = {
+    "registry": "kafkastore.",
+    "rest": "client.",
+    "console": "client.",
+    "connect": "",
+    "sql": "client.",
+}
+# What users of the cluster need to come in. Metrics and health are for programs that watch.
+ASKS: Mapping[str, str] = {"authentication.method": "BASIC", "authentication.skip.paths": "/metrics,/health"}
 
 
 def admin_properties(data_dir: Path) -> dict[str, str]:
     """What the profile `up` needs to log in."""
     from millstream.cli.cluster_access import read_properties
 
-    return read_properties(str(data_dir / FOLDER / f"{ADMIN}.properties"))
+    found = read_properties(str(data_dir / FOLDER / f"{ADMIN}.properties"))
+    return {**found, "schema.registry.basic.auth.user.info": _user_info(found)}
 
 
 def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -> "list[Service]":
@@ -84,7 +90,10 @@ def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -
                 "listeners": f"{SECURED}://{{host}}:{{port}}",
                 "advertised.listeners": f"{SECURED}://{{advertised}}:{{port}}",
                 "inter.broker.listener.name": SECURED,
-                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                # API keys log in by PLAIN.
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+                # A service that shows a certificate does not pay for wrong passwords of its callers.
+                f"listener.name.{SECURED.lower()}.ssl.client.auth": "requested",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(folder / "broker.pem"),
                 "ssl.truststore.type": "PEM",
@@ -92,13 +101,73 @@ def secured(chosen: "Sequence[Service]", data_dir: Path, hosts: Sequence[str]) -
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": f"User:{ADMIN}",
             }
-            found.append(replace(service, settings=settings, what=f"{service.what}, {SECURED}"))
+            path = _token_key(folder)
+            found.append(
+                replace(
+                    service,
+                    settings=settings,
+                    extra=(*service.extra, "--config", str(path)),
+                    what=f"{service.what}, {SECURED}",
+                )
+            )
         else:
             path = folder / f"{service.name}.properties"
             if not path.exists():
                 raise CommandFailed(f"{path} is missing: remove {folder} and the broker's data to begin anew")
+            _complete(service.name, path, folder)
             found.append(replace(service, extra=(*service.extra, "--config", str(path))))
     return found
+
+
+def _token_key(folder: Path) -> Path:
+    """Settings of the broker that are secret: the key of delegation tokens."""
+    from millstream.cli.secure import write_properties
+
+    path = folder / "broker.properties"
+    if not path.exists():
+        write_properties(path, {"delegation.token.secret.key": secrets.token_urlsafe(32)})
+    return path
+
+
+def _complete(service: str, path: Path, folder: Path) -> None:
+    """Add what the settings of a service lack, also those that an earlier release made: who may come in, the
+    service's certificate, and its login at the registry."""
+    from millstream.cli.cluster_access import read_properties
+    from millstream.cli.secure import write_properties
+
+    known = read_properties(str(path))
+    prefix = PREFIXES[service]
+    wanted = {prefix + name.removeprefix(prefix): value for name, value in known.items() if _of_client(name)}
+    login = _user_info({name.removeprefix(prefix): value for name, value in known.items()})
+    wanted |= {
+        f"{prefix}ssl.keystore.type": "PEM",
+        f"{prefix}ssl.keystore.location": str(folder / "client.pem"),
+    }
+    wanted |= {"authentication.method": "BASIC"} if service == "console" else ASKS
+    if service == "rest":
+        wanted["schema.registry.basic.auth.credentials.source"] = "SASL_INHERIT"
+    elif service == "console":
+        wanted["schema.registry.basic.auth.user.info"] = login
+    elif service == "sql":
+        wanted["ksql.schema.registry.basic.auth.user.info"] = login
+    missing = {name: value for name, value in wanted.items() if name not in known}
+    if missing:
+        # In one step: the only copy of the password is in this file.
+        whole = path.with_suffix(".new")
+        write_properties(whole, {**known, **missing})
+        whole.replace(path)
+
+
+def _of_client(name: str) -> bool:
+    return name.startswith(("security.protocol", "sasl.", "ssl."))
+
+
+def _user_info(client: Mapping[str, str]) -> str:
+    """`user:password` of a client's login."""
+    from millstream.client.security import read_security
+
+    sasl = read_security(client)[2]
+    return f"{sasl.username}:{sasl.password}" if sasl is not None else ""
 
 
 def _make(folder: Path, broker_data: Path, hosts: Sequence[str]) -> None:

@@ -156,7 +156,10 @@ def _service(
     import asyncio
 
     from millstream.connect.rest.app import make_app
+    from millstream.http.cluster_authentication import cluster_login
     from millstream.http.serving import HttpService
+
+    login = cluster_login(config, config.client)
 
     def begin() -> None:
         prepare()
@@ -169,6 +172,8 @@ def _service(
         return f"connectors={len(herder.names())}"
 
     async def stop() -> None:
+        if login is not None:
+            login.close()
         await asyncio.get_running_loop().run_in_executor(None, herder.stop)
 
-    return HttpService(make_app(herder, config), start, stop)
+    return HttpService(make_app(herder, config, login), start, stop)

@@ -3,7 +3,7 @@ client.ssl.* ..."""
 
 import os
 import secrets
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from millstream.client import ClientConfig
 from millstream.http.service_config import (
@@ -21,6 +21,7 @@ from millstream.http.service_config import (
 from millstream.settings.values import InvalidSetting
 
 CLIENT = "client."
+REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
 
 KEYS: dict[str, ConfigKey] = {
     "listeners": ConfigKey(
@@ -32,10 +33,21 @@ KEYS: dict[str, ConfigKey] = {
         "",
         "The Schema Registry, http://host:port (user:password@ in front of the host if it wants one).",
     ),
+    "schema.registry.basic.auth.user.info": ConfigKey(
+        PASSWORD, None, "User and password for the Schema Registry: `user:password`."
+    ),
     "cluster.name": ConfigKey(STRING, "", "What the console calls the cluster; its id by default."),
     "read.only": ConfigKey(BOOLEAN, "false", "Nobody can change anything by this console."),
     "users.file": ConfigKey(
-        STRING, None, "Who may log in; see `millstream console hash-password`. Without it, anyone."
+        STRING,
+        None,
+        "Who may log in; see `millstream console hash-password`. Without it, and without "
+        "authentication.method, anyone.",
+    ),
+    "authentication.method": ConfigKey(
+        STRING,
+        "NONE",
+        "BASIC: people log in as users of the cluster, or by API keys. NONE: users.file says who may come.",
     ),
     "login.failures.per.address": ConfigKey(
         INT,
@@ -93,9 +105,32 @@ class ConsoleConfig(ServiceConfig):
             raise InvalidSetting(
                 "login.failures.per.address", str(self.value("login.failures.per.address")), "at least 0"
             )
+        if str(self.value("authentication.method")).upper() not in ("NONE", "BASIC"):
+            raise InvalidSetting(
+                "authentication.method", str(self.value("authentication.method")), "use NONE or BASIC"
+            )
+        if self.cluster_users and self.value("users.file"):
+            raise InvalidSetting("users.file", str(self.value("users.file")), "not beside BASIC: choose one")
         secret = self._values["session.secret"]
         self.signing: bytes = secret.value.encode() if secret is not None else secrets.token_bytes(32)
         self.metrics_urls = dict(_metrics_url(item) for item in self._values["metrics.urls"])
+
+    @property
+    def cluster_users(self) -> bool:
+        """Whether people log in as users of the cluster."""
+        return str(self.value("authentication.method")).upper() == "BASIC"
+
+    @property
+    def registry_url(self) -> str:
+        """With user and password, if there are some."""
+        url, login = str(self.value("schema.registry.url")), self.secret(REGISTRY_LOGIN)
+        if not url or not login:
+            return url
+        user, _, password = login.partition(":")
+        parts = urlsplit(url)
+        return parts._replace(
+            netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
+        ).geturl()
 
     @property
     def bootstrap(self) -> str:

@@ -22,6 +22,7 @@ from millstream.console.registry import Registry
 from millstream.console.sampling import Sampler
 from millstream.console.security import Sessions, get_session
 from millstream.console.users import LoginChecker, User, read_users
+from millstream.http.cluster_login import ClusterLogin
 from millstream.http.metrics import ServiceMetrics
 
 HERE = Path(__file__).parent
@@ -39,7 +40,7 @@ class Console:
     masks: Masks
     renderer: RecordRenderer
     sessions: Sessions
-    logins: LoginChecker
+    logins: LoginChecker | ClusterLogin
     templates: Environment
     ending: asyncio.Event
     pipelines: PipelineReports
@@ -84,7 +85,10 @@ def make_console(settings: ConsoleConfig) -> Console:
         users = read_users(settings.value("users.file"))
     rules = settings.value("masking.file")
     masks = Masks(readable(rules) if rules else "", settings.signing)
-    url = settings.value("schema.registry.url")
+    url = settings.registry_url
+    login = None
+    if settings.cluster_users:
+        login = ClusterLogin(settings.client(), settings.value("login.failures.per.address"))
     registry = Registry(url, timeout=5.0) if url else None
     return Console(
         settings=settings,
@@ -93,8 +97,8 @@ def make_console(settings: ConsoleConfig) -> Console:
         registry=registry,
         masks=masks,
         renderer=RecordRenderer(registry, masks, settings.value("message.show.bytes")),
-        sessions=Sessions(settings, bool(users)),
-        logins=LoginChecker(users, settings.value("login.failures.per.address")),
+        sessions=Sessions(settings, bool(users) or login is not None, login),
+        logins=LoginChecker(users, settings.value("login.failures.per.address")) if login is None else login,
         templates=_templates(),
         ending=asyncio.Event(),
         pipelines=PipelineReports(settings.value("pipelines.topic")),

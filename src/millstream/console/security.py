@@ -24,9 +24,11 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millstream.console.console_config import ConsoleConfig
-from millstream.console.users import User
+from millstream.console.users import User, user_of
 from millstream.http.browser_guard import BrowserPolicy
+from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
 from millstream.http.errors import HttpError
+from millstream.http.login_failures import TooManyTries
 
 COOKIE = "millstream_console"
 MONITORING_PATHS = ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/all")
@@ -67,12 +69,17 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, settings: ConsoleConfig, has_users: bool) -> None:
+    """`login` is there where users are those of the cluster. Then the session's login is checked again at
+    every request (which asks the brokers at most once a second), so it ends with the user or the key."""
+
+    def __init__(self, settings: ConsoleConfig, has_users: bool, login: ClusterLogin | None = None) -> None:
         self._secret = settings.signing
         self._seconds = settings.value("session.hours") * 3600
         self._read_only = bool(settings.value("read.only"))
         self.has_users = has_users
+        self._login = login
         self._logged_in: dict[str, tuple[User, float]] = {}
+        self._callers: dict[str, Caller] = {}
 
     def open(self, cookie: MutableMapping[str, Any]) -> Session:
         """The session of a browser, by the content of its cookie; a browser without one gets an id."""
@@ -81,22 +88,42 @@ class Sessions:
             session_id = cookie["id"] = secrets.token_urlsafe(24)
         user, until = self._logged_in.get(session_id, (None, 0.0))
         if user is not None and until < time.time():
-            del self._logged_in[session_id]
+            self.log_out(session_id)
             user = None
         may = (user is not None and user.may_change) if self.has_users else True
         unmasked = user is not None and "unmasked" in user.roles
         return Session(session_id, user, self._csrf_token(session_id), may and not self._read_only, unmasked)
 
-    def log_in(self, user: User) -> str:
+    async def check(self, cookie: MutableMapping[str, Any], address: str) -> None:
+        """Whether a user of the cluster may still come, and do what. LoginNotChecked if nobody can say it."""
+        session_id = cookie.get("id")
+        caller = self._callers.get(session_id) if isinstance(session_id, str) else None
+        if self._login is None or caller is None or not isinstance(session_id, str):
+            return
+        try:
+            user = user_of(await self._login.password(caller.sasl.username, caller.sasl.password, address))
+        except (LoginRefused, TooManyTries):
+            self.log_out(session_id)
+            return
+        known = self._logged_in.get(session_id)
+        if not user.roles:
+            self.log_out(session_id)
+        elif known is not None:
+            self._logged_in[session_id] = (user, known[1])
+
+    def log_in(self, user: User, caller: Caller | None = None) -> str:
         """A new id: one that was known before the login is worth nothing afterwards."""
         if len(self._logged_in) >= MAX_SESSIONS:
-            self._logged_in.pop(next(iter(self._logged_in)))
+            self.log_out(next(iter(self._logged_in)))
         session_id = secrets.token_urlsafe(24)
         self._logged_in[session_id] = (user, time.time() + self._seconds)
+        if caller is not None:
+            self._callers[session_id] = caller
         return session_id
 
     def log_out(self, session_id: str) -> None:
         self._logged_in.pop(session_id, None)
+        self._callers.pop(session_id, None)
 
     def _csrf_token(self, session_id: str) -> str:
         return hmac.new(self._secret, f"csrf:{session_id}".encode(), hashlib.sha256).hexdigest()[:40]
@@ -131,6 +158,13 @@ class SecurityMiddleware:
         headers = dict(scope["headers"])
         path = scope["path"]
         static = path.startswith("/static/")
+        if not static:
+            try:
+                await self._sessions.check(scope["session"], str((scope.get("client") or ("",))[0]))
+            except LoginNotChecked:
+                answer = PlainTextResponse("The cluster does not answer, so nobody can log in.\n", 503)
+                await answer(scope, receive, send)
+                return
         # A file that browsers may keep carries no cookie of one of them.
         session = self._sessions.open(dict(scope["session"]) if static else scope["session"])
         scope.setdefault("state", {})["session"] = session

@@ -16,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from millstream.console.console_config import readable
+from millstream.http.cluster_login import Caller
 from millstream.http.login_failures import LoginFailures, TooManyTries, network
+from millstream.wire.acls import Operation
 
 ROLES = ("viewer", "editor", "unmasked")
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 14, 8, 1
@@ -34,6 +36,13 @@ class User:
     @property
     def may_change(self) -> bool:
         return "editor" in self.roles
+
+
+def user_of(caller: Caller) -> User:
+    """A user of the cluster. The console works with rights of its own, so it lends them to those only who
+    have as much: DESCRIBE on the cluster to look, ALTER to change and to see what is masked."""
+    roles = [("viewer", Operation.DESCRIBE), ("editor", Operation.ALTER), ("unmasked", Operation.ALTER)]
+    return User(caller.name, "", frozenset(role for role, needed in roles if caller.may(needed)))
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:

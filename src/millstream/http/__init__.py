@@ -9,7 +9,10 @@ openapi          what the OpenAPI page says beside FastAPI's own
 negotiation      Content-Type and Accept
 response_headers headers that an operator adds to every response
 bodies           bodies that are too large, responses from outside the application
-authentication   basic authentication, CORS
+authentication   users of a file, CORS
+cluster_authentication  callers who are users of the cluster
+cluster_login    who a caller is, by a login at a broker
+login_failures   wrong passwords, by name and address
 browser_guard    what other sites' pages may have a browser do
 host_names       the names under which browsers may reach a service
 tls              HTTPS from Kafka's ssl.* settings

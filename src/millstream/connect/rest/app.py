@@ -25,6 +25,7 @@ from millstream.connect.worker_config import WorkerConfig
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
 from millstream.http.authentication import protected
+from millstream.http.cluster_login import ClusterLogin
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation, MediaTypes
@@ -36,7 +37,7 @@ _TYPES = MediaTypes(JSON, frozenset({JSON}), frozenset({JSON}))
 router = APIRouter()
 
 
-def make_app(herder: Herder, config: WorkerConfig) -> ASGIApp:
+def make_app(herder: Herder, config: WorkerConfig, login: ClusterLogin | None = None) -> ASGIApp:
     app = make_http_app("Millstream Connect", [router, loggers.router], _render_error)
     app.add_exception_handler(Elsewhere, forward)  # type: ignore[arg-type]
     app.state.herder = herder
@@ -45,7 +46,7 @@ def make_app(herder: Herder, config: WorkerConfig) -> ASGIApp:
     return surrounded(
         negotiated,
         ServiceMetrics("connect", lambda: collect(herder)),
-        lambda inner: protected(inner, config, _reads_only, JSON),
+        lambda inner: protected(inner, config, _reads_only, JSON, login),
     )
 
 

@@ -5,6 +5,8 @@ from starlette.responses import RedirectResponse
 
 from millstream.console.context import get_console, render_page
 from millstream.console.security import get_session, read_form
+from millstream.console.users import User, user_of
+from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
 from millstream.http.login_failures import TooManyTries
 
 router = APIRouter()
@@ -29,13 +31,26 @@ async def log_in(request: Request) -> Response:
     name, target = form.get("name", ""), _target(form.get("next", "/"))
     address = request.client.host if request.client is not None else ""
     status, wrong = 401, "Name or password is wrong."
+    user: User | None = None
+    caller: Caller | None = None
     try:
-        user = await console.logins.check(name, form.get("password", ""), address)
+        if isinstance(console.logins, ClusterLogin):
+            caller = await console.logins.password(name, form.get("password", ""), address)
+            user = user_of(caller)
+            if not user.roles:
+                user, status = None, 403
+                wrong = "You may not use the console: that needs DESCRIBE on the cluster."
+        else:
+            user = await console.logins.check(name, form.get("password", ""), address)
+    except LoginRefused:
+        pass
+    except LoginNotChecked:
+        status, wrong = 503, "The cluster does not answer, so nobody can log in."
     except TooManyTries as error:
-        user, status, wrong = None, 429, str(error)
+        status, wrong = 429, str(error)
     if user is None:
         return render_page(request, "login.html", status, target=target, wrong=wrong, name=name)
-    request.session["id"] = console.sessions.log_in(user)
+    request.session["id"] = console.sessions.log_in(user, caller)
     return RedirectResponse(target, 303)
 
 

@@ -94,7 +94,7 @@ def _task(request: Request, console: Console, name: str, form: dict[str, str]) -
     return {
         "bootstrap": console.settings.bootstrap,
         "client": console.settings.with_prefix(CLIENT),
-        "registry": console.settings.value("schema.registry.url"),
+        "registry": console.settings.registry_url,
         "masks": "" if unmasked else console.masks.text,
         "secret": console.masks.secret.hex(),
         "topic": name,

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from millstream.http.app import make_app as make_http_app
 from millstream.http.app import surrounded
 from millstream.http.authentication import protected
+from millstream.http.cluster_login import ClusterLogin
 from millstream.http.errors import HttpError
 from millstream.http.metrics import ServiceMetrics
 from millstream.http.negotiation import ContentNegotiation, MediaTypes
@@ -32,7 +33,7 @@ _BY_PATH = {"/inserts-stream": _STREAM, "/close-query": _CLOSE}
 _READ_ONLY = frozenset({"/query", "/query-stream", "/close-query"})
 
 
-def make_app(service: SqlService) -> ASGIApp:
+def make_app(service: SqlService, login: ClusterLogin | None = None) -> ASGIApp:
     config = service.config
     routers = [cluster.router]
     if not service.headless:
@@ -53,7 +54,7 @@ def make_app(service: SqlService) -> ASGIApp:
         negotiated = with_lookups(negotiated, service)
 
     def guard(inner: ASGIApp) -> ASGIApp:
-        return protected(inner, config, _reads_only, MEDIA_TYPE)
+        return protected(inner, config, _reads_only, MEDIA_TYPE, login)
 
     whole = surrounded(negotiated, ServiceMetrics("sql", service.collect_metrics), guard)
     return with_websocket(with_response_headers(whole, config.value(RESPONSE_HEADERS)), service, guard)

@@ -44,16 +44,20 @@ def _with_queries_file(argv: list[str]) -> list[str]:
 
 
 def build(config: SqlConfig, ports: list[int]) -> HttpService:
+    from millstream.http.cluster_authentication import cluster_login
     from millstream.http.serving import HttpService
     from millstream.sql.server.app import make_app
     from millstream.sql.server.service import SqlService
 
+    login = cluster_login(config, config.client())
     service = SqlService(config, ports[0])
 
     async def start() -> str:
         return await asyncio.get_running_loop().run_in_executor(None, service.start)
 
     async def stop() -> None:
+        if login is not None:
+            login.close()
         await asyncio.get_running_loop().run_in_executor(None, service.stop)
 
-    return HttpService(make_app(service), start, stop, websockets=True)
+    return HttpService(make_app(service, login), start, stop, websockets=True)

@@ -1,0 +1,130 @@
+"""Console, Connect and SQL server work with rights of their own; users of the cluster need DESCRIBE on it to
+look, and ALTER to change anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from millstream.client.security import Sasl
+from millstream.connect.rest.app import make_app as connect_app
+from millstream.connect.worker_config import DistributedConfig
+from millstream.console.console_config import ConsoleConfig
+from millstream.http.cluster_authentication import cluster_login
+from millstream.http.cluster_login import ClusterLogin
+from millstream.http.service_config import ServiceConfig
+from millstream.sql.server.app import make_app as sql_app
+from millstream.sql.server.service import SqlService
+from millstream.sql.server.sql_config import SqlConfig
+from millstream.wire.acls import Operation, ResourceType
+from millstream.wire.errors import ErrorCode, KafkaError
+from tests.console.console_client import RunningConsole
+from tests.support.waiting import wait_until
+
+from .conftest import Platform
+
+SETTINGS = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "authentication.method": "BASIC",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "service",
+    "sasl.password": "own",
+}
+RIGHTS = {"guest": 0, "viewer": 1 << Operation.DESCRIBE}
+RIGHTS["editor"] = RIGHTS["viewer"] | 1 << Operation.ALTER
+
+
+def operations(sasl: Sasl) -> int:
+    if sasl.password != "right":  # noqa: S105
+        raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
+    return RIGHTS[sasl.username]
+
+
+def login_of(config: ServiceConfig, client: Any) -> ClusterLogin:
+    login = cluster_login(config, client)
+    assert login is not None
+    login._operations = operations  # type: ignore[method-assign]
+    return login
+
+
+def statuses(app: Any, request: Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]) -> list[int]:
+    """What a guest, a viewer and an editor get, and who has a wrong password or none."""
+
+    async def ask() -> list[int]:
+        found = []
+        transport = httpx.ASGITransport(app)
+        logins: list[tuple[str, str] | None] = [(name, "right") for name in RIGHTS]
+        for auth in (*logins, ("editor", "wrong"), None):
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", auth=auth) as http:
+                found.append((await request(http)).status_code)
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_connect() -> None:
+    config = DistributedConfig({**SETTINGS, "group.id": "g"})
+    login = login_of(config, config.client)
+    app = connect_app(None, config, login)  # type: ignore[arg-type]
+    plugin = "FileStreamSource"
+    assert statuses(app, lambda http: http.get("/connector-plugins")) == [403, 200, 200, 401, 401]
+    changes = statuses(
+        app, lambda http: http.put(f"/connector-plugins/{plugin}/config/preview?records=0", json={})
+    )
+    assert changes == [403, 403, 400, 401, 401]
+    login.close()
+
+
+def test_sql() -> None:
+    config = SqlConfig(SETTINGS)
+    login = login_of(config, config.client())
+    app = sql_app(SqlService(config), login)
+    assert statuses(app, lambda http: http.get("/healthcheck"))[:2] == [403, 503]
+    changes = statuses(app, lambda http: http.post("/ksql", json={}))
+    assert changes[:2] == [403, 403] and changes[2] not in (401, 403) and changes[3:] == [401, 401]
+    login.close()
+
+
+def test_the_consoles_registry_login_is_part_of_its_address() -> None:
+    given = {
+        "schema.registry.url": "http://localhost:8081",
+        "schema.registry.basic.auth.user.info": "con:a/b@c",
+    }
+    assert ConsoleConfig(given).registry_url == "http://con:a%2Fb%40c@localhost:8081"
+    with pytest.raises(ValueError, match="choose one"):
+        ConsoleConfig({"users.file": "f", "authentication.method": "BASIC"})
+    with pytest.raises(ValueError, match="NONE or BASIC"):
+        ConsoleConfig({"authentication.method": "BEARER"})
+
+
+@pytest.fixture(scope="module")
+def console(platform: Platform) -> Iterator[RunningConsole]:
+    platform.allow("console", ResourceType.TOPIC, "*", Operation.DESCRIBE)
+    platform.allow("console", ResourceType.GROUP, "*", Operation.DESCRIBE)
+    platform.allow("console", ResourceType.CLUSTER, "kafka-cluster", Operation.DESCRIBE)
+    settings = {"authentication.method": "BASIC", **platform.properties("console", "client.")}
+    with RunningConsole(platform.bootstrap, settings) as running:
+        yield running
+
+
+def test_console_by_key(console: RunningConsole, platform: Platform) -> None:
+    account, key, secret = platform.key()
+    with console.client() as browser:
+        assert browser.get("/topics").url.path == "/login"
+        assert browser.form("/login", name=key, password="wrong").status_code == 401  # noqa: S106
+        refused = browser.form("/login", name=key, password=secret)
+        assert refused.status_code == 403 and "DESCRIBE on the cluster" in refused.text
+        platform.allow(account, ResourceType.CLUSTER, "kafka-cluster", Operation.DESCRIBE)
+        wait_until(lambda: browser.form("/login", name=key, password=secret).status_code == 200)
+        assert browser.get("/topics").url.path == "/topics"
+        made = browser.form("/new-topic", name="t-not-mine", partitions=1)
+        assert made.status_code == 403, made.text
+        platform.admin.delete_key(key)
+        wait_until(lambda: browser.get("/topics").url.path == "/login")
+        assert browser.form("/login", name=key, password=secret).status_code == 401
+        assert secret not in console.log()
