@@ -13,6 +13,7 @@ from millstream.connect.converters.base import Converter
 from millstream.connect.converters.json import JsonConverter
 from millstream.connect.converters.json_fast_path import prefix_of
 from millstream.connect.data.record import SchemaAndValue
+from millstream.connect.data.schema import OPTIONAL, Type
 from millstream.connect.data.struct import Struct
 from millstream.connect.errors import DataError
 from millstream.connect.runtime.pipeline import Pipeline
@@ -200,11 +201,22 @@ def test_what_a_prefix_is() -> None:
         assert prefix_of(other) is None
 
 
+def test_texts_are_escaped_as_jackson_does_it() -> None:
+    short = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+    converter = JsonConverter({"schemas.enable": "false"})
+    for number in (*range(0x100), 0x2028, 0xD800, 0xFFFF, 0x1F600):
+        one = chr(number)
+        wanted = short.get(one, f"\\u{number:04X}" if number < 0x20 else one)
+        for text, expected in ((one, wanted), (f"\\u{one}\x1f", f"\\\\u{wanted}\\u001F")):
+            found = converter.from_connect("t", OPTIONAL[Type.STRING], text)
+            assert found == f'"{expected}"'.encode("utf-8", "surrogatepass")
+
+
 @pytest.mark.parametrize("with_default", ["true", "false"])
 def test_structs_are_written_as_ever(with_default: str) -> None:
     """By the function of their schema, or by the converter where that leaves it to it."""
     short, long = (JsonConverter({"replace.null.with.default": with_default}) for _ in range(2))
-    long._short_text = lambda _schema, _value: None  # type: ignore[method-assign,assignment]
+    long._writer = lambda _schema: None  # type: ignore[method-assign,assignment]
     schema = short.schema_from_json(SCHEMA)
     assert schema is not None
     rng = random.Random(3)

@@ -24,7 +24,7 @@ with `surrogateescape`.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millstream.wire.batch import (
     CODEC_MASK,
@@ -46,7 +46,7 @@ from millstream.wire.batch import (
 )
 from millstream.wire.compression import DEFAULT_LIMIT, NONE, Buffer, compress, decompress
 from millstream.wire.errors import ErrorCode, KafkaError
-from millstream.wire.varint import Malformed, append_varint, read_varint, read_varlong
+from millstream.wire.varint import Malformed, read_varint, read_varlong, varint
 
 __all__ = [
     "ABORT_MARKER",
@@ -236,7 +236,7 @@ def encode_batch(
         base_offset = items[0].offset if keep_offsets else 0
     base_timestamp = items[0].timestamp
     max_timestamp = NO_TIMESTAMP
-    out = bytearray()
+    out: list[bytes] = []
     delta = -1
     for index, record in enumerate(items):
         if keep_offsets:
@@ -247,9 +247,8 @@ def encode_batch(
             delta = index
         if record.timestamp > max_timestamp:
             max_timestamp = record.timestamp
-        body = _encode_record(record, record.timestamp - base_timestamp, delta)
-        append_varint(out, len(body))
-        out += body
+        _add_record(out, record, record.timestamp - base_timestamp, delta)
+    body = b"".join(out)
     if last_offset is not None:
         if last_offset - base_offset < delta:
             raise ValueError(f"last offset {last_offset} is before the last record")
@@ -262,7 +261,7 @@ def encode_batch(
     if log_append_time is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp = log_append_time
-    packed = out if codec == NONE else compress(codec, out, level)
+    packed = body if codec == NONE else compress(codec, body, level)
     if len(packed) + HEADER_SIZE > _MAX_RECORD_SIZE:
         raise KafkaError(ErrorCode.message_too_large, "the batch is larger than 2 GB")
     batch = bytearray(HEADER_SIZE)
@@ -336,28 +335,39 @@ def control_type(key: bytes | None) -> int:
     return int.from_bytes(key[2:4], "big")
 
 
-def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
-    body = bytearray(1)
-    append_varint(body, timestamp_delta)
-    append_varint(body, offset_delta)
-    _put_bytes(body, record.key)
-    _put_bytes(body, record.value)
-    if record.headers:
-        append_varint(body, len(record.headers))
-        for name, value in record.headers:
-            _put_bytes(body, name.encode("utf-8", "surrogateescape"))
-            _put_bytes(body, value)
-    else:
-        body.append(0)
-    return body
+# Most lengths and offsets of a batch's records are small; to make their varints costs more than all the rest
+# of a record (benchmarks/connect_worker.py --only transforms).
+_SMALL: Final = 2048
+_VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
+_NULL: Final = varint(-1)
 
 
-def _put_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        out.append(1)  # -1
+def _add_record(out: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    """Its pieces, with its length in front."""
+    _, _, key, value, headers = record
+    stamp = _VARINTS[timestamp_delta] if 0 <= timestamp_delta < _SMALL else varint(timestamp_delta)
+    offset = _VARINTS[offset_delta] if offset_delta < _SMALL else varint(offset_delta)
+    if key is None:
+        key, key_size = b"", _NULL
     else:
-        append_varint(out, len(data))
-        out += data
+        key_size = _VARINTS[size] if (size := len(key)) < _SMALL else varint(size)
+    if value is None:
+        value, value_size = b"", _NULL
+    else:
+        value_size = _VARINTS[size] if (size := len(value)) < _SMALL else varint(size)
+    after = b"\0" if not headers else _headers(headers)
+    size = 1 + len(stamp) + len(offset) + len(key_size) + len(key) + len(value_size) + len(value) + len(after)
+    length = _VARINTS[size] if size < _SMALL else varint(size)
+    out += (length, b"\0", stamp, offset, key_size, key, value_size, value, after)
+
+
+def _headers(headers: Sequence[Header]) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode("utf-8", "surrogateescape")
+        parts += (varint(len(encoded)), encoded)
+        parts += (_NULL,) if value is None else (varint(len(value)), value)
+    return b"".join(parts)
 
 
 def corrupt(reason: str) -> KafkaError:

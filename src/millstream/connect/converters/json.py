@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any, NoReturn
 
 from millstream.connect.config.config_def import CaseInsensitiveValidString, ConfigDef, ConfigKey
@@ -118,20 +119,18 @@ class JsonConverter(Converter):
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if schema is None and value is None:
             return None
-        payload = None if schema is None else self._short_text(schema, value)
+        if schema is not self._last_schema:
+            self._last_schema = schema
+            self._last_writer = None if schema is None else self._writer(schema)
+        # A struct of plain fields by a function of its own; None where `_text` has to look.
+        write = self._last_writer
+        payload = None if write is None else write(value)
         if payload is None:
             payload = self._text(schema, value)
         if not self._schemas_enabled:
             return payload.encode("utf-8", "surrogatepass")
         envelope = f'{{"schema":{self._schema_text(schema)},"payload":{payload}}}'
         return envelope.encode("utf-8", "surrogatepass")
-
-    def _short_text(self, schema: Schema, value: Any) -> str | None:
-        """Of a struct of plain fields, by a function of its own; None where `_text` has to look."""
-        if schema is not self._last_schema:
-            self._last_schema, self._last_writer = schema, self._writer(schema)
-        write = self._last_writer
-        return None if write is None else write(value)
 
     def _writer(self, schema: Schema) -> Callable[[Any], str | None] | None:
         try:
@@ -435,6 +434,10 @@ def _load(data: bytes) -> Any:
 
 def _quoted(text: str) -> str:
     """As Jackson escapes: what has to be, with capital hexadecimal digits."""
+    quoted: str = encode_basestring(text)
+    if "\\u" not in quoted:
+        return quoted
+    # Python's differs from Jackson's in the digits only.
     return (
         '"' + _ESCAPED.sub(lambda found: _SHORT_ESCAPES.get(found[0], f"\\u{ord(found[0]):04X}"), text) + '"'
     )

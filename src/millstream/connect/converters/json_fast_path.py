@@ -129,7 +129,7 @@ def payload_writer(
             return None
         if kind in INTEGERS:
             limit = 1 << (INTEGERS[kind] - 1)
-            fits, text = f"type({name}) is int and {-limit} <= {name} < {limit}", name
+            fits, text = f"type({name}) is int and {-limit} <= {name} < {limit}", f"str({name})"
         elif kind is Type.STRING:
             fits, text = f"type({name}) is str", f"quoted({name})"
         elif kind is Type.BOOLEAN:
@@ -141,7 +141,7 @@ def payload_writer(
         if own.optional and (own.default is None or not with_default):
             fits, text = f"{name} is None or {fits}", f"'null' if {name} is None else ({text})"
         checks.append(f"({fits})")
-        texts.append(f"{quoted(field.name) + ':'!r}, str({text})")
+        texts.append(f"{quoted(field.name) + ':'!r}, {text}")
     names = ", ".join(f"v{field.index}" for field in schema.fields)
     parts = ", ',', ".join(texts)
     source = (

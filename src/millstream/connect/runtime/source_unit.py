@@ -46,6 +46,17 @@ SURELY_SMALL = 16 << 10
 _BATCH_OVERHEAD, _RECORD_OVERHEAD = 61, 21
 
 
+class _Batch:
+    """What one partition gets in the round that is being filled."""
+
+    __slots__ = ("bytes", "partition", "records", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic, self.partition = topic, partition
+        self.records: list[Record] = []
+        self.bytes = 0
+
+
 class SourceUnit:
     """See `millstream.host.unit.Unit`."""
 
@@ -75,8 +86,8 @@ class SourceUnit:
         self._task = task
         self._rounds: list[dict[TopicPartition, list[Record]]] = []
         self._bytes = 0
-        # Of the last round, by partition.
-        self._batch_bytes: defaultdict[TopicPartition, int] = defaultdict(int)
+        self._batches_of_round: dict[TopicPartition, _Batch] = {}
+        self._batch: _Batch | None = None
         self._source_offsets: dict[bytes, bytes | None] = {}
         self._uncommitted = False
         self._next_partition: defaultdict[str, int] = defaultdict(int)
@@ -184,16 +195,34 @@ class SourceUnit:
         partition = record.partition
         if partition is None:
             partition = self._partition_for(record.topic, wire.key)
-        which = TopicPartition(record.topic, partition)
         size = len(wire.key or b"") + len(wire.value or b"") + 64
         if (size > SURELY_SMALL or wire.headers) and size_when_serialized(wire) > self._max_request_size:
             raise self._too_large(wire)
-        if not self._rounds or self._batch_bytes[which] + size > MAX_BATCH_BYTES:
-            self._rounds.append({})
-            self._batch_bytes.clear()
-        self._rounds[-1].setdefault(which, []).append(wire)
-        self._batch_bytes[which] += size
+        batch = self._batch
+        # Records of one partition come after each other: the batch of the last one is at hand.
+        if (
+            batch is None
+            or batch.partition != partition
+            or batch.topic != record.topic
+            or batch.bytes + size > MAX_BATCH_BYTES
+        ):
+            batch = self._batch_of(TopicPartition(record.topic, partition), size)
+        batch.records.append(wire)
+        batch.bytes += size
         self._bytes += size
+
+    def _batch_of(self, which: TopicPartition, size: int) -> _Batch:
+        """Of the last round, if there is room for so many bytes, else of a new one."""
+        found = self._batches_of_round.get(which)
+        if not self._rounds or (found is not None and found.bytes + size > MAX_BATCH_BYTES):
+            self._rounds.append({})
+            self._batches_of_round = {}
+            found = None
+        if found is None:
+            found = self._batches_of_round[which] = _Batch(which.topic, which.partition)
+            self._rounds[-1][which] = found.records
+        self._batch = found
+        return found
 
     def _too_large(self, wire: Record) -> Exception:
         """What Kafka's producer says. It would say the same at every try."""
@@ -260,6 +289,7 @@ class SourceUnit:
             for which in one:
                 self.status.metrics[f"{TOPIC_METRIC}{which.topic}"] = 1.0
         self._rounds, self._bytes, self._source_offsets = [], 0, {}
+        self._batches_of_round, self._batch = {}, None
         try:
             if isinstance(self._producer, TransactionalProducer):
                 return TransactionCommit(self._producer, rounds, "", {})

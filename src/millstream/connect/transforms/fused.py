@@ -200,7 +200,11 @@ class _Source:
     def _struct(self, shape: _Shape) -> str:
         if shape.fields is None:
             return shape.whole
-        return f"Struct({self._object(shape.schema)}, [{', '.join(shape.fields)}])"
+        # Without the constructor, which looks again whether the schema is one of structs.
+        struct = self._variable("create(Struct)")
+        self._lines.append(f"{struct}.schema = {self._object(shape.schema)}")
+        self._lines.append(f"{struct}.values = [{', '.join(shape.fields)}]")
+        return struct
 
     def _check(self, schema: Schema, name: str) -> None:
         """What a struct checks of a field that is put into it."""
