@@ -27,6 +27,7 @@ from millstream.connect.data.schema import OPTIONAL, REQUIRED, Type, struct_sche
 from millstream.connect.data.struct import Struct
 from millstream.connect.runtime.pipeline import Pipeline
 from millstream.connect.runtime.tolerance import Tolerance
+from millstream.host.lane import collect_seldom
 from millstream.testing.connect import SinkRun
 from millstream.wire.records import Record
 from millstream.wire.topic_partition import TopicPartition
@@ -168,6 +169,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["files", "stuck"])
     given = parser.parse_args()
     if given.only != "stuck":
+        collect_seldom()  # as in the process of a task
         for form in ("ParquetFormat", "AvroFormat", "JsonFormat"):
             for from_bytes in (False, True):
                 rates = [files(form, given.rows, from_bytes=from_bytes) for _ in range(given.rounds)]

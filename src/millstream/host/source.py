@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from millstream.host.lane import Lane, Lease
+from millstream.host.lane import Lane, Lease, collect_seldom
 from millstream.host.link import Link, LinkClosed, LinkSilent
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class _LaneThread:
     _of_hosts: dict[str, _LaneThread] = {}
 
     def __init__(self, options: dict[str, str]) -> None:
+        collect_seldom()
         self.name = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._link = _connect(options)
         self._grace = float(options["lease_seconds"])
