@@ -43,13 +43,15 @@ def wait_for_compiler() -> None:
         pass
 
 
-def compile_loops() -> None:
+def compile_loops(own_process: bool = False) -> None:
     stamp = _stamp()
     with _locked(fcntl.LOCK_EX):
         if stamp is None or stamp.exists():
             return
         for name in LOOPS:
             importlib.import_module(name)
+    if own_process:
+        os.nice(19)  # what is compiled from here on must not keep the first record waiting
     for name in LATER:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -87,4 +89,4 @@ def _locked(how: int) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    compile_loops()
+    compile_loops(own_process=True)

@@ -33,7 +33,7 @@ BYTES = nb.types.Array(nb.uint8, 1, "C", readonly=True)
 TABLE = nb.types.Array(nb.int64, 2, "C")
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def _i32(data: Any, at: Any) -> Any:
     return np.int64(
         np.int32(
@@ -45,7 +45,7 @@ def _i32(data: Any, at: Any) -> Any:
     )
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def _i64(data: Any, at: Any) -> Any:
     return (_i32(data, at) << 32) | (_i32(data, at + 4) & np.int64(0xFFFFFFFF))
 

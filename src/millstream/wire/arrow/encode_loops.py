@@ -38,7 +38,7 @@ FOUR = _types.UniTuple(nb.int64, 4)
 # out of a tuple.
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def _is_null(offsets: Any, bits: Any, first: Any, row: Any) -> Any:
     if offsets.shape[0] == 0:
         return True
@@ -143,7 +143,7 @@ def order(slots: Any, ends: Any, rows: Any) -> None:
         at[slot] += 1
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def _length(ends: Any, bits: Any, first: Any, row: Any) -> Any:
     """Bytes of one cell; -1 for null, as in a record."""
     if _is_null(ends, bits, first, row):
@@ -151,7 +151,7 @@ def _length(ends: Any, bits: Any, first: Any, row: Any) -> Any:
     return np.int64(ends[row + 1] - ends[row])
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def _put_bytes(out: Any, at: Any, ends: Any, data: Any, row: Any, length: Any) -> Any:
     """Length and content of one cell."""
     at = put_varint(out, at, length)

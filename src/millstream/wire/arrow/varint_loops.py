@@ -16,14 +16,18 @@ nb: Any = numba  # its annotations come and go with its versions
 
 
 def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Numba compiles once and keeps the result on disk beside the module (or in the user's cache folder)."""
+    """Numba compiles once and keeps the result on disk beside the module (or in the user's cache folder).
+
+    Small functions have `forceinline`: LLVM puts them into their callers. With `inline="always"` numba does,
+    and types them again at each place, which took four of ten seconds of a first start's compiling.
+    """
     return cast(
         Callable[[Callable[..., Any]], Callable[..., Any]],
         nb.njit(*signature, cache=True, nogil=True, boundscheck=False, **options),
     )
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def read_varint(data: Any, at: Any, end: Any) -> Any:
     """The zigzag number of up to 32 bits at `at`, and the position after it; -1 if there is none."""
     if at >= end:
@@ -48,7 +52,7 @@ def read_varint(data: Any, at: Any, end: Any) -> Any:
     return (raw >> 1) ^ -(raw & 1), at
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def read_varlong(data: Any, at: Any, end: Any) -> Any:
     """The same for 64 bits."""
     raw = np.uint64(0)
@@ -67,7 +71,7 @@ def read_varlong(data: Any, at: Any, end: Any) -> Any:
     return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), at
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def put_varint(out: Any, at: Any, number: Any) -> Any:
     """A number as a zigzag varint, up to ten bytes; gives where it ends."""
     left = np.uint64((number << 1) ^ (number >> 63))
@@ -79,7 +83,7 @@ def put_varint(out: Any, at: Any, number: Any) -> Any:
     return at + 1
 
 
-@compiled(inline="always")
+@compiled(forceinline=True)
 def varint_size(number: Any) -> Any:
     """How many bytes `put_varint` writes."""
     left = np.uint64((number << 1) ^ (number >> 63))
