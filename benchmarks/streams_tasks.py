@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 from millstream.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from millstream.client.transaction_commits import commit_all
 from millstream.host.fetching import LaneFetcher
+from millstream.host.ownership import Claim, LaneTransactions
+from millstream.host.unit import UnitId
 from millstream.spark.daemon import keep_freed_memory
 from millstream.streams import Streams, StreamsBuilder, TimeWindows, col, minutes
 from millstream.streams.runtime.unit import StreamsUnit
@@ -146,7 +148,7 @@ class OneUnit:
     machine = "here"
 
     def __init__(self, application: Streams) -> None:
-        self._cluster = Cluster(application.settings.client)
+        self._cluster, self._transactions = Cluster(application.settings.client), LaneTransactions()
         application.make_topics()
         self.unit = StreamsUnit(application.settings, application.topology, 0, 0, self)
         self._fetcher = LaneFetcher(application.settings.client)
@@ -156,6 +158,9 @@ class OneUnit:
 
     def shared(self, _key: Any, make: Callable[[], Any]) -> Any:
         return make()
+
+    def claim(self, config: ClientConfig, application: str, name: str, timeout_ms: int) -> Claim:
+        return self._transactions.claim(config, self._cluster, UnitId(application, name), timeout_ms)
 
     def run(self, until: Callable[[StreamsUnit], bool], interval: float = 0.05) -> float:
         """Fetch, work and commit until then; the seconds of processor time that it took."""
@@ -183,6 +188,7 @@ class OneUnit:
         if self.unit.uncommitted:
             self.commit()
         self.unit.close()
+        self._transactions.release_all()
         self._fetcher.close()
         self._cluster.close()
 

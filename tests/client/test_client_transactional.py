@@ -158,8 +158,8 @@ def test_one_that_was_fenced_does_not_touch_the_others(cluster, topic, name):
     works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
     TransactionalProducer(cluster, f"{name}-0").begin()
     failed = commit_all(cluster, works)
-    assert failed.keys() == {f"{name}-0"}
-    assert is_fenced(failed[f"{name}-0"])
+    assert failed.keys() == {0}
+    assert is_fenced(failed[0])
     assert committed(cluster, topic) == [b"1"]
     assert _offsets(cluster, name) == {1: 2}
 
@@ -194,8 +194,8 @@ def _fails_only_its_own(cluster, topic, name):
     works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
     works[0].rounds = [{TopicPartition("missing-" + topic, 0): batch(b"x")}]
     failed = commit_all(cluster, works)
-    assert failed.keys() == {f"{name}-0"}
-    assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition
+    assert failed.keys() == {0}
+    assert failed[0].code is ErrorCode.unknown_topic_or_partition
     assert committed(cluster, topic) == [b"1"]
 
 
@@ -205,8 +205,8 @@ def test_offsets_of_a_topic_that_was_deleted_fail_at_once(cluster, topic, name, 
     works[0].offsets = {TopicPartition("deleted-" + topic, 0): 1}
     monkeypatch.setattr(TransactionalProducer, "commit_offsets", lambda *_: pytest.fail("it is waited for"))
     failed = commit_all(cluster, works)
-    assert failed.keys() == {f"{name}-0"}
-    assert failed[f"{name}-0"].code is ErrorCode.unknown_topic_or_partition
+    assert failed.keys() == {0}
+    assert failed[0].code is ErrorCode.unknown_topic_or_partition
     assert committed(cluster, topic) == [b"1"]
 
 

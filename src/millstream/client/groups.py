@@ -181,9 +181,10 @@ class Groups:
     # --- offsets --------------------------------------------------------------------------------------------
 
     def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
     ) -> dict[TopicPartition, Committed | KafkaError]:
-        """What the group has committed, everywhere or for some partitions. What has no offset is left out."""
+        """What the group has committed, everywhere or for some partitions. What has no offset is left out.
+        `stable`: waits for the end of transactions that hold other offsets."""
         topics = None if partitions is None else partitions_by_topic(partitions)
 
         def request(connection: Connection) -> dict[TopicPartition, Committed | KafkaError]:
@@ -198,7 +199,7 @@ class Groups:
                 groups=[{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": wanted}],
                 group_id=group_id,
                 topics=wanted,
-                require_stable=False,
+                require_stable=stable,
             )
             body = answer.groups[0] if hasattr(answer, "groups") else answer
             check(getattr(body, "error_code", ErrorCode.none), subject=f"the offsets of group {group_id}")
@@ -206,6 +207,8 @@ class Groups:
             for topic in body.topics:
                 for entry in topic.partitions:
                     partition = TopicPartition(str(topic.name), int(entry.partition_index))
+                    if entry.error_code is ErrorCode.unstable_offset_commit:
+                        raise KafkaError(entry.error_code, describe(entry.error_code))  # asked again
                     if entry.error_code is not ErrorCode.none:
                         found[partition] = KafkaError(entry.error_code, describe(entry.error_code))
                     elif entry.committed_offset >= 0:

@@ -223,13 +223,16 @@ class Producer:
 
     # --- producer id and sequences --------------------------------------------------------------------------
 
-    def stamp(self, topic_partition: TopicPartition, batch: Batch) -> None:
-        """Give a batch its producer id and sequence number."""
+    def stamp(self, topic_partition: TopicPartition, batch: Batch, sequence: int | None = None) -> int:
+        """Give a batch its producer id and sequence number: `sequence`, if batches before it are still under
+        way. Returns the number of the batch after it."""
         if self.producer_id < 0:
             self._begin()
-        sequence = self._sequences.get(topic_partition, 0)
+        if sequence is None:
+            sequence = self._sequences.get(topic_partition, 0)
         _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
         batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
+        return next_sequence(sequence, read_header(batch).record_count)
 
     def settle(self, topic_partition: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
         if not self._idempotent:

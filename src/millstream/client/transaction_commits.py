@@ -7,9 +7,12 @@ transactions, and their ends. A broker answers a connection's requests in order 
 partitions before its batches come, so nothing needs to wait. With several brokers the batches wait until the
 partitions are known.
 
-What fails with an error that passes is done again, one request at a time; what fails for good is reported by
-transactional id, and does not touch the others. Offsets of a topic that the cluster does not have fail at
-once: it was deleted while it was read, and all others would wait with whoever waits for it.
+Commits of the same producer become one transaction. If it fails for a reason that belongs to one of them, it
+is aborted, and each of them has a transaction of its own: who is at fault fails alone.
+
+What fails with an error that passes is done again, one request at a time; what fails for good is reported,
+and does not touch the others. Offsets of a topic that the cluster does not have fail at once: it was deleted
+while it was read, and all others would wait with whoever waits for it.
 """
 
 import contextlib
@@ -28,26 +31,41 @@ from millstream.client.transactional import (
     COMMIT_OFFSETS_VERSION,
     TransactionalProducer,
     end_all,
+    is_fenced,
 )
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
+
+ROUNDS_AHEAD = 5
+"""Batches of one partition that are under way at a time: a broker knows so many again if they come twice."""
 
 
 @dataclass(slots=True)
 class TransactionCommit:
     """What one transaction is to hold: rounds of batches, one batch per partition in each, and the offsets
-    of a group without members, if there are any. `sent` is where the last batch of each partition went."""
+    of a group without members, if there are any. `sent` is where the last batch of each partition went,
+    `owner` whom the offsets belong to, for those who keep a note of it (`millstream.host.ownership`)."""
 
     producer: TransactionalProducer
     rounds: Sequence[Mapping[TopicPartition, Batch]]
     group: str
     offsets: Mapping[TopicPartition, int]
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    owner: str = ""
     sent: dict[TopicPartition, Sent] = field(default_factory=dict)
+    written: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    """By round, and partition."""
 
     @property
     def partitions(self) -> set[TopicPartition]:
         return {topic_partition for batches in self.rounds for topic_partition in batches}
+
+
+Complete = Callable[[TransactionCommit], None]
+"""Adds to a transaction what belongs beside it, however many commits it is made of."""
+
+
+def _as_it_is(_commit: TransactionCommit) -> None: ...
 
 
 @dataclass(slots=True)
@@ -60,42 +78,145 @@ class _Step:
     take: Callable[[int, memoryview], None]
 
 
-def commit_all(cluster: Cluster, commits: Sequence[TransactionCommit]) -> dict[str, KafkaError]:
-    """Write and commit them all. Returns what went wrong for good, by transactional id."""
-    failed: dict[str, KafkaError] = {}
-    again: list[TransactionCommit] = []
-    for commit, error in _send_ahead(cluster, commits):
+def commit_all(
+    cluster: Cluster, commits: Sequence[TransactionCommit], complete: Complete = _as_it_is
+) -> dict[int, KafkaError]:
+    """Write and commit them all. Returns what went wrong for good, by the number of the commit. Those that
+    share a producer are of one group."""
+    by_producer: dict[int, list[int]] = {}
+    for number, commit in enumerate(commits):
+        by_producer.setdefault(id(commit.producer), []).append(number)
+    members = list(by_producer.values())
+    transactions = [_together([commits[number] for number in numbers]) for numbers in members]
+    failed: dict[int, KafkaError] = {}
+    errors = _commit(cluster, transactions, complete)
+    for index, (numbers, transaction) in enumerate(zip(members, transactions, strict=True)):
+        error = errors.get(index)
         if error is None:
+            for number in numbers:
+                commit = commits[number]
+                commit.sent.update(
+                    {at: sent for at, sent in transaction.sent.items() if at in commit.partitions}
+                )
+        elif not transaction.producer.shared:
+            failed[numbers[0]] = error
+        else:
+            failed |= _each_alone(cluster, {number: commits[number] for number in numbers}, error, complete)
+    return failed
+
+
+def _together(commits: Sequence[TransactionCommit]) -> TransactionCommit:
+    """One transaction for all of them."""
+    if len(commits) == 1:
+        return commits[0]
+    queues: dict[TopicPartition, list[Batch]] = {}
+    for commit in commits:
+        for batches in commit.rounds:
+            for topic_partition, batch in batches.items():
+                queues.setdefault(topic_partition, []).append(batch)
+    depth = max(map(len, queues.values()), default=0)
+    return TransactionCommit(
+        commits[0].producer,
+        [{at: queue[turn] for at, queue in queues.items() if len(queue) > turn} for turn in range(depth)],
+        commits[0].group,
+        {at: offset for commit in commits for at, offset in commit.offsets.items()},
+        {at: text for commit in commits for at, text in commit.metadata.items()},
+        commits[0].owner,
+    )
+
+
+def _each_alone(
+    cluster: Cluster, commits: Mapping[int, TransactionCommit], error: KafkaError, complete: Complete
+) -> dict[int, KafkaError]:
+    """After `error` in the transaction of them all."""
+    (producer,) = {id(commit.producer): commit.producer for commit in commits.values()}.values()
+    usable = _undo(producer, error)
+    if len(commits) == 1 or not usable:
+        return dict.fromkeys(commits, error)
+    failed: dict[int, KafkaError] = {}
+    for number, commit in commits.items():
+        if not usable:
+            failed[number] = error
+            continue
+        commit.written.clear()
+        found = _commit(cluster, [commit], complete)
+        if found:
+            failed[number] = error = found[0]
+            usable = _undo(producer, error)
+    return failed
+
+
+def _undo(producer: TransactionalProducer, error: KafkaError) -> bool:
+    """Abort what is open of a shared producer. False if nobody can use it any more: its id belongs to someone
+    else, or nobody knows what has become of its batches."""
+    if producer.producer_id < 0:
+        return False
+    if is_fenced(error) or error.code.retriable or error.code is ErrorCode.out_of_order_sequence_number:
+        producer.give_up()
+        return False
+    try:
+        producer.abort()
+    except KafkaError as found:
+        # Of this epoch nothing is open: the first request was refused already.
+        if found.code is not ErrorCode.invalid_txn_state:
+            producer.give_up()
+            return False
+    producer.begin_next()
+    return True
+
+
+def _commit(
+    cluster: Cluster, commits: Sequence[TransactionCommit], complete: Complete
+) -> dict[int, KafkaError]:
+    """One transaction each. What went wrong for good, by number."""
+    failed: dict[int, KafkaError] = {}
+    for number, commit in enumerate(commits):
+        try:
+            complete(commit)
+        except KafkaError as error:
+            failed[number] = error
+    numbers = {id(commit): number for number, commit in enumerate(commits)}
+    again: list[TransactionCommit] = []
+    completed = [commit for commit in commits if numbers[id(commit)] not in failed]
+    for commit, refused in _send_ahead(cluster, completed):
+        if refused is None:
             continue
         if (
-            error.code.retriable
-            and getattr(error, "again", True)
-            and not _input_is_gone(cluster, commit, error)
+            refused.code.retriable
+            and getattr(refused, "again", True)
+            and not _input_is_gone(cluster, commit, refused)
         ):
             again.append(commit)
         else:
-            failed[commit.producer.transactional_id] = error
+            failed[numbers[id(commit)]] = refused
     for commit in again:
         try:
             _one_by_one(commit)
         except KafkaError as error:
-            failed[commit.producer.transactional_id] = error
-    written = [commit for commit in commits if commit.producer.transactional_id not in failed]
-    for commit in written:
+            failed[numbers[id(commit)]] = error
+    for commit in completed:
+        if numbers[id(commit)] in failed:
+            continue
         try:
-            for batches in commit.rounds[1:]:
+            for batches in commit.rounds[ROUNDS_AHEAD:]:
                 commit.sent |= commit.producer.send_batches(batches)
         except KafkaError as error:
-            failed[commit.producer.transactional_id] = error
-    ready = [commit.producer for commit in written if commit.producer.transactional_id not in failed]
+            failed[numbers[id(commit)]] = error
+    ready = {
+        commit.producer.transactional_id: commit for commit in completed if numbers[id(commit)] not in failed
+    }
     known: dict[str, int] = {}
-    for producer in ready:
+    for transactional_id, commit in ready.items():
         with contextlib.suppress(KafkaError):  # looked up again where it is needed
-            known[producer.transactional_id] = producer.coordinator()
-    failed |= end_all(cluster, [producer.handle() for producer in ready], True, known)
-    for producer in ready:
-        if producer.transactional_id not in failed:
-            producer.begin_next()
+            known[transactional_id] = commit.producer.coordinator()
+    ended = end_all(cluster, [commit.producer.handle() for commit in ready.values()], True, known)
+    for transactional_id, commit in ready.items():
+        if transactional_id not in ended:
+            commit.producer.begin_next()
+            continue
+        failed[numbers[id(commit)]] = ended[transactional_id]
+        if commit.producer.shared:
+            commit.producer.give_up()  # its coordinator knows whether it was committed, and nobody here
     return failed
 
 
@@ -109,9 +230,9 @@ def _input_is_gone(cluster: Cluster, commit: TransactionCommit, error: KafkaErro
 def _one_by_one(commit: TransactionCommit) -> None:
     """The patient way: every request waits for its answer and is tried again. A batch that was written
     already keeps its sequence number, so the broker knows it."""
-    for batches in commit.rounds[:1]:
-        left = {which: batch for which, batch in batches.items() if which not in commit.sent}
-        commit.producer.announce(commit.partitions)
+    commit.producer.announce(commit.partitions)
+    for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
+        left = {which: batch for which, batch in batches.items() if (turn, which) not in commit.written}
         if left:
             commit.sent |= commit.producer.send_batches(left)
     if commit.offsets:
@@ -141,6 +262,7 @@ def _send_ahead(
 
 def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], writing: list[_Step]) -> None:
     producer = commit.producer
+    producer.check_usable()
     for topic in {topic for topic, _ in commit.partitions}:
         cluster.topic(topic)
     coordinator = producer.coordinator()
@@ -163,12 +285,13 @@ def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], 
         )
     if commit.offsets:
         announcing.append(_announce_group_step(commit, coordinator))
-    for batches in commit.rounds[:1]:
+    ahead: dict[TopicPartition, int] = {}
+    for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
         for topic_partition, batch in batches.items():
-            producer.stamp(topic_partition, batch)
+            ahead[topic_partition] = producer.stamp(topic_partition, batch, ahead.get(topic_partition))
         for node, partitions in cluster.by_leader(batches).items():
             mine = {which: batches[which] for which in partitions}
-            writing.append(_produce_step(commit, node, mine))
+            writing.append(_produce_step(commit, turn, node, mine))
     if commit.offsets:
         writing.append(_offsets_step(commit))
 
@@ -203,12 +326,17 @@ def _offsets_step(commit: TransactionCommit) -> _Step:
     )
 
 
-def _produce_step(commit: TransactionCommit, node: int, batches: Mapping[TopicPartition, Batch]) -> _Step:
+def _produce_step(
+    commit: TransactionCommit, turn: int, node: int, batches: Mapping[TopicPartition, Batch]
+) -> _Step:
     producer = commit.producer
 
     def take(version: int, body: memoryview) -> None:
         outcomes = producer.settle_all(batches, exchange("produce", version).decode(body))
-        commit.sent.update({which: found for which, found in outcomes.items() if isinstance(found, Sent)})
+        for which, found in outcomes.items():
+            if isinstance(found, Sent):
+                commit.sent[which] = found
+                commit.written.add((turn, which))
         for outcome in outcomes.values():
             if isinstance(outcome, KafkaError):
                 raise outcome

@@ -62,7 +62,8 @@ class Handle(NamedTuple):
 
 
 class TransactionalProducer(Producer):
-    """One transactional id. `begin` before anything else."""
+    """One transactional id. `begin` before anything else. `shared`: several have their commits in its
+    transactions (`transaction_commits`)."""
 
     newest_version: ClassVar[int] = PRODUCE_VERSION
 
@@ -74,9 +75,11 @@ class TransactionalProducer(Producer):
         transaction_timeout_ms: int = 60_000,
         timeout_ms: int = 30_000,
         create_topics: bool = True,
+        shared: bool = False,
     ) -> None:
         super().__init__(cluster, timeout_ms=timeout_ms, create_topics=create_topics)
         self.transactional_id: str = transactional_id
+        self.shared = shared
         self._transaction_timeout_ms = transaction_timeout_ms
         self._coordinators = Coordinators(cluster, TRANSACTION)
         self._groups = Coordinators(cluster, GROUP)
@@ -137,18 +140,24 @@ class TransactionalProducer(Producer):
         """Make a group's offsets, and the texts that go with some of them, part of the transaction: they are
         there with its records, or neither is. For a group without members."""
 
-        def announce(connection: Connection) -> None:
-            fields = self.group_fields(group)
-            answer = connection.request("add_offsets_to_txn", up_to=ADD_OFFSETS_VERSION, **fields)
-            check(answer.error_code, subject=f"group {group} in {self.transactional_id}")
-
         def commit(connection: Connection) -> None:
             fields = self.offsets_fields(group, offsets, metadata or {})
             answer = connection.request("txn_offset_commit", up_to=COMMIT_OFFSETS_VERSION, **fields)
             self.offsets_answered(answer)
 
-        self._patiently(announce)
+        self.announce_group(group)
         self._groups.call(group, commit)
+
+    def announce_group(self, group: str) -> None:
+        """Make the group part of the transaction. What this producer committed or aborted before is complete
+        then, everywhere."""
+
+        def announce(connection: Connection) -> None:
+            fields = self.group_fields(group)
+            answer = connection.request("add_offsets_to_txn", up_to=ADD_OFFSETS_VERSION, **fields)
+            check(answer.error_code, subject=f"group {group} in {self.transactional_id}")
+
+        self._patiently(announce)
 
     def commit(self) -> None:
         self._end(True)
@@ -159,6 +168,15 @@ class TransactionalProducer(Producer):
     def begin_next(self) -> None:
         """After `commit`: the next transaction, under the same epoch."""
         self.announced.clear()
+
+    def give_up(self) -> None:
+        """Nobody knows how its last transaction ended: what is left to do with the id is to take it over."""
+        self._forget()
+        self.announced.clear()
+
+    def check_usable(self) -> None:
+        if self.producer_id < 0:
+            self._begin()
 
     def start(self, batches: Mapping[TopicPartition, Batch]) -> Sending:
         for topic in {topic for topic, _ in batches}:
@@ -228,7 +246,8 @@ class TransactionalProducer(Producer):
         """The outcome of each batch, with the sequence numbers moved on for those that were written."""
         outcomes = self.outcomes_in(answer)
         for topic_partition, outcome in outcomes.items():
-            if isinstance(outcome, Sent) or not outcome.code.retriable:
+            # A shared producer outlives a batch that was refused, and those behind it: all are aborted.
+            if isinstance(outcome, Sent) or not (outcome.code.retriable or self.shared):
                 self.settle(topic_partition, batches[topic_partition], outcome)
         return outcomes
 

@@ -6,9 +6,9 @@ been given to work on is bounded; so units do not need threads, and a unit that 
 nothing. Units that wait for other people's servers have their turns in threads beside the loop (`waiting`).
 
 A commit follows when the interval since the last one began is over: what comes after a quiet time is
-committed at once, and under load the interval decides. It grows with the number of units that have something
-to commit, so that a host stays below `MAX_TRANSACTIONS` a second, and with the time that commits take, so
-that units have half of the lane's time.
+committed at once, and under load the interval decides. It grows with the number of transactions (one for all
+Streams tasks of an application, `ownership`; one for each unit of a connector), so that a host stays below
+`MAX_TRANSACTIONS` a second, and with the time that commits take, so that units have half of the lane's time.
 
 An error belongs to the unit it came from: the unit is closed and reported, and the planner decides. The lane
 ends when the planner says so or is gone, or when the lease is over that Spark's task renews.
@@ -40,6 +40,7 @@ from millstream.client.transactional import is_fenced
 from millstream.host.errors import FinalError, is_final
 from millstream.host.fetching import LaneFetchers
 from millstream.host.link import SOFTWARE, Link, LinkClosed, Message
+from millstream.host.ownership import Claim, LaneTransactions
 from millstream.host.progress import Markers
 from millstream.host.shared import OF_THIS_PROCESS
 from millstream.host.turns import TurnThreads
@@ -114,6 +115,7 @@ class Lane:
         self._clusters = ClusterCache()
         self._markers: dict[ClientConfig, Markers] = {}
         self._fetchers = LaneFetchers()
+        self._transactions = LaneTransactions()
         self._threads = TurnThreads(self._tell_turn)
         self._opening: dict[UnitId, WaitingUnit] = {}
         self._leaving: dict[UnitId, WaitingUnit] = {}
@@ -134,6 +136,9 @@ class Lane:
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """By the rule of `LaneContext`, a key begins with its application."""
         return OF_THIS_PROCESS.get(key, (id(self), key[0]), make)
+
+    def claim(self, config: ClientConfig, application: str, name: str, timeout_ms: int) -> Claim:
+        return self._transactions.claim(config, self.cluster(config), UnitId(application, name), timeout_ms)
 
     # --- the loop -------------------------------------------------------------------------------------------
 
@@ -240,9 +245,13 @@ class Lane:
                     running.busy = running.unit.poll()
 
     def _interval(self) -> float:
-        committing = sum(running.unit.uncommitted for running in self._units.values())
+        transactions = {
+            unit_id.application if unit_id in self._transactions else unit_id
+            for unit_id, running in self._units.items()
+            if running.unit.uncommitted
+        }
         self._last_interval = max(
-            self._commit_interval, committing * self._lanes / MAX_TRANSACTIONS, 2 * self._commit_took
+            self._commit_interval, len(transactions) * self._lanes / MAX_TRANSACTIONS, 2 * self._commit_took
         )
         return self._last_interval
 
@@ -270,15 +279,11 @@ class Lane:
         for config, by_unit in commits.items():
             began = time.monotonic()
             markers = self._markers.setdefault(config, Markers(self.cluster(config)))
-            for unit_id, commit in list(by_unit.items()):
-                with self._guarding(unit_id):
-                    markers.join(commit)
-            by_unit = {unit_id: commit for unit_id, commit in by_unit.items() if unit_id in self._units}
-            failed = commit_all(self.cluster(config), list(by_unit.values()))
+            failed = commit_all(self.cluster(config), list(by_unit.values()), markers.join)
             took = (time.monotonic() - began) * 1000
-            for unit_id, commit in by_unit.items():
+            for number, (unit_id, commit) in enumerate(by_unit.items()):
                 with self._guarding(unit_id):
-                    error = failed.get(commit.producer.transactional_id)
+                    error = failed.get(number)
                     if error is not None:
                         raise error
                     unit = self._units[unit_id].unit
@@ -351,6 +356,7 @@ class Lane:
             else:
                 leaving.append(unit_id)
         self._commit_units([unit_id for unit_id in leaving if self._units[unit_id].unit.uncommitted])
+        closed: dict[UnitId, _Running] = {}
         for unit_id in leaving:
             running = self._units.pop(unit_id, None)
             if running is None:
@@ -359,6 +365,9 @@ class Lane:
                 running.unit.close()
             except Exception as error:
                 log.warning("closing %s: %s", unit_id, error)
+            closed[unit_id] = running
+        self._transactions.release(closed)
+        for unit_id, running in closed.items():
             self._link.send({"released": unit_id, "status": asdict(running.unit.status)})
         self._drop_shared()
 
@@ -386,6 +395,7 @@ class Lane:
         if running is not None:
             with contextlib.suppress(Exception):
                 running.unit.abandon()
+        self._transactions.release([unit_id])
         self._drop_shared()
         fenced = isinstance(error, KafkaError) and is_fenced(error)
         if not fenced:

@@ -10,9 +10,12 @@ one, and a log that ends before the position is not the log that was read: both 
 or going on in the middle of something else, is for people to decide.
 
     key    ["application","topic",partition]
-    value  {"offset":…,"topic_id":"…","time":ms}
+    value  {"offset":…,"topic_id":"…","time":ms,"owner":"…"}
 
-All markers of an application are in one partition, so that little has to be read to find them.
+Beside an offset:    <topic id>@<owner> <text of the unit>
+
+The owner is the lane that commits for the unit (`ownership`); there is none if it has let the unit go. All
+markers of an application are in one partition, so that little has to be read to find them.
 """
 
 from __future__ import annotations
@@ -21,12 +24,12 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from millstream.client import Admin, Cluster, Fetcher, NewTopic, Producer
 from millstream.client.fetch import next_offset, visible_batches
-from millstream.client.groups import Groups
+from millstream.client.groups import Committed, Groups
 from millstream.client.messages import NO_ID
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
 from millstream.client.transaction_commits import TransactionCommit
@@ -58,6 +61,7 @@ class Start(NamedTuple):
 class Marker(NamedTuple):
     offset: int
     topic_id: str
+    owner: str = ""
 
 
 def create_topic(cluster: Cluster) -> None:
@@ -79,14 +83,14 @@ class Markers:
         """Make the marker part of a transaction."""
         if not commit.offsets or not self._ready():
             return
-        which, batch = self._batch(commit.group, commit.offsets, transactional=True)
+        which, batch = self._batch(commit.group, commit.offsets, commit.owner, transactional=True)
         first = {**(commit.rounds[0] if commit.rounds else {}), which: batch}
         commit.rounds = [first, *commit.rounds[1:]]
 
     def write(self, producer: Producer, application: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Without a transaction, after the commit: it may be behind, never ahead."""
         if offsets and self._ready():
-            which, batch = self._batch(application, offsets, transactional=False)
+            which, batch = self._batch(application, offsets, "", transactional=False)
             producer.send_batches({which: batch})
 
     def forget(self, application: str) -> None:
@@ -112,44 +116,101 @@ class Markers:
         return self._usable
 
     def _batch(
-        self, application: str, offsets: Mapping[TopicPartition, int], *, transactional: bool
+        self, application: str, offsets: Mapping[TopicPartition, int], owner: str, *, transactional: bool
     ) -> tuple[TopicPartition, bytearray]:
         now = _now()
         records = []
         for which, offset in offsets.items():
             topic_id = str(self._cluster.topic(which.topic).id)
             value = {"offset": offset, "topic_id": topic_id, "time": now}
+            if owner:
+                value["owner"] = owner
             text = json.dumps(value, separators=(",", ":")).encode()
             records.append(Record(0, now, _key(application, which), text, ()))
         return _home(self._cluster, application), encode_batch(records, transactional=transactional)
 
 
-def with_topic_ids(
-    cluster: Cluster, offsets: Iterable[TopicPartition], metadata: Mapping[TopicPartition, str]
+def metadata_of(
+    cluster: Cluster,
+    offsets: Iterable[TopicPartition],
+    metadata: Mapping[TopicPartition, str],
+    owner: str = "",
 ) -> dict[TopicPartition, str]:
-    """What to commit beside each offset: the id of its topic, and what the unit wants to find again."""
-    return {which: f"{cluster.topic(which.topic).id.hex} {metadata.get(which, '')}" for which in offsets}
+    """What to commit beside each offset: the id of its topic, its owner, and what the unit wants to find
+    again."""
+    mark = f"@{owner}" if owner else ""
+    return {
+        which: f"{cluster.topic(which.topic).id.hex}{mark} {metadata.get(which, '')}" for which in offsets
+    }
+
+
+def without_owner(metadata: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    cleared = {}
+    for which, text in metadata.items():
+        topic_id, _, rest = _split(text)
+        cleared[which] = f"{topic_id} {rest}" if topic_id else text
+    return cleared
 
 
 def where_to_begin(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition],
+    fence: Callable[[set[str]], None] | None = None,
 ) -> dict[TopicPartition, Start]:
-    """Where the group is; where its offset has vanished, the marker. Nothing for what was never read."""
+    """Where the group is; where its offset has vanished, the marker. Nothing for what was never read. `fence`
+    is told who owns the partitions, and what is read after it is final."""
     wanted = list(partitions)
+    committed = _committed(cluster, group, wanted)
+    markers = _markers(cluster, group, set(wanted) - committed.keys())
+    if fence is not None:
+        owners = {_split(one.metadata)[1] for one in committed.values()}
+        owners |= {marker.owner for marker in markers.values()}
+        owners.discard("")
+        fence(owners)
+        committed = _committed(cluster, group, wanted, stable=True)
+        if owners:
+            markers = _markers(cluster, group, set(wanted) - committed.keys())
     found: dict[TopicPartition, Start] = {}
     ids: dict[TopicPartition, str] = {}
-    for which, committed in Groups(cluster).committed(group, wanted).items():
-        if isinstance(committed, KafkaError):
-            raise committed
-        ids[which], metadata = _split(committed.metadata)
-        found[which] = Start(committed.offset, metadata)
-    if len(found) < len(wanted) and not cluster.refresh([TOPIC]):
-        for which, marker in read_markers(cluster, group).items():
-            if which in wanted and which not in found:
-                log.warning("the offset of %s in %s is gone; it goes on at %s", group, which, marker.offset)
-                found[which], ids[which] = Start(marker.offset), marker.topic_id.replace("-", "")
+    for which, one in committed.items():
+        ids[which], _, metadata = _split(one.metadata)
+        found[which] = Start(one.offset, metadata)
+    for which, marker in markers.items():
+        if which not in found:
+            log.warning("the offset of %s in %s is gone; it goes on at %s", group, which, marker.offset)
+            found[which], ids[which] = Start(marker.offset), marker.topic_id.replace("-", "")
     _check(cluster, found, ids)
     return found
+
+
+def owners_of(cluster: Cluster, group: str) -> set[str]:
+    """All lanes that may commit for units of this application."""
+    owners = {
+        _split(one.metadata)[1]
+        for one in Groups(cluster).committed(group).values()
+        if not isinstance(one, KafkaError)
+    }
+    if not cluster.refresh([TOPIC]):
+        owners |= {marker.owner for marker in read_markers(cluster, group).values()}
+    return owners - {""}
+
+
+def _committed(
+    cluster: Cluster, group: str, wanted: list[TopicPartition], *, stable: bool = False
+) -> dict[TopicPartition, Committed]:
+    found: dict[TopicPartition, Committed] = {}
+    for which, committed in Groups(cluster).committed(group, wanted, stable=stable).items():
+        if isinstance(committed, KafkaError):
+            raise committed
+        found[which] = committed
+    return found
+
+
+def _markers(cluster: Cluster, group: str, wanted: set[TopicPartition]) -> dict[TopicPartition, Marker]:
+    if not wanted or cluster.refresh([TOPIC]):
+        return {}
+    return {which: marker for which, marker in read_markers(cluster, group).items() if which in wanted}
 
 
 def read_markers(cluster: Cluster, application: str) -> dict[TopicPartition, Marker]:
@@ -165,7 +226,7 @@ def read_markers(cluster: Cluster, application: str) -> dict[TopicPartition, Mar
                 found.pop(which, None)
             else:
                 text = json.loads(value)
-                found[which] = Marker(int(text["offset"]), str(text["topic_id"]))
+                found[which] = Marker(int(text["offset"]), str(text["topic_id"]), str(text.get("owner", "")))
         except (ValueError, TypeError, KeyError):
             log.warning("a record of %s is not understood: %r", TOPIC, key)
     return found
@@ -214,10 +275,11 @@ def _key(application: str, which: TopicPartition) -> bytes:
     return json.dumps([application, *which], separators=(",", ":")).encode()
 
 
-def _split(metadata: str) -> tuple[str, str]:
-    """The id of the topic and the rest; no id, if somebody else has committed that."""
-    topic_id, space, rest = metadata.partition(" ")
-    return (topic_id, rest) if space and len(topic_id) == 32 else ("", metadata)
+def _split(metadata: str) -> tuple[str, str, str]:
+    """The id of the topic, its owner, and the rest; no id, if somebody else has committed that."""
+    head, space, rest = metadata.partition(" ")
+    topic_id, _, owner = head.partition("@")
+    return (topic_id, owner, rest) if space and len(topic_id) == 32 else ("", "", metadata)
 
 
 def _now() -> int:

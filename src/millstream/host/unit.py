@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from millstream.client import ClientConfig, Cluster
 from millstream.client.fetch import Fetched
 from millstream.client.transaction_commits import TransactionCommit
 from millstream.wire.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from millstream.host.ownership import Claim
 
 
 class UnitId(NamedTuple):
@@ -118,6 +121,10 @@ class LaneContext(Protocol):
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """Something that the units of a process have in common, such as a global table. `key` begins with
         the application; what was made is closed after its last unit here."""
+
+    def claim(self, config: ClientConfig, application: str, name: str, timeout_ms: int) -> Claim:
+        """The right to commit in the lane's transactions, of `timeout_ms`, for the unit that is being opened.
+        Given back after the unit was closed or abandoned."""
 
 
 OpenUnit = Callable[[str, LaneContext], Unit]

@@ -21,6 +21,7 @@ from millstream.client import ClientConfig, Cluster
 from millstream.client.cluster_cache import ClusterCache
 from millstream.client.fetch import Fetched
 from millstream.client.transaction_commits import TransactionCommit
+from millstream.host.ownership import Claim, LaneTransactions
 from millstream.host.turns import Turn, TurnThreads
 from millstream.host.unit import LaneContext, OpenUnit, Unit, UnitId, UnitStatus
 from millstream.wire.topic_partition import TopicPartition
@@ -31,12 +32,16 @@ class _Context:
 
     def __init__(self, lane: LaneContext) -> None:
         self.machine, self.shared = lane.machine, lane.shared
-        self._clusters = ClusterCache()
+        self._clusters, self._transactions = ClusterCache(), LaneTransactions()
 
     def cluster(self, config: ClientConfig) -> Cluster:
         return self._clusters.get(config).cluster
 
+    def claim(self, config: ClientConfig, application: str, name: str, timeout_ms: int) -> Claim:
+        return self._transactions.claim(config, self.cluster(config), UnitId(application, name), timeout_ms)
+
     def close(self) -> None:
+        self._transactions.release_all()
         self._clusters.close()
 
 

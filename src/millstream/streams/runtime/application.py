@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import EARLIEST, LATEST, Admin, ClientConfig, Cluster, NewTopic, list_offsets
 from millstream.client.groups import Groups
 from millstream.host.membership import SESSION_MS, planner_group, running_planners
-from millstream.host.progress import Markers
+from millstream.host.ownership import fence_owner
+from millstream.host.progress import Markers, owners_of
 from millstream.streams.errors import StreamsError
 from millstream.streams.runtime.task_config import MACHINE, StreamsConfig
 from millstream.streams.runtime.task_inputs import input_topics, topics_there
@@ -144,6 +145,8 @@ class Streams:
         name = self.settings.application
         with Cluster(self.settings.client) as cluster:
             self._refuse_while_it_runs(cluster)
+            for owner in owners_of(cluster, name):  # nobody knows them any more after this
+                fence_owner(cluster, name, owner)
             admin, groups = Admin(cluster), Groups(cluster)
             there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
             outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))

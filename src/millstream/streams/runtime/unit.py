@@ -2,8 +2,8 @@
 
 The truth is in the cluster: the application's group has committed how far each input was processed, in the
 same transaction as the outputs and changelogs of it (with at_least_once: right after them); a marker that
-does not expire is beside it (`host.progress`). Opening the unit
-takes its transactional id, which fences whoever ran it before, and reads that commit.
+does not expire is beside it (`host.progress`). The transaction is that of the lane, for all tasks of the
+application in it; opening the unit fences whoever ran it before (`host.ownership`), and reads that commit.
 
 Its stores lie in a folder, together with the position that they reflect: how far inputs and changelogs were
 processed. The folder is committed now and then, not with every transaction, so it may be behind after a
@@ -29,8 +29,7 @@ from millstream.client.fetch import Fetched
 from millstream.client.groups import Groups
 from millstream.client.offsets import EARLIEST, LATEST, list_offsets
 from millstream.client.transaction_commits import TransactionCommit
-from millstream.client.transactional import TransactionalProducer
-from millstream.host.progress import Markers, where_to_begin, with_topic_ids
+from millstream.host.progress import Markers, metadata_of, where_to_begin
 from millstream.host.unit import LaneContext, UnitStatus
 from millstream.streams.errors import StreamsError
 from millstream.streams.runtime.global_tables import GlobalTables
@@ -112,7 +111,12 @@ class StreamsUnit:
             )
             self.status.metrics = self._task.metrics
             self._folder.commit()  # the databases of new stores
-            self._producer: Producer = self._take_over(f"{settings.application}-{name}")
+            self._claim = (
+                lane.claim(settings.client, settings.application, name, settings.transaction_timeout_ms)
+                if settings.exactly_once
+                else None
+            )
+            self._producer = Producer(self._cluster, create_topics=False)
             self._inputs, self._metadata = self._begin(topology)
             self._task.restore_times(TaskMetadata.decode(self._metadata).times)
             self._changelogs = changelogs_of(self._task, partition)
@@ -148,22 +152,10 @@ class StreamsUnit:
         )
         return tables
 
-    def _take_over(self, transactional_id: str) -> Producer:
-        if not self.settings.exactly_once:
-            return Producer(self._cluster, create_topics=False)
-        producer = TransactionalProducer(
-            self._cluster,
-            transactional_id,
-            transaction_timeout_ms=self.settings.transaction_timeout_ms,
-            create_topics=False,
-        )
-        producer.begin()
-        return producer
-
     def _begin(self, topology: Topology) -> tuple[Inputs, str]:
         """Where the group is; where it has not been, the beginning of a topic, or its end or a time ago if
         that is what the topology says. These are committed, because they are others when somebody asks
-        again."""
+        again, and all of them if this unit is to own them."""
         begin, metadata = self._starts(topology, self._topics)
         return Inputs(begin, self.settings.max_bytes_per_task), metadata
 
@@ -173,7 +165,9 @@ class StreamsUnit:
             for topic in topics
             if self._partition in self._cluster.topic(topic).partitions
         ]
-        found = where_to_begin(self._cluster, self.settings.application, here)
+        claim, application = self._claim, self.settings.application
+        fence = None if claim is None else claim.fence
+        found = where_to_begin(self._cluster, application, here, fence)
         begin = {which: start.offset for which, start in found.items()}
         resets = {
             topic: node.reset
@@ -183,15 +177,17 @@ class StreamsUnit:
         }
         wanted = {which: _first_wanted(resets.get(which.topic)) for which in here if which not in begin}
         begin |= self._offsets_at(wanted)
-        ends = {which: begin[which] for which, timestamp in wanted.items() if timestamp != EARLIEST}
-        if ends:
-            metadata = with_topic_ids(self._cluster, ends, {})
-            for error in self._groups.commit(self.settings.application, ends, metadata).values():
+        # It was written beside the least of the partitions that there were then.
+        text = next((start.metadata for start in found.values() if start.metadata), "")
+        if claim is not None and begin:
+            metadata = metadata_of(self._cluster, begin, {min(begin): text}, claim.owner)
+            claim.take(begin, metadata)
+        elif ends := {which: begin[which] for which, timestamp in wanted.items() if timestamp != EARLIEST}:
+            metadata = metadata_of(self._cluster, ends, {})
+            for error in self._groups.commit(application, ends, metadata).values():
                 if error is not None:
                     raise error
-        # It was written beside the least of the partitions that there were then.
-        texts = (start.metadata for start in found.values() if start.metadata)
-        return begin, next(texts, "")
+        return begin, text
 
     def _offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first record that is not older; the end, if there is none."""
@@ -358,9 +354,10 @@ class StreamsUnit:
         rounds = self._rounds()
         self._metadata = TaskMetadata(self._task.next_timer, self._task.times).encode()
         offsets = self._inputs.done
-        metadata = with_topic_ids(self._cluster, offsets, {min(offsets): self._metadata})
-        if isinstance(self._producer, TransactionalProducer):
-            return TransactionCommit(self._producer, rounds, application, offsets, metadata)
+        owner = "" if self._claim is None else self._claim.owner
+        metadata = metadata_of(self._cluster, offsets, {min(offsets): self._metadata}, owner)
+        if self._claim is not None:
+            return self._claim.commit(rounds, offsets, metadata)
         for batches in rounds:
             self._note_changelogs(batches, self._producer.send_batches(batches))
         for error in self._groups.commit(application, offsets, metadata).values():
@@ -391,7 +388,8 @@ class StreamsUnit:
         self._uncommitted = self._task.commit_requested = False
         self._committed_at = time.monotonic()
         self.status.commits += 1
-        if commit is not None:
+        if commit is not None and self._claim is not None:
+            self._claim.committed(commit)
             for batches in commit.rounds:
                 last = {which: commit.sent[which] for which in batches if which in commit.sent}
                 self._note_changelogs(batches, last)
@@ -432,10 +430,6 @@ class StreamsUnit:
             self._folder.close()
 
     def abandon(self) -> None:
-        """Readers need not wait for the open transaction to run into its timeout."""
-        if isinstance(self._producer, TransactionalProducer) and self._producer.announced:
-            with contextlib.suppress(KafkaError, OSError):
-                self._producer.abort()
         with contextlib.suppress(Exception):
             self._task.close()
         self._folder.close()
