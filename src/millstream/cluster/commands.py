@@ -222,6 +222,9 @@ class AlterPartition(Command[dict[tuple[UUID, int], Result]]):
     proposals: Sequence[IsrProposal]
 
 
+LOST_DIRECTORY = UUID(int=2)  # DirectoryId.LOST (KIP-858): of a replica that its broker cannot write
+
+
 @dataclass(slots=True, eq=False)
 class ReplicasFailed(Command[dict[tuple[UUID, int], Result]]):
     """A broker cannot write its replicas of these partitions. Reply: dict[(topic id, partition), Result]."""

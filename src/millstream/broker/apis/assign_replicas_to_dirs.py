@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from millstream.broker.network.dispatch import Api, Call
-from millstream.cluster.commands import ReplicasFailed
+from millstream.cluster.commands import LOST_DIRECTORY, ReplicasFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from millstream.broker.server import Broker
 
-LOST = UUID(int=2)  # DirectoryId.LOST
 NO_TOPIC = UUID(int=0)
 
 
@@ -35,7 +34,7 @@ class AssignReplicasToDirsApi:
         lost = [
             (topic.topic_id or NO_TOPIC, partition.partition_index)
             for directory in request.directories
-            if directory.id_ == LOST
+            if directory.id_ == LOST_DIRECTORY
             for topic in directory.topics
             for partition in topic.partitions
         ]
@@ -48,7 +47,7 @@ class AssignReplicasToDirsApi:
 
         def partition_data(directory: UUID | None, topic_id: UUID | None, index: int) -> Any:
             key = (topic_id or NO_TOPIC, index)
-            error = results[key].error if directory == LOST else ErrorCode.none
+            error = results[key].error if directory == LOST_DIRECTORY else ErrorCode.none
             return call.make("PartitionData", partition_index=index, error_code=error)
 
         return call.answer(

@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from millstream.broker.apis.assign_replicas_to_dirs import LOST
-from millstream.cluster.commands import ReplicasFailed
+from millstream.cluster.commands import LOST_DIRECTORY, ReplicasFailed
 from millstream.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class FailingReplicas:
             broker_epoch=self._broker.controller.broker_epoch,
             directories=[
                 {
-                    "id_": LOST,
+                    "id_": LOST_DIRECTORY,
                     "topics": [
                         {"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in topics.items()
                     ],
