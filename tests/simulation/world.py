@@ -27,6 +27,7 @@ from millstream.cluster.commands import (
     DeleteTopics,
     ElectLeaders,
     NewTopic,
+    ReplicasFailed,
     Resource,
 )
 from millstream.cluster.controller import Context
@@ -363,8 +364,17 @@ class World:
             self.submit(BrokerLost(broker_id, process.controller.broker_epoch), f"b{broker_id} is dead")
         elif kind == "depose":
             self.depose(process)
+        elif kind == "disk":
+            self._fail_replicas(process)
         elif kind == "checkpoint":
             self.checkpoint(broker_id)
+
+    def _fail_replicas(self, process: SimBroker) -> None:
+        """It cannot write some of its replicas for a moment."""
+        hosted = self.checker.head.partitions_of(process.node_id)
+        keys = [(record.topic_id, record.index) for record in hosted if self.random.random() < 0.7]
+        command = ReplicasFailed(process.node_id, process.controller.broker_epoch, keys)
+        self.submit(command, f"{process!r} cannot write {len(keys)} replicas")
 
     def depose(self, process: SimBroker) -> None:
         """It takes the controller that it knows for dead, rightly or not."""
@@ -555,8 +565,9 @@ _KINDS = (
     (
         "kill", "power", "start", "stop", "hold", "cut off", "cut", "mend", "expire", "declare dead",
         "checkpoint", "reassign", "elect", "lag", "min isr", "delete records", "recreate", "depose",
+        "disk",
     ),
-    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4),
+    (10, 8, 22, 4, 6, 5, 5, 6, 4, 4, 8, 6, 4, 6, 2, 2, 1, 4, 3),
 )  # fmt: skip
 
 

@@ -158,10 +158,15 @@ class Partition:
 
     def check_in_sync(self) -> None:
         """Whether acks=all may be accepted; again after a change of ISR or of `min.insync.replicas`."""
+        had_enough = self.enough_in_sync
         self.enough_in_sync = len(self.isr) >= min(self.log.config.min_insync_replicas, len(self.replicas))
         if self.tracker is not None:
             if self.tracker.has_elr:  # by the controller's minimum there are not enough
                 self.enough_in_sync = False
+            if had_enough and not self.enough_in_sync and self._flush is None:
+                # Nothing is committed for now, so nobody needs to wait for it. It is written all the same,
+                # and may be committed later. (While an fsync is under way, some may wait for that alone.)
+                self._refuse_acks(ErrorCode.not_enough_replicas_after_append)
             self.advance()
 
     def resign(self) -> None:
@@ -188,6 +193,17 @@ class Partition:
     def knows_latest(self) -> bool:
         """Whether this leader knows everything that was committed before its epoch (H4, KIP-207)."""
         return self.tracker is None or self.log.high_watermark >= self.tracker.epoch_end
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the log begins on every replica that is alive. A follower that has not fetched from this
+        leader yet counts as one that has everything."""
+        tracker, replication = self.tracker, self.replication
+        starts = [self.log.start_offset]
+        if tracker is not None and replication is not None:
+            brokers = replication.brokers
+            starts += (state.log_start for each, state in tracker.followers.items() if each in brokers)
+        return min(starts)
 
     def replica_fetched(self, replica: int, broker_epoch: int, offset: int, log_start: int) -> None:
         """A follower's log agrees with ours up to `offset`, where it ends."""

@@ -25,6 +25,7 @@ Left out: tiered storage, so that -5 and -6 find nothing and -4 is the start of 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.broker.network.dispatch import Api, Call
 from millstream.broker.network.slices import Slices, collect
-from millstream.broker.partitions import INTERNAL_TOPICS, Partition
+from millstream.broker.partitions import INTERNAL_TOPICS, Partition, Yielder
 from millstream.broker.rights import CLUSTER, CLUSTER_ACTION, DELETE, DESCRIBE, TOPIC, may
 from millstream.storage.files import SyncFailed
 from millstream.wire.errors import ErrorCode, KafkaError
@@ -53,6 +54,7 @@ FIRST_VERSION = {
 NO_VERSION = 1000
 NOTHING = (-1, -1, -1)
 FIRST_WITH_NOT_AVAILABLE = 5
+DELETED_PAUSE = 0.02  # between two looks at the followers' log starts
 Deleted = tuple[int, ErrorCode]  # the log start now, and what went wrong
 
 logger = logging.getLogger("millstream.partitions")
@@ -166,14 +168,44 @@ class PartitionOffsetsApi:
     # ------------------------------------------------------------------ DeleteRecords
 
     async def delete_records(self, call: Call) -> Any:
-        """Answers when the new log starts are on disk. If a partition is named twice, the last offset
-        counts."""
+        """Answers when the new log starts are on disk, and all live replicas have followed; after the
+        request's timeout, REQUEST_TIMED_OUT. If a partition is named twice, the last offset counts."""
+        deadline = time.monotonic() + call.request.timeout.total_seconds()
         deleted = await call.in_slices(self._all_deleted(call))
         try:
             await self.broker.housekeeping.write_start_offsets()
         except OSError as error:
             self._starts_not_saved(deleted, error)
+        await self._until_deleted_everywhere(deleted, deadline)
         return call.answer(topics=await call.in_slices(self._deleted_topics(call, deleted)))
+
+    async def _until_deleted_everywhere(
+        self, deleted: dict[str, dict[int, Deleted]], deadline: float
+    ) -> None:
+        """Followers move their log starts when they fetch, and tell with the fetch after that."""
+        waiting = {
+            (name, index): low
+            for name, results in deleted.items()
+            for index, (low, error) in results.items()
+            if not error
+        }
+        yield_now = Yielder()
+        while True:
+            for (name, index), low in list(waiting.items()):
+                await yield_now()
+                partition = self.broker.partitions.find(name, index)
+                if partition is None or not partition.leads:
+                    deleted[name][index] = -1, ErrorCode.not_leader_or_follower
+                elif partition.low_watermark < low:
+                    continue
+                else:
+                    deleted[name][index] = partition.low_watermark, ErrorCode.none
+                del waiting[name, index]
+            if not waiting or time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(DELETED_PAUSE)
+        for name, index in waiting:
+            deleted[name][index] = -1, ErrorCode.request_timed_out
 
     def _all_deleted(self, call: Call) -> Slices[dict[str, dict[int, Deleted]]]:
         wanted: dict[str, dict[int, int]] = {}

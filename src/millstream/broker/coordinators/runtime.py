@@ -212,6 +212,10 @@ class CoordinatorShard(ABC):
         future.add_done_callback(_retrieve)
 
         def acknowledge(error: ErrorCode) -> None:
+            if error is ErrorCode.not_enough_replicas_after_append:
+                # It is in the log: what becomes of it is known when it is committed, or lost with the leader.
+                self.partition.ack_waiters.append((end, self.epoch, acknowledge))
+                return
             if error is ErrorCode.none and apply is not None:
                 apply()
             if future.done():

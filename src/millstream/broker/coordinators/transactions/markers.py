@@ -81,8 +81,12 @@ class LocalMarkers:
             self._committed(found, marker)
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        end, epoch = appended.last_offset + 1, found.leader_epoch
 
         def acknowledge(error: ErrorCode) -> None:
+            if error is ErrorCode.not_enough_replicas_after_append:  # a marker that is written counts
+                found.ack_waiters.append((end, epoch, acknowledge))
+                return
             if error is ErrorCode.none:
                 self._committed(found, marker)
             if future.done():
@@ -92,7 +96,7 @@ class LocalMarkers:
             else:
                 future.set_exception(KafkaError(error))
 
-        found.ack_waiters.append((appended.last_offset + 1, found.leader_epoch, acknowledge))
+        found.ack_waiters.append((end, epoch, acknowledge))
         return future
 
     def _check(self, partition: Partition, marker: Marker) -> None:
