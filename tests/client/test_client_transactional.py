@@ -165,8 +165,7 @@ def test_one_that_was_fenced_does_not_touch_the_others(cluster, topic, name):
 
 
 def test_what_passes_is_done_again(cluster, topic, name, monkeypatch):
-    """The coordinator is still busy with the end of the last transaction: the batch was refused, or it was
-    written already. Either way it is there once."""
+    """The coordinator is still busy with the end of the last transaction."""
     works = [_work(cluster, topic, name, number, [b"%d" % number]) for number in range(2)]
     answered = TransactionalProducer.partitions_answered
     busy = [works[0].producer, works[1].producer]
@@ -210,8 +209,9 @@ def test_offsets_of_a_topic_that_was_deleted_fail_at_once(cluster, topic, name, 
     assert committed(cluster, topic) == [b"1"]
 
 
-def test_many_commits_take_two_sends_and_no_search(cluster, topic, name, monkeypatch):
-    """Requests of all transactions leave in one piece, their ends in another, and nobody is looked for."""
+def test_many_commits_take_three_sends_and_no_search(cluster, topic, name, monkeypatch):
+    """What begins all transactions leaves in one piece, what is in them in another, their ends in a third,
+    and nobody is looked for."""
     producers = [TransactionalProducer(cluster, f"{name}-{number}") for number in range(5)]
 
     def commits(value):
@@ -233,8 +233,98 @@ def test_many_commits_take_two_sends_and_no_search(cluster, topic, name, monkeyp
     monkeypatch.setattr(PlainTransport, "send", lambda *given: (sends.append(1), send(*given))[1])
     monkeypatch.setattr(Coordinators, "_find", lambda _self, keys: pytest.fail(f"looks for {keys}"))
     assert commit_all(cluster, commits(2)) == {}
-    assert len(sends) == 2
+    assert len(sends) == 3
     monkeypatch.undo()
     assert committed(cluster, topic) == [
         b"%d-%d" % (value, number) for value in (1, 2) for number in range(5)
     ]
+
+
+def _answers(monkeypatch, change):
+    """What the producers hear of their batches, changed on the way."""
+    heard = TransactionalProducer.outcomes_in
+
+    def outcomes_in(self, answer):
+        return change(self, heard(self, answer))
+
+    monkeypatch.setattr(TransactionalProducer, "outcomes_in", outcomes_in)
+
+
+def test_no_batch_goes_out_before_its_transaction_has_begun(cluster, topic, name, monkeypatch):
+    """It could become a part of the last one, whose markers are still being written."""
+    work = _work(cluster, topic, name, 0, [b"a"])
+    answered = TransactionalProducer.partitions_answered
+    sent = []
+    pack = TransactionalProducer.pack_and_send
+    monkeypatch.setattr(
+        TransactionalProducer, "pack_and_send", lambda *given: (sent.append(given), pack(*given))[1]
+    )
+
+    def busy(self, answer, partitions):
+        monkeypatch.setattr(TransactionalProducer, "partitions_answered", answered)
+        assert not sent
+        raise KafkaError(ErrorCode.concurrent_transactions, "busy")
+
+    monkeypatch.setattr(TransactionalProducer, "partitions_answered", busy)
+    assert commit_all(cluster, [work]) == {}
+    assert committed(cluster, topic) == [b"a"]
+
+
+def test_a_batch_that_was_written_behind_a_lost_answer_is_there_once(cluster, topic, name, monkeypatch):
+    """The first round is written and answered with an error that passes, the second one is acknowledged: the
+    first one goes out again under its old number, and the broker knows it."""
+    work = _work(cluster, topic, name, 0, [b"a", b"b"], [b"c"], [b"d"])
+    rounds = []
+
+    def change(_producer, outcomes):
+        rounds.append(outcomes)
+        if len(rounds) == 1:
+            refused = KafkaError(ErrorCode.not_leader_or_follower, "was it written?")
+            return dict.fromkeys(outcomes, refused)
+        return outcomes
+
+    _answers(monkeypatch, change)
+    assert commit_all(cluster, [work]) == {}
+    work.rounds = [{TopicPartition(topic, 0): batch(b"e")}]
+    assert commit_all(cluster, [work]) == {}
+    assert committed(cluster, topic) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_batches_in_doubt_end_the_use_of_a_shared_producer(cluster, topic, name, monkeypatch):
+    """One commit is refused for good, of the other nobody knows whether its batch was written. Alone, it
+    would get the same number, and the broker would take it for the one that was aborted."""
+    producer = TransactionalProducer(cluster, name, shared=True)
+    producer.begin()
+    works = [
+        TransactionCommit(
+            producer,
+            [{TopicPartition(topic, number): batch(b"%d" % number)}],
+            name,
+            {TopicPartition(topic, number): 1},
+        )
+        for number in range(2)
+    ]
+
+    def change(_producer, outcomes):
+        wrong = {0: ErrorCode.message_too_large, 1: ErrorCode.not_enough_replicas_after_append}
+        return {which: KafkaError(wrong[which.partition], "no") for which in outcomes}
+
+    _answers(monkeypatch, change)
+    failed = commit_all(cluster, works)
+    monkeypatch.undo()
+    assert failed.keys() == {0, 1}
+    assert all(map(is_fenced, failed.values())), "whoever hears this begins anew"
+    assert producer.producer_id < 0
+    TransactionalProducer(cluster, name).begin()
+    assert committed(cluster, topic, 0) == committed(cluster, topic, 1) == []
+    assert _offsets(cluster, name) == {}
+
+
+def test_a_coordinator_that_is_away_at_the_end_is_reported(cluster, topic, name, monkeypatch):
+    work = _work(cluster, topic, name, 0, [b"a"])
+
+    def away(*_given):
+        raise KafkaError(ErrorCode.coordinator_not_available, "away for too long")
+
+    monkeypatch.setattr("millstream.client.transaction_commits.end_all", away)
+    assert commit_all(cluster, [work])[0].code is ErrorCode.coordinator_not_available

@@ -40,7 +40,7 @@ from millstream.cluster.metadata_records import (
     encode,
 )
 from millstream.cluster.registration import Registration, command_for
-from millstream.cluster.store import IdTaken, Member, MetadataStore, StoreBroken
+from millstream.cluster.store import Entry, IdTaken, Member, MetadataStore, StoreBroken
 from millstream.wire.errors import ErrorCode, KafkaError
 from tests.support.memory_store import Hub, MemoryStore
 from tests.support.waiting import let_tasks_run, wait_until_async
@@ -291,6 +291,36 @@ async def test_news_of_a_broker_may_fill_several_entries(
     entries = [decode(payload)[1] for payload in store.appends[before:]]
     assert [len(records) for records in entries] == [6] * 8 + [3]
     assert isinstance(entries[-1][-1], BrokerDown)
+    assert {partition.leader for partition in one.image.all_partitions()} == {1}
+
+
+async def test_nothing_follows_the_entry_of_another_between_two_parts(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind another controller's claim, a part of the older epoch would make the log unreadable for all."""
+    context = Context(min_insync_replicas=1)
+    one, store = await start.shared(1, context=context)
+    two, lost = await start.shared(2, context=context)
+    two.stay_away()
+    await one.submit(CreateTopics([NewTopic(f"t{n}", assignments=[(0, [2, 1])]) for n in range(50)]))
+    monkeypatch.setattr(driver, "MAX_ENTRY_BYTES", 1000)
+    monkeypatch.setattr(driver, "MAX_ENTRY_RECORDS", 6)
+    hub, epoch, append = store.hub, one.image.controller_epoch, store.append
+    between: list[int] = []
+
+    async def append_and_be_overtaken(at: int, payload: bytes) -> None:
+        await append(at, payload)
+        if not between:
+            between.append(at + 1)
+            hub.entries[at + 1] = Entry(at + 1, "another", encode([ProducerIds(10**6)], epoch))
+            hub.version = at + 1
+            hub.wake()
+
+    monkeypatch.setattr(store, "append", append_and_be_overtaken)
+    lost.expire()
+    await wait_until_async(lambda: 2 in one.image.brokers_down)
+    later = [entry for version, entry in hub.entries.items() if version > between[0]]
+    assert later and all(decode(entry.payload)[0] > epoch for entry in later)
     assert {partition.leader for partition in one.image.all_partitions()} == {1}
 
 

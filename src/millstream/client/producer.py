@@ -234,6 +234,11 @@ class Producer:
         batch[CRC_START - 4 : CRC_START] = crc_of(batch).to_bytes(4, "big")
         return next_sequence(sequence, read_header(batch).record_count)
 
+    def rewind(self, topic_partition: TopicPartition, sequence: int) -> None:
+        """The next batch gets this number. For one that went out with it before and may have been written:
+        under another number the broker would write it again."""
+        self._sequences[topic_partition] = sequence
+
     def settle(self, topic_partition: TopicPartition, batch: Batch, outcome: Sent | KafkaError) -> None:
         if not self._idempotent:
             return

@@ -1,11 +1,12 @@
 """The transactions of many producers, committed together with few round trips.
 
 A transaction that is written and committed by itself costs five round trips: its partitions, its group, its
-batches, its offsets, its end. Here the requests of all producers go out ahead of their answers. Where one
-broker has everything, as on one machine, two round trips do for all of them: what belongs to the
-transactions, and their ends. A broker answers a connection's requests in order and a transaction knows its
-partitions before its batches come, so nothing needs to wait. With several brokers the batches wait until the
-partitions are known.
+batches, its offsets, its end. Here the requests of all producers go out ahead of their answers, and three
+round trips do for all of them: what belongs to the transactions, the batches and offsets, and the ends.
+
+Batches wait until their transaction has begun. Before that a coordinator may still be at the markers of the
+last one, and a batch that comes ahead of them would belong to it: it would be aborted with it, or committed
+too early.
 
 Commits of the same producer become one transaction. If it fails for a reason that belongs to one of them, it
 is aborted, and each of them has a transaction of its own: who is at fault fails alone.
@@ -33,6 +34,7 @@ from millstream.client.transactional import (
     end_all,
     is_fenced,
 )
+from millstream.wire.batch import next_sequence, read_header
 from millstream.wire.errors import ErrorCode, KafkaError
 from millstream.wire.topic_partition import TopicPartition
 
@@ -55,6 +57,10 @@ class TransactionCommit:
     sent: dict[TopicPartition, Sent] = field(default_factory=dict)
     written: set[tuple[int, TopicPartition]] = field(default_factory=set)
     """By round, and partition."""
+    sequences: dict[tuple[int, TopicPartition], int] = field(default_factory=dict)
+    """Of the batches that may have gone out, likewise."""
+    in_doubt: bool = False
+    """Whether batches may have been written of which nobody knows."""
 
     @property
     def partitions(self) -> set[TopicPartition]:
@@ -76,6 +82,7 @@ class _Step:
     node: int
     send: Callable[[Connection], int]
     take: Callable[[int, memoryview], None]
+    writes: bool = False
 
 
 def commit_all(
@@ -101,7 +108,8 @@ def commit_all(
         elif not transaction.producer.shared:
             failed[numbers[0]] = error
         else:
-            failed |= _each_alone(cluster, {number: commits[number] for number in numbers}, error, complete)
+            alone = {number: commits[number] for number in numbers}
+            failed |= _each_alone(cluster, alone, transaction, error, complete)
     return failed
 
 
@@ -126,10 +134,15 @@ def _together(commits: Sequence[TransactionCommit]) -> TransactionCommit:
 
 
 def _each_alone(
-    cluster: Cluster, commits: Mapping[int, TransactionCommit], error: KafkaError, complete: Complete
+    cluster: Cluster,
+    commits: Mapping[int, TransactionCommit],
+    transaction: TransactionCommit,
+    error: KafkaError,
+    complete: Complete,
 ) -> dict[int, KafkaError]:
     """After `error` in the transaction of them all."""
-    (producer,) = {id(commit.producer): commit.producer for commit in commits.values()}.values()
+    producer = transaction.producer
+    error = _unless_in_doubt(transaction, error)
     usable = _undo(producer, error)
     if len(commits) == 1 or not usable:
         return dict.fromkeys(commits, error)
@@ -138,12 +151,21 @@ def _each_alone(
         if not usable:
             failed[number] = error
             continue
-        commit.written.clear()
         found = _commit(cluster, [commit], complete)
         if found:
-            failed[number] = error = found[0]
+            failed[number] = error = _unless_in_doubt(commit, found[0])
             usable = _undo(producer, error)
     return failed
+
+
+def _unless_in_doubt(commit: TransactionCommit, error: KafkaError) -> KafkaError:
+    """The error; or, where batches may have been written of which nobody knows, one that ends the use of the
+    producer. Its next batch would have the number of such a one, and the broker would take it for that."""
+    if not commit.in_doubt or is_fenced(error):
+        return error
+    return KafkaError(
+        ErrorCode.invalid_txn_state, f"{error}; other batches may have been written, so all begin anew"
+    )
 
 
 def _undo(producer: TransactionalProducer, error: KafkaError) -> bool:
@@ -171,6 +193,9 @@ def _commit(
     """One transaction each. What went wrong for good, by number."""
     failed: dict[int, KafkaError] = {}
     for number, commit in enumerate(commits):
+        commit.written.clear()
+        commit.sequences.clear()
+        commit.in_doubt = False
         try:
             complete(commit)
         except KafkaError as error:
@@ -209,7 +234,10 @@ def _commit(
     for transactional_id, commit in ready.items():
         with contextlib.suppress(KafkaError):  # looked up again where it is needed
             known[transactional_id] = commit.producer.coordinator()
-    ended = end_all(cluster, [commit.producer.handle() for commit in ready.values()], True, known)
+    try:
+        ended = end_all(cluster, [commit.producer.handle() for commit in ready.values()], True, known)
+    except KafkaError as error:  # a coordinator was away for too long
+        ended = dict.fromkeys(ready, error)
     for transactional_id, commit in ready.items():
         if transactional_id not in ended:
             commit.producer.begin_next()
@@ -223,18 +251,32 @@ def _commit(
 def _input_is_gone(cluster: Cluster, commit: TransactionCommit, error: KafkaError) -> bool:
     if error.code is not ErrorCode.unknown_topic_or_partition or not commit.offsets:
         return False
-    problems = cluster.refresh({topic for topic, _ in commit.offsets})
+    try:
+        problems = cluster.refresh({topic for topic, _ in commit.offsets})
+    except KafkaError:
+        return False  # nobody knows; what is tried again will tell
     return any(problem.code is ErrorCode.unknown_topic_or_partition for problem in problems.values())
 
 
 def _one_by_one(commit: TransactionCommit) -> None:
-    """The patient way: every request waits for its answer and is tried again. A batch that was written
-    already keeps its sequence number, so the broker knows it."""
-    commit.producer.announce(commit.partitions)
+    """The patient way: every request waits for its answer and is tried again. A batch that went out already
+    keeps its sequence number, so a broker that has it, and what came behind it, knows it."""
+    producer = commit.producer
+    producer.announce(commit.partitions)
     for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
-        left = {which: batch for which, batch in batches.items() if (turn, which) not in commit.written}
+        left = {}
+        for which, batch in batches.items():
+            sequence = commit.sequences.get((turn, which))
+            if (turn, which) in commit.written:
+                assert sequence is not None
+                producer.rewind(which, next_sequence(sequence, read_header(batch).record_count))
+                continue
+            if sequence is not None:
+                producer.rewind(which, sequence)
+            left[which] = batch
         if left:
-            commit.sent |= commit.producer.send_batches(left)
+            commit.sent |= producer.send_batches(left)
+    commit.in_doubt = False
     if commit.offsets:
         commit.producer.commit_offsets(commit.group, commit.offsets, commit.metadata)
 
@@ -251,12 +293,8 @@ def _send_ahead(
             _plan(cluster, commit, announcing, writing)
         except KafkaError as error:
             errors[id(commit)] = error
-    steps = announcing + writing
-    if len({step.node for step in steps}) <= 1:
-        _exchange(cluster, steps, errors)
-    else:
-        _exchange(cluster, announcing, errors)
-        _exchange(cluster, [step for step in writing if id(step.commit) not in errors], errors)
+    _exchange(cluster, announcing, errors)
+    _exchange(cluster, [step for step in writing if id(step.commit) not in errors], errors)
     return [(commit, errors.get(id(commit))) for commit in commits]
 
 
@@ -289,6 +327,7 @@ def _plan(cluster: Cluster, commit: TransactionCommit, announcing: list[_Step], 
     for turn, batches in enumerate(commit.rounds[:ROUNDS_AHEAD]):
         for topic_partition, batch in batches.items():
             ahead[topic_partition] = producer.stamp(topic_partition, batch, ahead.get(topic_partition))
+            commit.sequences[turn, topic_partition] = read_header(batch).base_sequence
         for node, partitions in cluster.by_leader(batches).items():
             mine = {which: batches[which] for which in partitions}
             writing.append(_produce_step(commit, turn, node, mine))
@@ -337,11 +376,13 @@ def _produce_step(
             if isinstance(found, Sent):
                 commit.sent[which] = found
                 commit.written.add((turn, which))
+            elif found.code.retriable or found.code is ErrorCode.unknown_server_error:
+                commit.in_doubt = True
         for outcome in outcomes.values():
             if isinstance(outcome, KafkaError):
                 raise outcome
 
-    return _Step(commit, node, lambda connection: producer.pack_and_send(connection, batches), take)
+    return _Step(commit, node, lambda connection: producer.pack_and_send(connection, batches), take, True)
 
 
 def _send(connection: Connection, api: str, up_to: int, fields: Mapping[str, Any]) -> int:
@@ -366,6 +407,7 @@ def _exchange(cluster: Cluster, steps: Sequence[_Step], errors: dict[int, KafkaE
             connection = connections[step.node]
             waiting.append((step, connection, step.send(connection)))
         except KafkaError as error:
+            step.commit.in_doubt |= step.writes
             errors.setdefault(id(step.commit), error)
     for connection in connections.values():
         with contextlib.suppress(KafkaError):  # whoever waits for an answer hears of it
@@ -374,6 +416,7 @@ def _exchange(cluster: Cluster, steps: Sequence[_Step], errors: dict[int, KafkaE
         try:
             body = connection.receive()
         except KafkaError as error:
+            step.commit.in_doubt |= step.writes
             errors.setdefault(id(step.commit), error)
             continue
         try:

@@ -431,9 +431,10 @@ class Controller:
                 raise
             # Until the last entry the image does not know the news: see `Decision`.
             ordered = sorted(records, key=lambda record: not isinstance(record, Partition))
-            for start in range(0, len(ordered), MAX_ENTRY_RECORDS):
-                part = ordered[start : start + MAX_ENTRY_RECORDS]
-                await self._append(self.image.version + 1, part, epoch)
+            # At positions that are known beforehand: behind an entry of somebody else, such as another
+            # controller's claim, nothing of this epoch may follow.
+            for number, start in enumerate(range(0, len(ordered), MAX_ENTRY_RECORDS)):
+                await self._append(at + number, ordered[start : start + MAX_ENTRY_RECORDS], epoch)
 
     async def _one_entry(self) -> None:
         """Puts as many pending commands as fit into one entry, and answers them when it is in the image."""

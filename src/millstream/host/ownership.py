@@ -53,9 +53,10 @@ def _lane_transactional_id(application: str, owner: str) -> str:
     return f"{application}-lane-{owner}"
 
 
-def fence_owner(cluster: Cluster, application: str, owner: str) -> None:
+def fence_owner(cluster: Cluster, application: str, owner: str, timeout_ms: int) -> None:
     """From now on this lane commits nothing for the application; what it had open is aborted everywhere."""
-    TransactionalProducer(cluster, _lane_transactional_id(application, owner)).begin()
+    name = _lane_transactional_id(application, owner)
+    TransactionalProducer(cluster, name, transaction_timeout_ms=timeout_ms).begin()
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class Claim:
     _unit_producer: TransactionalProducer
     _cluster: Cluster
     _markers: Markers
+    _timeout_ms: int
     application: str
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     metadata: dict[TopicPartition, str] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Claim:
                 self.producer.abort()
                 self.producer.begin_next()
             else:
-                fence_owner(self._cluster, self.application, owner)
+                fence_owner(self._cluster, self.application, owner, self._timeout_ms)
 
     def take(self, offsets: Mapping[TopicPartition, int], metadata: Mapping[TopicPartition, str]) -> None:
         """Step 4. KafkaError if someone else has opened the unit meanwhile."""
@@ -126,7 +128,7 @@ class LaneTransactions:
         )
         unit_producer.begin()
         owner, producer = self._producer(cluster, application, timeout_ms)
-        claim = Claim(producer, owner, unit_producer, cluster, Markers(cluster), application)
+        claim = Claim(producer, owner, unit_producer, cluster, Markers(cluster), timeout_ms, application)
         self._claims[unit_id] = (config, claim)
         return claim
 
@@ -175,7 +177,12 @@ class LaneTransactions:
 def _clear(config: ClientConfig, claims: list[Claim]) -> None:
     offsets = {which: offset for claim in claims for which, offset in claim.offsets.items()}
     metadata = {which: text for claim in claims for which, text in claim.metadata.items()}
-    impatient = replace(config, total_timeout=min(config.total_timeout, RELEASE_SECONDS))
+    impatient = replace(
+        config,
+        total_timeout=min(config.total_timeout, RELEASE_SECONDS),
+        request_timeout=min(config.request_timeout, RELEASE_SECONDS),
+        connect_timeout=min(config.connect_timeout, RELEASE_SECONDS),
+    )
     with Cluster(impatient) as cluster:
         gone = cluster.refresh({topic for topic, _ in offsets})  # deleted, and their offsets with them
         offsets = {which: offset for which, offset in offsets.items() if which.topic not in gone}

@@ -146,7 +146,7 @@ class Streams:
         with Cluster(self.settings.client) as cluster:
             self._refuse_while_it_runs(cluster)
             for owner in owners_of(cluster, name):  # nobody knows them any more after this
-                fence_owner(cluster, name, owner)
+                fence_owner(cluster, name, owner, self.settings.transaction_timeout_ms)
             admin, groups = Admin(cluster), Groups(cluster)
             there, known = admin.topic_names(), [group.group_id for group in groups.listed()]
             outcomes = dict(admin.delete_topics(internal_topics(there, name, self.topology, known)))
