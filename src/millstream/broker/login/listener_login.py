@@ -19,11 +19,14 @@ from millstream.settings.values import InvalidSetting
 
 if TYPE_CHECKING:
     from millstream.broker.audit.log import Audit
+    from millstream.broker.login.jwks import Jwks
     from millstream.broker.network.buffer_budget import BufferBudget
     from millstream.broker.network.connection import Connection
     from millstream.broker.network.failures import LoginFailures
     from millstream.broker.network.listener import ListenerContext
     from millstream.settings.resolve import BrokerSettings
+
+    KeysByUrl = dict[tuple[str, float], Jwks]  # and by how often they are read again
 
 logger = logging.getLogger("millstream.login")
 
@@ -57,7 +60,9 @@ class ListenerLogin:
         self.expired = 0
         self.audit: Audit | None = None
         self._settings = settings
-        self._makers = self._read(settings)
+        # Outlive a change of other settings: the token server may be away just then.
+        self._keys: KeysByUrl = {}
+        self._makers = self._read(settings, self._keys)
         if context.protocol == "SASL_PLAINTEXT" and "PLAIN" in self._makers:
             logger.warning(
                 "listener %s takes passwords in clear text (PLAIN without TLS): use SASL_SSL, or SCRAM",
@@ -98,17 +103,20 @@ class ListenerLogin:
     # ------------------------------------------------------------------ settings
 
     def check(self, settings: BrokerSettings) -> None:
-        self._read(settings)
+        self._read(settings, {})
 
     def follow(self, settings: BrokerSettings) -> None:
+        keys: KeysByUrl = {}
         try:
-            self._makers = self._read(settings)
+            self._makers = self._read(settings, keys)
         except InvalidSetting as error:
             logger.error("listener %s goes on with its old logins: %s", self.context.name, error.message)
             return
         self._settings = settings
+        self._keys = keys
 
-    def _read(self, settings: BrokerSettings) -> dict[str, Callable[[], Mechanism]]:
+    def _read(self, settings: BrokerSettings, keys: KeysByUrl) -> dict[str, Callable[[], Mechanism]]:
+        """`keys` takes the token servers' keys in use: the known ones where the settings name them again."""
         name = settings.of_listener(self.context.name, "sasl.enabled.mechanisms")
         wanted = [mechanism.upper() for mechanism in settings.items(name)]
         unknown = [mechanism for mechanism in wanted if mechanism not in SERVED]
@@ -121,7 +129,7 @@ class ListenerLogin:
             if mechanism == "PLAIN":
                 makers[mechanism] = self._plain(settings)
             elif mechanism == "OAUTHBEARER":
-                makers[mechanism] = self._oauth(settings)
+                makers[mechanism] = self._oauth(settings, keys)
             elif mechanism == "GSSAPI":
                 makers[mechanism] = self._gssapi(settings)
             else:
@@ -170,7 +178,7 @@ class ListenerLogin:
         names = KerberosNames(rules, service.realm)
         return lambda: Gssapi(service, names.user)
 
-    def _oauth(self, settings: BrokerSettings) -> Callable[[], Mechanism]:
+    def _oauth(self, settings: BrokerSettings, keys: KeysByUrl) -> Callable[[], Mechanism]:
         from millstream.broker.login.jwks import Jwks
         from millstream.broker.login.oauth import Expected, OAuthBearer, Unsecured, Verifier
 
@@ -198,7 +206,8 @@ class ListenerLogin:
             except ImportError:
                 reason = "OAUTHBEARER needs the extra oauth: pip install 'millstream[oauth]'"
                 raise InvalidSetting(url_name, url, reason) from None
-            verifier = Jwks(url, settings.integer(named("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000)
+            refresh = settings.integer(named("sasl.oauthbearer.jwks.endpoint.refresh.ms")) / 1000
+            verifier = keys[url, refresh] = self._keys.get((url, refresh)) or Jwks(url, refresh)
         expected = Expected(
             settings.items(named("sasl.oauthbearer.expected.audience")),
             settings.string(named("sasl.oauthbearer.expected.issuer")),

@@ -1,0 +1,61 @@
+"""The logins of a listener when settings change: what they have learned stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from millstream.broker.login.listener_login import ListenerLogin
+from millstream.broker.login.mechanism import LoginRefused, Work
+from millstream.settings.resolve import BrokerSettings
+from tests.support.secured import TokenServer
+
+
+def settings_of(server: TokenServer, **more: str) -> BrokerSettings:
+    given = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": server.url,
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+    return BrokerSettings(given | {name.replace("__", "."): value for name, value in more.items()})
+
+
+def user(login: ListenerLogin, server: TokenServer) -> str:
+    message = b"n,,\x01auth=Bearer " + server.token().encode() + b"\x01\x01"
+    found = login.start("OAUTHBEARER").respond(message)
+    step = found.run() if isinstance(found, Work) else found
+    if step.identity is None:
+        raise LoginRefused("", step.response.decode())
+    return step.identity.principal
+
+
+def test_known_keys_outlive_a_change_of_other_settings(tmp_path: Path) -> None:
+    server = TokenServer(tmp_path)
+    login = _login(settings_of(server))
+    assert user(login, server) == "User:alice"
+    server.path.unlink()  # the token server is away
+    changed = settings_of(server, log__cleaner__threads="2")
+    login.check(changed)
+    login.follow(changed)
+    assert user(login, server) == "User:alice"
+
+
+def test_another_server_has_other_keys(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    server, other = TokenServer(tmp_path), TokenServer(tmp_path / "other")
+    login = _login(settings_of(server))
+    login.check(settings_of(other))  # looked at, and not taken
+    assert user(login, server) == "User:alice"
+    login.follow(settings_of(other))
+    assert user(login, other) == "User:alice"
+    with pytest.raises(LoginRefused):
+        user(login, server)
+
+
+def _login(settings: BrokerSettings) -> ListenerLogin:
+    context = cast(Any, SimpleNamespace(name="SASL_SSL", protocol="SASL_SSL"))
+    nothing = cast(Any, None)
+    return ListenerLogin(context, settings, nothing, nothing, nothing, lambda: 0.0, nothing)
