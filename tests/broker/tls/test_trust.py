@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import struct
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import NoEncryption
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, load_pem_private_key, pkcs12
 
 from millstream.broker.tls.stores import TlsSettings, build
 from millstream.settings.resolve import BrokerSettings
@@ -65,3 +67,58 @@ def test_a_certificate_that_its_authority_signed_can_be_trusted_alone(tmp_path: 
     shake_hands(context, alice)
     with pytest.raises(ssl.SSLError, match="unable to get local issuer"):
         shake_hands(context, bob)
+
+
+def read(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def jks_store(chain: list[x509.Certificate], trusted: list[x509.Certificate]) -> bytes:
+    """One private key, under a password that nobody knows, and trusted certificates."""
+
+    def entry(kind: int, content: bytes) -> bytes:
+        return struct.pack(">iH1sq", kind, 1, b"x", 0) + content
+
+    def certificate(one: x509.Certificate) -> bytes:
+        der = one.public_bytes(Encoding.DER)
+        return struct.pack(">H5si", 5, b"X.509", len(der)) + der
+
+    key = struct.pack(">i4si", 4, b"????", len(chain)) + b"".join(map(certificate, chain))
+    entries = [entry(1, key), *(entry(2, certificate(one)) for one in trusted)]
+    return struct.pack(">Iii", 0xFEEDFEED, 2, len(entries)) + b"".join(entries) + bytes(20)
+
+
+def pkcs12_store(key_file: Path, chain: list[x509.Certificate], trusted: list[x509.Certificate]) -> bytes:
+    key = load_pem_private_key(key_file.read_bytes(), None)
+    others = [*chain[1:], *trusted]
+    return pkcs12.serialize_key_and_certificates(b"x", key, chain[0], others, NoEncryption())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["jks", "pkcs12"])
+def test_a_key_in_a_trust_store_does_not_make_its_authority_trusted(tmp_path: Path, kind: str) -> None:
+    """As in Java: its own certificate counts, and what stands in the store as trusted."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    authority, other = Authority(tmp_path / "a", "signer"), Authority(tmp_path / "b", "other")
+    broker, alice, bob = (authority.issue(name) for name in ("broker", "alice", "bob"))
+    carol = other.issue("carol")
+
+    def context(*trusted: x509.Certificate) -> ssl.SSLContext:
+        chain = [read(alice), authority.certificate]
+        store = tmp_path / "store"
+        store.write_bytes(
+            jks_store(chain, list(trusted)) if kind == "jks" else pkcs12_store(alice, chain, list(trusted))
+        )
+        given = {
+            "ssl.keystore.location": str(broker),
+            "ssl.truststore.location": str(store),
+            "ssl.client.auth": "required",
+        }
+        return build(TlsSettings(BrokerSettings(given), "SSL")).context
+
+    shake_hands(context(), alice)
+    shake_hands(context(other.certificate), carol)
+    with pytest.raises(ssl.SSLError, match="unable to get local issuer"):
+        shake_hands(context(other.certificate), bob)
+    # Unless it is an entry of its own, too.
+    shake_hands(context(authority.certificate), bob)

@@ -25,21 +25,34 @@ _SUN_KEY_PROTECTOR = bytes.fromhex("2b060104012a02110101")  # 1.3.6.1.4.1.42.2.1
 def read_jks(content: bytes, password: str, key_password: str) -> str:
     """The first private key with its certificates, then every trusted certificate. Without a password the
     digest is not checked, as in Java. ValueError says what is wrong, never with a secret in it."""
+    key, trusted = _opened(content, password, key_password or password)
+    return "".join(key + trusted)
+
+
+def read_trusted(content: bytes, password: str) -> str:
+    """The certificates that the file makes trusted where it is a trust store: as in Java, of a private key
+    its own certificate counts, and not those who signed it. The keys stay closed."""
+    return "".join(_opened(content, password, None)[1])
+
+
+def _opened(content: bytes, password: str, key_password: str | None) -> tuple[list[str], list[str]]:
     body, digest = content[:-_DIGEST], content[-_DIGEST:]
     secret = password.encode("utf-16-be")
     if password and not hmac.compare_digest(_sha1(secret + _WHITENER + body), digest):
         raise ValueError("the store was changed, or its password is wrong")
     try:
-        return _entries(_Reader(body), key_password or password)
+        return _entries(_Reader(body), key_password)
     except (struct.error, IndexError, UnicodeDecodeError):
         raise ValueError("the store is cut off or damaged") from None
 
 
-def _entries(reader: _Reader, key_password: str) -> str:
+def _entries(reader: _Reader, key_password: str | None) -> tuple[list[str], list[str]]:
+    """The first private key with its certificates, and the trusted certificates. Without a password for keys
+    the certificates that belong to them are among the trusted ones."""
     if reader.take(4) != MAGIC or (version := reader.int32()) not in (1, 2):
         raise ValueError("not a JKS store of version 1 or 2")
-    parts: list[str] = []
-    has_key = False
+    key: list[str] = []
+    trusted: list[str] = []
     for _ in range(reader.int32()):
         kind = reader.int32()
         reader.text()  # the alias
@@ -47,14 +60,15 @@ def _entries(reader: _Reader, key_password: str) -> str:
         if kind == _KEY:
             hidden = reader.take(reader.int32())
             chain = [reader.certificate(version) for _ in range(reader.int32())]
-            if not has_key:
-                parts = [_pem("PRIVATE KEY", _reveal(hidden, key_password)), *chain, *parts]
-                has_key = True
+            if key_password is None:
+                trusted += chain[:1]
+            elif not key:
+                key = [_pem("PRIVATE KEY", _reveal(hidden, key_password)), *chain]
         elif kind == _TRUSTED:
-            parts.append(reader.certificate(version))
+            trusted.append(reader.certificate(version))
         else:
             raise ValueError(f"an entry of unknown kind {kind}")
-    return "".join(parts)
+    return key, trusted
 
 
 def _reveal(hidden: bytes, password: str) -> bytes:

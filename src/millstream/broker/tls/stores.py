@@ -251,9 +251,11 @@ def _from_java_store(tls: TlsSettings, store: str, content: bytes) -> str:
     """A JKS or PKCS12 store as PEM text."""
     if not content.startswith(jks.MAGIC):
         return _from_pkcs12(tls, store, content)
-    key_password = tls.values["ssl.key.password"] if store == "keystore" else ""
+    password = tls.values[f"ssl.{store}.password"]
     try:
-        return jks.read_jks(content, tls.values[f"ssl.{store}.password"], key_password)
+        if store == "truststore":
+            return jks.read_trusted(content, password)
+        return jks.read_jks(content, password, tls.values["ssl.key.password"])
     except ValueError as error:
         raise tls.wrong(f"ssl.{store}.location", f"Not a JKS file that can be opened: {error}") from None
 
@@ -276,14 +278,38 @@ def _from_pkcs12(tls: TlsSettings, store: str, content: bytes) -> str:
         raise tls.wrong(name, f"Not a PKCS12 file that {setting} opens") from None
     pem = serialization.Encoding.PEM
     parts: list[bytes] = []
-    if found.key is not None:
+    others = [each.certificate for each in found.additional_certs]
+    if found.key is not None and store == "truststore":
+        others = _without_issuers(found.cert and found.cert.certificate, others)
+    elif found.key is not None:
         parts.append(
             found.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         )
-    for each in (found.cert, *found.additional_certs):
-        if each is not None:
-            parts.append(each.certificate.public_bytes(pem))
+    if found.cert is not None:
+        parts.append(found.cert.certificate.public_bytes(pem))
+    parts += (certificate.public_bytes(pem) for certificate in others)
     return b"".join(parts).decode()
+
+
+def _without_issuers(certificate: Any, others: list[Any]) -> list[Any]:
+    """A private key in a trust store makes its own certificate trusted and not those who signed it, as in
+    Java. Whoever stands there twice is trusted on his own account, too."""
+    left = list(others)
+    seen: list[Any] = []
+    while certificate is not None:
+        seen.append(certificate)
+        certificate = next((each for each in left if each not in seen and _issued(each, certificate)), None)
+        if certificate is not None:
+            left.remove(certificate)
+    return left
+
+
+def _issued(issuer: Any, certificate: Any) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except Exception:  # another name or signature, or a key of an unknown kind
+        return False
+    return True
 
 
 @contextlib.contextmanager
