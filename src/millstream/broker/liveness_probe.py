@@ -14,7 +14,11 @@ for a minute, and has to be reached before its refusals count again, so this can
 """
 
 import asyncio
+import contextlib
+import errno
+import ipaddress
 import logging
+import socket
 import time
 from typing import NamedTuple
 
@@ -33,6 +37,8 @@ RETRY_SECONDS = 1.0
 REFUSALS = 2  # in a row, to survive a listener that is being replaced
 REFUSAL_PAUSE = 0.01
 UNREACHED_PAUSE = 0.2
+# Of a host with several addresses those that cannot be tried from here say nothing about the broker.
+NO_WAY = (errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
 
 
 class _Verdict(NamedTuple):
@@ -106,8 +112,7 @@ class LivenessProbe:
         counts = not must_be_reached
         while refusals < REFUSALS:
             try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await _connect(host, port)
             except ConnectionRefusedError:
                 refusals += counts
                 await asyncio.sleep(REFUSAL_PAUSE if counts else UNREACHED_PAUSE)
@@ -148,3 +153,29 @@ class LivenessProbe:
             except StoreError as problem:
                 logger.warning("broker %d could not be deposed: %s", broker.broker_id, problem)
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """ConnectionRefusedError if the host refuses, by every address that can be tried; asyncio's error for
+    several addresses would not say so. Otherwise what went wrong, as OSError."""
+    refused: OSError | None = None
+    unclear: OSError | None = None
+    for address in await _addresses(host, port):
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await asyncio.open_connection(address, port)
+        except ConnectionRefusedError as error:
+            refused = error
+        except OSError as error:  # a TimeoutError is one
+            if error.errno not in NO_WAY:
+                unclear = error
+    raise unclear or refused or OSError(f"no address of {host} can be tried")
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return [host]
+    async with asyncio.timeout(CONNECT_SECONDS):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))

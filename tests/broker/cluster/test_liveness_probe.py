@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -52,8 +53,10 @@ async def listening() -> AsyncIterator[socket.socket]:
     sock.close()
 
 
-def broker(sock: socket.socket, broker_id: int, epoch: int, incarnation: str = "i") -> BrokerUp:
-    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", sock.getsockname()[1], "PLAINTEXT")
+def broker(
+    sock: socket.socket, broker_id: int, epoch: int, incarnation: str = "i", host: str = "127.0.0.1"
+) -> BrokerUp:
+    endpoint = Endpoint("PLAINTEXT", host, sock.getsockname()[1], "PLAINTEXT")
     return BrokerUp(broker_id, epoch, incarnation, (endpoint,), None, False, {})
 
 
@@ -176,3 +179,50 @@ async def test_whoever_no_longer_leads_stops_watching(listening: socket.socket) 
         connection.close()
         (await accepted(third)).close()
         await probe.stop()
+
+
+@pytest.mark.parametrize("addresses", [("127.0.0.2", "127.0.0.1"), ("192.0.2.1", "127.0.0.1")])
+async def test_a_host_with_several_addresses(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]
+) -> None:
+    """It is reached by any of them, and refuses when none is left that could be tried."""
+    port = listening.getsockname()[1]
+    connect = asyncio.open_connection
+
+    async def resolved(host: str, *_: Any, **__: Any) -> list[Any]:
+        names = addresses if host == "broker.test" else (host,)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, port)) for name in names]
+
+    async def connected(host: str, *given: Any, **more: Any) -> Any:
+        if host == "192.0.2.1":
+            raise OSError(errno.ENETUNREACH, "no such way from here")
+        return await connect(host, *given, **more)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+    monkeypatch.setattr(asyncio, "open_connection", connected)
+    listen(listening)
+    controller, probe = await probing(Controller(1, 1), broker(listening, 2, 77, host="broker.test"))
+    connection = await accepted(listening)
+    assert controller.lost == []
+    listening.close()
+    connection.close()
+    await wait_until_async(lambda: controller.lost == [(2, 77)])
+    await probe.stop()
+
+
+async def test_an_address_that_does_not_answer_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {"127.0.0.1": ConnectionRefusedError(errno.ECONNREFUSED, ""), "127.0.0.2": TimeoutError()}
+
+    async def resolved(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, 1)) for name in outcomes]
+
+    async def connected(host: str, _: int) -> Any:
+        raise outcomes[host]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+    monkeypatch.setattr(asyncio, "open_connection", connected)
+    with pytest.raises(TimeoutError):
+        await liveness_probe._connect("broker.test", 1)
+    del outcomes["127.0.0.2"]
+    with pytest.raises(ConnectionRefusedError):
+        await liveness_probe._connect("broker.test", 1)
