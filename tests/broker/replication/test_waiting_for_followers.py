@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from confluent_kafka import KafkaError, Producer
 
+from millstream.broker.apis import partition_offsets
+from millstream.broker.apis.partition_offsets import PartitionOffsetsApi
 from millstream.wire.errors import ErrorCode
 from tests.broker.replication.cluster import Cluster
 from tests.broker.replication.test_three_brokers import produce
@@ -48,7 +52,9 @@ async def test_an_isr_that_becomes_too_small_after_the_append(tmp_path: Path) ->
         assert cluster.replica(1, "t").log.high_watermark == 0
 
 
-async def test_records_are_deleted_when_every_live_replica_has_deleted_them(tmp_path: Path) -> None:
+async def test_records_are_deleted_when_every_live_replica_has_deleted_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Cluster(tmp_path, **PATIENT) as cluster:
         await cluster.create("t", (1, 2, 3))
         await asyncio.to_thread(produce, cluster.bootstrap, "t", [b"%d" % n for n in range(10)])
@@ -64,6 +70,10 @@ async def test_records_are_deleted_when_every_live_replica_has_deleted_them(tmp_
 
         [topic] = (await delete(3, 0)).topics
         assert topic.partitions[0].error_code is ErrorCode.request_timed_out
+        with monkeypatch.context() as impatient:  # the client's patience is not the last word
+            impatient.setattr(partition_offsets, "MAX_DELETED_WAIT", 0.0)
+            [topic] = (await delete(4, 900)).topics
+            assert topic.partitions[0].error_code is ErrorCode.request_timed_out
         deleting = delete(5, 900)
         await cluster.until(lambda: cluster.leader("t").tracker.followers[2].log_start == 5)  # type: ignore[union-attr]
         await let_tasks_run()
@@ -77,3 +87,19 @@ async def test_records_are_deleted_when_every_live_replica_has_deleted_them(tmp_
         await cluster.until(lambda: 3 not in cluster.brokers[1].image.brokers)
         [topic] = (await delete(7, 900)).topics
         assert topic.partitions[0].low_watermark == 7
+
+
+async def test_nobody_is_waited_for_when_the_client_has_left() -> None:
+    behind = SimpleNamespace(leads=True, low_watermark=0)
+    broker = SimpleNamespace(partitions=SimpleNamespace(find=lambda *_: behind))
+    connection = SimpleNamespace(closed=False)
+    api = PartitionOffsetsApi(cast(Any, broker))
+    waiting = asyncio.create_task(
+        api._until_deleted_everywhere(
+            cast(Any, SimpleNamespace(connection=connection)), {"t": {0: (5, ErrorCode.none)}}, float("inf")
+        )
+    )
+    await let_tasks_run()
+    assert not waiting.done()
+    connection.closed = True
+    await waiting

@@ -55,6 +55,7 @@ NO_VERSION = 1000
 NOTHING = (-1, -1, -1)
 FIRST_WITH_NOT_AVAILABLE = 5
 DELETED_PAUSE = 0.02  # between two looks at the followers' log starts
+MAX_DELETED_WAIT = 60.0  # seconds, however long the client would wait
 Deleted = tuple[int, ErrorCode]  # the log start now, and what went wrong
 
 logger = logging.getLogger("millstream.partitions")
@@ -169,20 +170,26 @@ class PartitionOffsetsApi:
 
     async def delete_records(self, call: Call) -> Any:
         """Answers when the new log starts are on disk, and all live replicas have followed; after the
-        request's timeout, REQUEST_TIMED_OUT. If a partition is named twice, the last offset counts."""
-        deadline = time.monotonic() + call.request.timeout.total_seconds()
+        request's timeout, REQUEST_TIMED_OUT. If a partition is named twice, the last offset counts.
+
+        As in Kafka, a live broker counts though its replica is out of the ISR, or its disk has failed: the
+        answer then is REQUEST_TIMED_OUT, and the records are gone for readers all the same. Other than there,
+        nobody is waited for longer than a minute, since each look costs."""
+        wait = min(call.request.timeout.total_seconds(), MAX_DELETED_WAIT)
+        deadline = time.monotonic() + wait
         deleted = await call.in_slices(self._all_deleted(call))
         try:
             await self.broker.housekeeping.write_start_offsets()
         except OSError as error:
             self._starts_not_saved(deleted, error)
-        await self._until_deleted_everywhere(deleted, deadline)
+        await self._until_deleted_everywhere(call, deleted, deadline)
         return call.answer(topics=await call.in_slices(self._deleted_topics(call, deleted)))
 
     async def _until_deleted_everywhere(
-        self, deleted: dict[str, dict[int, Deleted]], deadline: float
+        self, call: Call, deleted: dict[str, dict[int, Deleted]], deadline: float
     ) -> None:
-        """Followers move their log starts when they fetch, and tell with the fetch after that."""
+        """Followers move their log starts when they fetch, and tell with the fetch after that. Ends early
+        when the client has left."""
         waiting = {
             (name, index): low
             for name, results in deleted.items()
@@ -201,7 +208,7 @@ class PartitionOffsetsApi:
                 else:
                     deleted[name][index] = partition.low_watermark, ErrorCode.none
                 del waiting[name, index]
-            if not waiting or time.monotonic() >= deadline:
+            if not waiting or call.connection.closed or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(DELETED_PAUSE)
         for name, index in waiting:
