@@ -407,6 +407,22 @@ def test_only_one_login_waits_for_keys() -> None:
     jwks._wait(threading.Event())  # never set: this returns all the same
 
 
+def test_without_a_thread_for_the_keys_now_they_are_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("millstream.broker.login.jwks.LEAST_PAUSE", 0.0)
+    jwks = Jwks("http://127.0.0.1:1/", 3600)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(InvalidToken):
+            jwks._key("key-1")
+    read: list[threading.Event] = []
+    monkeypatch.setattr(jwks, "_read", read.append)
+    assert jwks._read_soon() is not None
+    wait_until(lambda: read)
+
+
 def test_keys_that_come_byte_by_byte_are_given_up() -> None:
     endless = SimpleNamespace(read1=lambda size: b" ")
     with pytest.raises(TimeoutError):

@@ -94,8 +94,14 @@ class Jwks:
             reading = self._reading = threading.Event()
         if self.url.startswith("file:"):
             self._read(reading)
-        else:
+            return reading
+        try:
             threading.Thread(target=self._read, args=(reading,), name="jwks", daemon=True).start()
+        except RuntimeError as error:  # the system gives no thread now; later it may
+            logger.warning("the keys at %s cannot be read, the old ones count: %s", self.url, error)
+            with self._lock:
+                self._reading = None
+            reading.set()
         return reading
 
     def _read(self, done: threading.Event) -> None:
