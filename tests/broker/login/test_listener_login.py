@@ -1,4 +1,4 @@
-"""The logins of a listener when settings change: what they have learned stays."""
+"""The logins of a listener when settings change: what they have learned stays. Refusals in the log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from millstream.broker.login.listener_login import ListenerLogin
 from millstream.broker.login.mechanism import LoginRefused, Work
+from millstream.broker.network.failures import LoginFailures
 from millstream.settings.resolve import BrokerSettings
 from tests.support.secured import TokenServer
 
@@ -53,6 +54,12 @@ def test_another_server_has_other_keys(tmp_path: Path) -> None:
     assert user(login, other) == "User:alice"
     with pytest.raises(LoginRefused):
         user(login, server)
+
+
+def test_a_long_reason_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    LoginFailures(2).failed("h", 1, "L", f"there is no user {'x' * 500_000}")
+    [line] = caplog.messages
+    assert "there is no user xxx" in line and len(line) < 400
 
 
 def _login(settings: BrokerSettings) -> ListenerLogin:

@@ -20,6 +20,7 @@ logger = logging.getLogger("millstream.login")
 
 WINDOW = 60.0  # seconds
 MAX_ADDRESSES = 10_000  # that are remembered; beyond that the one that failed longest ago is forgotten
+MAX_REASON = 300  # characters in the log: a reason may quote what a stranger has sent
 
 
 class _Address:
@@ -81,7 +82,8 @@ class LoginFailures:
         if found.failures == 1:
             more = f" ({found.unsaid} more from this address before)" if found.unsaid else ""
             found.unsaid = 0
-            logger.warning("%s for %s:%s on %s: %s%s", what, host, port, listener, reason, more)
+            said = reason if len(reason) <= MAX_REASON else reason[:MAX_REASON] + "..."
+            logger.warning("%s for %s:%s on %s: %s%s", what, host, port, listener, said, more)
         else:
             found.unsaid += 1
         found.guesses += guess
