@@ -27,6 +27,7 @@ REALM = "MILL.TEST"
         (("RULE:[2:$1.$2]s/[.]/-/L",), "A.B/c.d@ELSE", "a-b.c.d"),
         (("RULE:[1:$1](app-.*)s/app-(.*)/$1-app/",), "app-shop@ELSE", "shop-app"),
         (("RULE:[1:$1](x.*)", "RULE:[1:$1]/U"), "bob@ELSE", "BOB"),
+        (("RULE:[1:$1]s/(b)(x)?/$2$1$1/",), "bob@ELSE", "bbob"),
     ],
 )
 def test_rules(rules: tuple[str, ...], principal: str, user: str) -> None:
@@ -42,7 +43,14 @@ def test_nobody() -> None:
         KerberosNames(("RULE:[1:$2]",), REALM).user("alice@ELSE")
     with pytest.raises(ValueError, match="not a Kerberos principal"):
         KerberosNames((), REALM).user("a/b/c@ELSE")
-    for wrong in ("", "RULE:[x:$1]", "RULE:[1:$1](()", "DEFAULT,", "RULE:[1:$1]/X"):
+    for wrong in (
+        "",
+        "RULE:[x:$1]",
+        "RULE:[1:$1](()",
+        "DEFAULT,",
+        "RULE:[1:$1]/X",
+        "RULE:[1:$1]s/(a)(b)/$3/",
+    ):
         with pytest.raises(InvalidSetting):
             KerberosNames((wrong,), REALM)
 
@@ -118,6 +126,19 @@ def test_refused(messages: tuple[bytes, ...], reason: str) -> None:
     with pytest.raises(LoginRefused) as refused:
         said(mechanism, messages[-1])
     assert reason in refused.value.reason and reason not in str(refused.value)
+
+
+def test_a_principal_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Name:
+        def __str__(self) -> str:
+            return b"\xff".decode()
+
+    monkeypatch.setattr(Context, "initiator_name", Name())
+    mechanism = login(None)
+    said(mechanism, b"second")
+    with pytest.raises(LoginRefused) as refused:
+        said(mechanism, b"<\x01\0\0\0>")
+    assert "not text" in refused.value.reason
 
 
 def test_an_early_message() -> None:

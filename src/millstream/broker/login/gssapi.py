@@ -86,7 +86,10 @@ class Gssapi:
             raise LoginRefused(REFUSED, f"Kerberos: {error}".replace("\n", " ")) from None
 
     def _finish(self, choice: bytes) -> Step:
-        principal = str(self._context.initiator_name)
+        try:
+            principal = str(self._context.initiator_name)
+        except UnicodeDecodeError:
+            raise LoginRefused(REFUSED, "the client's principal is not text") from None
         if len(choice) < len(NO_LAYER) or choice[0] != NO_LAYER[0]:
             raise LoginRefused(REFUSED, f"{principal!r} asks for a security layer, and none is offered")
         try:

@@ -100,12 +100,16 @@ def _parse(rule: str) -> _Rule:
         raise InvalidSetting(SETTING, rule, f"Not a rule: {rule!r}")
     if found["default"]:
         return _Rule(0, "", None, None, "", False, "")
-    pattern, replaced = found["pattern"], found["from"]
+    pattern = None if found["pattern"] is None else _compiled(rule, found["pattern"])
+    replaced = None if found["from"] is None else _compiled(rule, found["from"])
+    for number in _BACKSLASH_DIGIT.findall(found["to"] or ""):
+        if replaced is not None and int(number) > replaced.groups:
+            raise InvalidSetting(SETTING, rule, f"${number} names a group that {found['from']!r} has not")
     return _Rule(
         int(found["parts"]),
         found["text"],
-        None if pattern is None else _compiled(rule, pattern),
-        None if replaced is None else _compiled(rule, replaced),
+        pattern,
+        replaced,
         _BACKSLASH_DIGIT.sub(r"\\\1", (found["to"] or "").replace("\\", "\\\\")),
         bool(found["all"]),
         found["case"] or "",
