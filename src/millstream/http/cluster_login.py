@@ -212,7 +212,8 @@ class ClusterLogin:
             except KafkaError as error:
                 if error.code is not ErrorCode.sasl_authentication_failed:
                     raise
-                # A user of SCRAM may have the other hash only; PLAIN knows everybody.
+                # A user of SCRAM may have the other hash only; PLAIN knows everybody. (Not that of Apache
+                # Kafka: docs/security.md. To go on would cost our brokers three logins per wrong password.)
                 refused = error
                 if mechanism == "PLAIN":
                     break
