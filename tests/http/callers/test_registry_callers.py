@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from fastapi import Request
 
-from millstream.registry.api.rights import topic_of
+from millstream.client.security import Sasl
+from millstream.http.cluster_authentication import CALLER
+from millstream.http.cluster_login import Caller
+from millstream.registry.api.rights import authorize, topic_of
+from millstream.registry.errors import RegistryError
 from millstream.wire.acls import Operation, ResourceType
 from tests.rest.rest_client import RunningRest, media_type
 from tests.support.running import RunningRegistry
@@ -125,10 +133,63 @@ def test_readers_read_and_writers_write(registry: RunningRegistry, platform: Pla
         ):
             denied(answer)
         # A subject that stands for another one opens no way to it.
-        assert writes.put(f"/config/{mine}", json={"alias": others}).status_code == 200
+        for alias in ("alias", "aliasForDeks"):
+            answer = writes.put(f"/config/{mine}", json={alias: others})
+            assert denied(answer) == f"User is denied operation Write on Subject: {others}"
+        assert rules.put(f"/config/{mine}", json={"alias": others}).status_code == 200
         denied(reads.get(f"/subjects/{mine}/versions/latest"))
         assert {others, mine, team} <= set(rules.get("/subjects").json())
         assert reads.get("/schemas/types").status_code == 200
+
+
+def test_an_alias_that_changes_while_the_brokers_are_asked() -> None:
+    aliases: dict[str, str] = {}
+    asked: list[set[str]] = []
+
+    async def operations(_caller: Caller, topics: Iterable[str]) -> dict[str, int]:
+        asked.append(set(topics))
+        aliases["mine-value"] = "orders-value"
+        return {topic: 1 << WRITE if topic == "mine" else 0 for topic in topics}
+
+    state = SimpleNamespace(
+        rights=SimpleNamespace(operations=operations),
+        service=SimpleNamespace(subject=lambda text, of_deks=False: aliases.get(text, text)),
+    )
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "app": SimpleNamespace(state=state),
+        "route": SimpleNamespace(path="/subjects/{subject:subject}/versions"),
+        "path_params": {"subject": "mine-value"},
+        CALLER: Caller("ann", Sasl("PLAIN", "ann", "a"), b"ann", 0),
+    }
+    with pytest.raises(RegistryError, match="denied operation Write on Subject: orders-value"):
+        asyncio.run(authorize(Request(scope)))
+    assert asked == [{"mine"}, {"mine", "orders"}]
+
+
+def test_an_alias_that_changes_while_the_body_is_held_back(
+    registry: RunningRegistry, platform: Platform
+) -> None:
+    mine, others = f"{platform.topic()}-value", f"{platform.topic()}-value"
+    writer, admin = platform.user(), platform.user()
+    platform.allow(writer[0], ResourceType.TOPIC, topic_of(mine), READ, WRITE)
+    platform.allow(admin[0], ResourceType.CLUSTER, "kafka-cluster", Operation.ALTER)
+    with client(registry.url, writer) as writes, client(registry.url, admin) as rules:
+        assert register(writes, mine).status_code == register(rules, others).status_code == 200
+
+        def body() -> Iterator[bytes]:
+            yield b'{"newVersion": 2,'
+            assert rules.put(f"/config/{mine}", json={"alias": others}).status_code == 200
+            yield b'"metadata": {"properties": {"mark": "made"}}}'
+
+        made = writes.post(
+            f"/subjects/{mine}/versions/1/tags",
+            content=body(),
+            headers={"Content-Type": "application/json"},
+        )
+        assert made.status_code in (200, 403), made.text
+        assert rules.get(f"/subjects/{others}/versions").json() == [1]
 
 
 def test_the_proxy_asks_the_registry_as_the_caller(registry: RunningRegistry, platform: Platform) -> None:

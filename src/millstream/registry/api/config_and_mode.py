@@ -7,7 +7,9 @@ from fastapi import APIRouter, Request, Response
 from millstream.registry import contexts, errors
 from millstream.registry.api.forwarding import at_leader
 from millstream.registry.api.responses import answer, flag, json_body, service_of
+from millstream.registry.api.rights import require
 from millstream.registry.requests import config_request, mode_request
+from millstream.wire.acls import Operation
 
 config_router = APIRouter(tags=["Config"])
 mode_router = APIRouter(tags=["Modes"])
@@ -72,6 +74,10 @@ async def delete_config(subject: str, request: Request) -> Response:
 async def _set_config(request: Request, subject: str | None) -> Response:
     commands = service_of(request).commands
     changes = config_request(await json_body(request))
+    if subject is not None:
+        # A subject stands for another one only by the word of somebody who may write that one.
+        aliases = [str(changes[name]) for name in ("alias", "aliasForDeks") if changes.get(name)]
+        await require(request, Operation.WRITE, [contexts.within(alias, subject) for alias in aliases])
 
     def render(result: object) -> Response:
         body = dict(cast(dict[str, Any], result))

@@ -132,16 +132,16 @@ async def create_dek(name: str, request: Request) -> Response:
 @router.post("/{name}/deks/{subject:path}/versions/{version}/undelete")
 async def undelete_dek_version(name: str, subject: str, version: str, request: Request) -> Response:
     """Take back the soft deletion of one version."""
-    deks = await _deks(request)
     chosen = _choice(request, name, subject, version)
+    deks = await _deks(request)
     return await _change(request, lambda: deks.commands.undelete_dek(chosen))
 
 
 @router.post("/{name}/deks/{subject:path}/undelete")
 async def undelete_dek(name: str, subject: str, request: Request) -> Response:
     """Take back the soft deletion of all versions."""
-    deks = await _deks(request)
     chosen = _choice(request, name, subject)
+    deks = await _deks(request)
     return await _change(request, lambda: deks.commands.undelete_dek(chosen))
 
 
@@ -154,8 +154,8 @@ async def create_dek_for_subject(name: str, subject: str, request: Request) -> R
 @router.get("/{name}/deks/{subject:path}/versions")
 async def list_dek_versions(name: str, subject: str, request: Request) -> Response:
     """The versions of a subject's DEK."""
-    deks = await _deks(request)
     chosen = _choice(request, name, subject)
+    deks = await _deks(request)
     deleted = flag(request, "deleted")
     _visible_kek(deks, name, deleted=deleted)
     found = deks.state.deks(name, chosen.subject, chosen.algorithm, deleted=deleted)

@@ -5,8 +5,9 @@ topic reads its subjects, WRITE changes them. `orders-key` and `orders-value` be
 every context; any other subject to a topic of its own name, whether that exists or not. What concerns no
 single subject needs DESCRIBE on the cluster to read and ALTER to change; ALTER allows everything.
 
-`authorize` runs after the route is known, with the same parameters as the resource. A schema that is named by
-its id is judged by `readable_users`, for only the resource knows which one it is.
+`authorize` runs after the route is known, with the same parameters as the resource. A resource replaces an
+alias before it first waits for anything: later the alias might stand for a subject that nobody asked about. A
+schema that is named by its id is judged by `readable_users`, for only the resource knows which one it is.
 """
 
 from collections.abc import Callable, Iterable
@@ -68,14 +69,28 @@ async def authorize(request: Request) -> None:
     if subjects:
         posts_to_look = request.method == "POST" and (route == LOOK_UP or route.startswith(COMPATIBILITY))
         needed = Operation.READ if reads or posts_to_look else Operation.WRITE
-        found = await _operations(request, caller, subjects)
-        for subject in subjects:
-            if not found[topic_of(subject)] >> needed & 1:
-                raise errors.denied(needed.name.title(), subject)
+        asked: list[str] = []
+        while subjects != asked:
+            # An alias may have changed while the brokers were asked.
+            asked = subjects
+            await require(request, needed, asked)
+            subjects = _subjects(request)
         return
     needed = Operation.DESCRIBE if reads else Operation.ALTER
     if not caller.may(needed):
         raise errors.denied_globally(needed.name)
+
+
+async def require(request: Request, needed: Operation, subjects: Iterable[str]) -> None:
+    """403 for a caller who may not do this with all of the subjects."""
+    caller = caller_of(request.scope)
+    if caller is None or caller.may(Operation.ALTER):
+        return
+    subjects = list(subjects)
+    found = await _operations(request, caller, subjects)
+    for subject in subjects:
+        if not found[topic_of(subject)] >> needed & 1:
+            raise errors.denied(needed.name.title(), subject)
 
 
 def is_readable(request: Request) -> Callable[[str], bool]:

@@ -100,13 +100,14 @@ async def change_tags(subject: str, version: str, request: Request) -> Response:
     service = service_of(request)
     if not contexts.is_valid(subject):
         raise errors.invalid_subject(subject)
-    find_version(service, subject, version, deleted=False)
+    real = service.subject(subject)  # before the body, during which an alias may change
+    _version_of(service, real, version, deleted=False)
     wanted = tags_request(await json_body(request))
     wanted.rule_set = with_kek_names(wanted.rule_set)
 
     def decide() -> Change:
-        found = find_version(service, subject, version, deleted=False)
-        return service.commands.change_tags(service.subject(subject), found, wanted)
+        found = _version_of(service, real, version, deleted=False)
+        return service.commands.change_tags(real, found, wanted)
 
     return await at_leader(request, decide, lambda made: _registered(service, cast(Version, made)))
 
@@ -209,8 +210,12 @@ async def delete_subject(subject: str, request: Request) -> Response:
 
 
 def find_version(service: RegistryService, subject: str, version: str, *, deleted: bool) -> Version:
+    return _version_of(service, service.subject(subject), version, deleted=deleted)
+
+
+def _version_of(service: RegistryService, subject: str, version: str, *, deleted: bool) -> Version:
+    """The same for a subject that is no alias any more."""
     number = version_number(version)
-    subject = service.subject(subject)
     for candidate in _with_contexts(service, subject):
         found = service.state.version(candidate, number, deleted=deleted)
         if found is not None:
