@@ -167,3 +167,12 @@ def test_reserved_names(api: Api, subject: str) -> None:
     taken = record("R", field("a"), field("later", default=""))
     assert refused(api.register, subject, taken, metadata=reserved) == (409, 40901)
     assert refused(api.register, subject, AB, metadata={"properties": {"x": "y"}}) == (409, 40901)
+
+
+def test_no_id_is_above_the_highest(api: Api, subject: str) -> None:
+    """Four bytes in front of a message hold an id."""
+    imported, new = f":.full{subject}:a", f":.full{subject}:b"
+    api.put(f"/mode/{imported}", {"mode": "IMPORT"})
+    assert api.register(imported, A, id=2**31 - 1, version=1) == 2**31 - 1
+    assert refused(api.register, new, AB) == (422, 42205)
+    assert api.register(new, A) == 2**31 - 1  # the same schema

@@ -23,6 +23,7 @@ from millstream.schemas.tags import tagged_entities
 
 READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
 RESERVED = "confluent:reserved"
+MAX_ID = 2**31 - 1  # four bytes in front of a message
 
 
 @dataclass(slots=True)
@@ -106,6 +107,8 @@ class Commands:
             self._check_id(context, schema_id, content)
         else:
             schema_id = state.next_id(context)
+            if schema_id > MAX_ID:
+                raise errors.no_more_ids(context)
         for old in versions:
             # The same schema comes back after a soft delete: the deleted version makes way.
             if (

@@ -119,6 +119,10 @@ def context_not_empty(context: str) -> RegistryError:
     return RegistryError(422, 42211, f"The specified context '{context}' is not empty.")
 
 
+def no_more_ids(context: str) -> RegistryError:
+    return RegistryError(422, 42205, f"The ids of context {context} are used up: the highest is 2^31-1")
+
+
 def store_failed(message: str) -> RegistryError:
     return RegistryError(500, 50001, message)
 

@@ -128,10 +128,16 @@ def test_readers_read_and_writers_write(registry: RunningRegistry, platform: Pla
             reads.put(f"/config/{mine}", json={"compatibility": "NONE"}),
             writes.put("/config", json={"compatibility": "NONE"}),
             writes.put("/mode/:.team:", json={"mode": "READONLY"}),
+            writes.put(f"/mode/{mine}", json={"mode": "IMPORT"}),
+            writes.put(f"/mode/{mine}?force=true", json={"mode": "import"}),
             reads.post("/dek-registry/v1/keks", json={}),
             reads.post(f"/compatibility/subjects/{others}/versions/1", json={"schema": schema_of("R")}),
         ):
             denied(answer)
+        # The same schema in a context where the caller may read it.
+        assert register(rules, f":.other:{topic}-value", f"S{topic[2:]}").status_code == 200
+        assert reads.get(f"/schemas/guids/{guid}").status_code == 200
+        assert [one["context"] for one in reads.get(f"/schemas/guids/{guid}/ids").json()] == [".other"]
         # A subject that stands for another one opens no way to it.
         for alias in ("alias", "aliasForDeks"):
             answer = writes.put(f"/config/{mine}", json={alias: others})

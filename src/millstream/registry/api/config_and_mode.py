@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request, Response
 from millstream.registry import contexts, errors
 from millstream.registry.api.forwarding import at_leader
 from millstream.registry.api.responses import answer, flag, json_body, service_of
-from millstream.registry.api.rights import require
+from millstream.registry.api.rights import require, require_alter
+from millstream.registry.queries import IMPORTING
 from millstream.registry.requests import config_request, mode_request
 from millstream.wire.acls import Operation
 
@@ -138,6 +139,9 @@ async def delete_mode(subject: str, request: Request) -> Response:
 async def _set_mode(request: Request, subject: str | None) -> Response:
     commands = service_of(request).commands
     mode = mode_request(await json_body(request))
+    if mode in IMPORTING:
+        # Whoever brings ids of their own can use up those of the whole context.
+        require_alter(request)
     if mode == "FORWARD" and subject is not None and contexts.context_of(subject) != contexts.GLOBAL:
         raise errors.invalid_mode("Forward mode only supported on global level")
     force = flag(request, "force")

@@ -93,6 +93,12 @@ async def require(request: Request, needed: Operation, subjects: Iterable[str]) 
             raise errors.denied(needed.name.title(), subject)
 
 
+def require_alter(request: Request) -> None:
+    caller = caller_of(request.scope)
+    if caller is not None and not caller.may(Operation.ALTER):
+        raise errors.denied_globally(Operation.ALTER.name)
+
+
 def is_readable(request: Request) -> Callable[[str], bool]:
     """Whether the caller of a list may read a subject."""
     found: Callable[[str], bool] | None = request.scope.get(READABLE)

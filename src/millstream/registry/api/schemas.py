@@ -24,6 +24,7 @@ from millstream.registry.api.responses import (
 from millstream.registry.api.rights import is_readable, readable_users
 from millstream.registry.associations.model import LIFECYCLES
 from millstream.registry.associations.state import AssociationFilter
+from millstream.registry.errors import RegistryError
 from millstream.registry.schema_records import Version
 from millstream.registry.service import RegistryService
 from millstream.schemas import TYPES
@@ -149,13 +150,21 @@ async def get_versions(schema_id: str, request: Request) -> Response:
 async def get_by_guid(guid: str, request: Request) -> Response:
     """A schema by its guid, which is the same in every registry."""
     service = service_of(request)
+    denied: RegistryError | None = None
     for context, schema_id in service.state.ids_of(_digest(guid)):
         found = service.state.content(context, schema_id)
-        if found is not None:
+        if found is None:
+            continue
+        try:
             found = await _readable(service, found, request)
-            text = formatted(service, found, request.query_params.get("format", ""))
-            return answer(schema_body(found, text=text))
-    raise errors.schema_not_found(guid)
+        except RegistryError as error:
+            if error.status != 403:
+                raise
+            denied = error  # another context may have it in a subject that the caller may read
+            continue
+        text = formatted(service, found, request.query_params.get("format", ""))
+        return answer(schema_body(found, text=text))
+    raise denied or errors.schema_not_found(guid)
 
 
 @router.get("/schemas/guids/{guid}/ids")
