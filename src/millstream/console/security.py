@@ -95,14 +95,15 @@ class Sessions:
         return Session(session_id, user, self._csrf_token(session_id), may and not self._read_only, unmasked)
 
     async def check(self, cookie: MutableMapping[str, Any], address: str) -> None:
-        """Whether a user of the cluster may still come, and do what. LoginNotChecked if nobody can say it."""
+        """Whether a user of the cluster may still come, and do what. LoginNotChecked or TooManyTries if
+        nobody can say it now; the session stays."""
         session_id = cookie.get("id")
         caller = self._callers.get(session_id) if isinstance(session_id, str) else None
         if self._login is None or caller is None or not isinstance(session_id, str):
             return
         try:
             user = user_of(await self._login.password(caller.sasl.username, caller.sasl.password, address))
-        except (LoginRefused, TooManyTries):
+        except LoginRefused:
             self.log_out(session_id)
             return
         known = self._logged_in.get(session_id)
@@ -164,6 +165,10 @@ class SecurityMiddleware:
             except LoginNotChecked:
                 answer = PlainTextResponse("The cluster does not answer, so nobody can log in.\n", 503)
                 await answer(scope, receive, send)
+                return
+            except TooManyTries as error:
+                retry = {"Retry-After": str(error.seconds)}
+                await PlainTextResponse(f"{error}\n", 429, headers=retry)(scope, receive, send)
                 return
         # A file that browsers may keep carries no cookie of one of them.
         session = self._sessions.open(dict(scope["session"]) if static else scope["session"])

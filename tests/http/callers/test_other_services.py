@@ -14,6 +14,8 @@ from millstream.client.security import Sasl
 from millstream.connect.rest.app import make_app as connect_app
 from millstream.connect.worker_config import DistributedConfig
 from millstream.console.console_config import ConsoleConfig
+from millstream.console.security import SecurityMiddleware, Sessions
+from millstream.console.users import user_of
 from millstream.http.cluster_authentication import cluster_login
 from millstream.http.cluster_login import ClusterLogin
 from millstream.http.service_config import ServiceConfig
@@ -88,6 +90,71 @@ def test_sql() -> None:
     changes = statuses(app, lambda http: http.post("/ksql", json={}))
     assert changes[:2] == [403, 403] and changes[2] not in (401, 403) and changes[3:] == [401, 401]
     login.close()
+
+
+def guarded_console() -> tuple[Any, Sessions, ClusterLogin, list[Any]]:
+    """What guards the console, around a stream that goes on until it is cancelled, and who logs in."""
+    config = ConsoleConfig(
+        {
+            "authentication.method": "BASIC",
+            **{f"client.{name}": value for name, value in SETTINGS.items() if not name.startswith("auth")},
+        }
+    )
+    login = ClusterLogin(config.client("test"))
+    login._operations = operations  # type: ignore[method-assign]
+    sessions = Sessions(config, True, login)
+    served: list[Any] = []
+
+    async def stream(scope: Any, _receive: Any, send: Any) -> None:
+        served.append(scope["state"]["session"].user)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"row", "more_body": True})
+        if scope["path"] == "/tail":
+            await asyncio.Event().wait()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return SecurityMiddleware(stream, sessions, config), sessions, login, served
+
+
+async def ask_console(app: Any, session_id: str, path: str) -> list[Any]:
+    """The messages of a response."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"accept", b"text/event-stream")],
+        "client": ("127.0.0.1", 1),
+        "session": {"id": session_id},
+    }
+    await app(scope, receive, send)
+    return sent
+
+
+def test_guesses_of_others_do_not_end_a_session_of_the_console() -> None:
+    async def test() -> None:
+        app, sessions, login, served = guarded_console()
+        caller = await login.password("viewer", "right", "127.0.0.1")
+        session_id = sessions.log_in(user_of(caller), caller)
+        login._known.clear()  # the console does not know the caller any more, and somebody has guessed
+        for _ in range(20):
+            login._failures.add("127.0.0.1")
+        refused = (await ask_console(app, session_id, "/topics"))[0]
+        assert refused["status"] == 429 and b"retry-after" in dict(refused["headers"])
+        login._failures.forget("127.0.0.1")
+        assert (await ask_console(app, session_id, "/topics"))[0]["status"] == 200
+        assert [one.name for one in served] == ["viewer"]
+        login.close()
+
+    asyncio.run(test())
 
 
 def test_the_consoles_registry_login_is_part_of_its_address() -> None:
