@@ -28,6 +28,7 @@ from millstream.console.users import User, user_of
 from millstream.http.browser_guard import BrowserPolicy
 from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
 from millstream.http.errors import HttpError
+from millstream.http.lasting_requests import RequestEnded, serve_while_allowed
 from millstream.http.login_failures import TooManyTries
 
 COOKIE = "millstream_console"
@@ -193,7 +194,26 @@ class SecurityMiddleware:
         if self._sessions.has_users and session.user is None and not static and path not in OPEN_PATHS:
             await self._to_login(scope, receive, with_headers, headers)
             return
-        await self._app(scope, receive, with_headers)
+        if session.user is None:
+            await self._app(scope, receive, with_headers)
+            return
+        try:
+            await serve_while_allowed(
+                self._app, scope, receive, with_headers, lambda: self._may_go_on(scope, session)
+            )
+        except RequestEnded:
+            await self._to_login(scope, receive, with_headers, headers)
+
+    async def _may_go_on(self, scope: Scope, session: Session) -> bool:
+        """Whether the user is still there, and may still see what is masked. What cannot be said now is no
+        refusal."""
+        cookie = {"id": session.id}
+        try:
+            await self._sessions.check(cookie, str((scope.get("client") or ("",))[0]))
+        except (LoginNotChecked, TooManyTries):
+            return True
+        now = self._sessions.open(cookie)
+        return now.user is not None and now.unmasked >= session.unmasked
 
     async def _to_login(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]

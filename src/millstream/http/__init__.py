@@ -12,6 +12,7 @@ bodies           bodies that are too large, responses from outside the applicati
 authentication   users of a file, CORS
 cluster_authentication  callers who are users of the cluster
 cluster_login    who a caller is, by a login at a broker
+lasting_requests streams that end when their caller may no longer read them
 login_failures   wrong passwords, by name and address
 browser_guard    what other sites' pages may have a browser do
 host_names       the names under which browsers may reach a service

@@ -2,7 +2,8 @@
 
 The application finds the caller by `caller_of`. A service that reaches the cluster as the caller leaves it to
 the brokers what the caller may do. One that works as itself (Connect, SQL) would lend everybody its own
-rights; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything.
+rights; there a caller needs DESCRIBE on the cluster to look, and ALTER on it to change anything, for as long
+as the request lasts.
 """
 
 import base64
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millstream.client import ClientConfig
 from millstream.http.bodies import refuse
 from millstream.http.cluster_login import Caller, ClusterLogin, LoginNotChecked, LoginRefused
+from millstream.http.lasting_requests import RequestEnded, serve_while_allowed
 from millstream.http.login_failures import TooManyTries
 from millstream.http.service_config import ServiceConfig
 from millstream.wire.acls import Operation
@@ -111,14 +113,28 @@ class ClusterAuthentication:
         except LoginNotChecked:
             await self._refuse(send, 503, "The cluster does not answer, so nobody can log in.")
             return
-        if not self._as_caller:
-            reads = self._reads_only(scope["method"], scope["path"])
-            needed = Operation.DESCRIBE if reads else Operation.ALTER
-            if not caller.may(needed):
-                await self._refuse(send, 403, f"Not authorized: this needs {needed.name} on the cluster")
-                return
         scope[CALLER] = caller
-        await self._app(scope, receive, send)
+        if self._as_caller:
+            await self._app(scope, receive, send)
+            return
+        reads = self._reads_only(scope["method"], scope["path"])
+        needed = Operation.DESCRIBE if reads else Operation.ALTER
+        if not caller.may(needed):
+            await self._refuse(send, 403, f"Not authorized: this needs {needed.name} on the cluster")
+            return
+        try:
+            await serve_while_allowed(self._app, scope, receive, send, lambda: self._may_go_on(scope, needed))
+        except RequestEnded:
+            await self._refuse(send, 403, "The caller may no longer send this request")
+
+    async def _may_go_on(self, scope: Scope, needed: Operation) -> bool:
+        """What cannot be said now is no refusal."""
+        try:
+            return (await self._caller(scope)).may(needed)
+        except LoginRefused:
+            return False
+        except (LoginNotChecked, TooManyTries):
+            return True
 
     async def _caller(self, scope: Scope) -> Caller:
         client = scope.get("client")

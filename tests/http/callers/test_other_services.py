@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from millstream.client import Unreachable
 from millstream.client.security import Sasl
 from millstream.connect.rest.app import make_app as connect_app
 from millstream.connect.worker_config import DistributedConfig
@@ -19,9 +20,11 @@ from millstream.console.users import user_of
 from millstream.http.cluster_authentication import cluster_login
 from millstream.http.cluster_login import ClusterLogin
 from millstream.http.service_config import ServiceConfig
+from millstream.sql.results import ResultColumn, ResultStream
 from millstream.sql.server.app import make_app as sql_app
 from millstream.sql.server.service import SqlService
 from millstream.sql.server.sql_config import SqlConfig
+from millstream.sql.types import INTEGER
 from millstream.wire.acls import Operation, ResourceType
 from millstream.wire.errors import ErrorCode, KafkaError
 from tests.console.console_client import RunningConsole
@@ -152,6 +155,126 @@ def test_guesses_of_others_do_not_end_a_session_of_the_console() -> None:
         login._failures.forget("127.0.0.1")
         assert (await ask_console(app, session_id, "/topics"))[0]["status"] == 200
         assert [one.name for one in served] == ["viewer"]
+        login.close()
+
+    asyncio.run(test())
+
+
+class Answering:
+    """Brokers that may also be away, and count how often they were asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.rights: int | None = RIGHTS["viewer"]
+        self.away = False
+
+    def operations(self, _sasl: Sasl) -> int:
+        self.asked += 1
+        if self.away:
+            raise Unreachable("away")
+        if self.rights is None:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, "no")
+        return self.rights
+
+    async def ask_often(self) -> None:
+        more = self.asked + 3
+        while self.asked < more:  # noqa: ASYNC110 - in a thread
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.http.lasting_requests.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.sql.server.websocket.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.http.cluster_login.BELIEVED", 0.0)
+
+
+async def ends_with_the_right(
+    request: Awaitable[Any], brokers: Answering, rights: int | None, has_begun: Callable[[], bool]
+) -> Any:
+    """What a request gives that goes on while the caller may, and while nobody can say it."""
+    going = asyncio.ensure_future(request)
+    while not has_begun():  # noqa: ASYNC110 - in a thread
+        await asyncio.sleep(0.01)
+    await brokers.ask_often()
+    brokers.away = True
+    await brokers.ask_often()
+    brokers.away = False
+    await brokers.ask_often()
+    assert not going.done()
+    brokers.rights = rights
+    return await asyncio.wait_for(going, 300)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("rights", [None, 0], ids=["key deleted", "ACL removed"])
+def test_a_tail_of_the_console_ends_with_the_right(rights: int | None) -> None:
+    async def test() -> None:
+        app, sessions, login, served = guarded_console()
+        brokers = Answering()
+        login._operations = brokers.operations  # type: ignore[method-assign]
+        caller = await login.password("viewer", "right", "127.0.0.1")
+        session_id = sessions.log_in(user_of(caller), caller)
+        asking = ask_console(app, session_id, "/tail")
+        sent = await ends_with_the_right(asking, brokers, rights, lambda: bool(served))
+        assert sent[0]["status"] == 200
+        assert [one["body"] for one in sent[1:]] == [b"row", b""] and not sent[-1]["more_body"]
+        login.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("rights", [None, 0], ids=["key deleted", "ACL removed"])
+@pytest.mark.parametrize("path", ["/query", "/query-stream", "/ws/query"])
+def test_a_query_ends_with_the_right(path: str, rights: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SqlConfig(SETTINGS)
+    service = SqlService(config)
+    result = ResultStream("q", (ResultColumn("N", INTEGER),))
+    monkeypatch.setattr(service, "query", lambda *_: result)
+
+    async def websocket(app: Any) -> Any:
+        sent: list[Any] = []
+        events = [{"type": "websocket.connect"}]
+
+        async def receive() -> Any:
+            return events.pop() if events else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "websocket",
+            "scheme": "ws",
+            "path": path,
+            "query_string": b"request=%7B%22ksql%22:%22SELECT%22%7D",
+            "headers": [(b"host", b"localhost"), (b"authorization", b"Basic dmlld2VyOnJpZ2h0")],
+            "client": ("127.0.0.1", 1),
+        }
+        await app(scope, receive, send)
+        return sent
+
+    async def test() -> None:
+        login = login_of(config, config.client())
+        brokers = Answering()
+        login._operations = brokers.operations  # type: ignore[method-assign]
+        app = sql_app(service, login)
+
+        def has_begun() -> bool:
+            return result._wake is not None  # it is being read, behind the first line
+
+        if path == "/ws/query":
+            sent = await ends_with_the_right(websocket(app), brokers, rights, has_begun)
+            assert [one["type"] for one in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
+            assert sent[-1]["code"] == 1008
+        else:
+            transport = httpx.ASGITransport(app)
+            auth = ("viewer", "right")
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", auth=auth) as http:
+                post = http.post(path, json={"sql": "SELECT 1;"})
+                found = await ends_with_the_right(post, brokers, rights, has_begun)
+            assert found.status_code == 200 and '"queryId":"q"' in found.text
+        assert result.closed.is_set()
         login.close()
 
     asyncio.run(test())

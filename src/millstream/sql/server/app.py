@@ -57,7 +57,8 @@ def make_app(service: SqlService, login: ClusterLogin | None = None) -> ASGIApp:
         return protected(inner, config, _reads_only, MEDIA_TYPE, login)
 
     whole = surrounded(negotiated, ServiceMetrics("sql", service.collect_metrics), guard)
-    return with_websocket(with_response_headers(whole, config.value(RESPONSE_HEADERS)), service, guard)
+    answering = with_response_headers(whole, config.value(RESPONSE_HEADERS))
+    return with_websocket(answering, service, guard, callers_change=login is not None)
 
 
 def _reads_only(method: str, path: str) -> bool:

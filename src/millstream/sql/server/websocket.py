@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millstream.http.lasting_requests import AGAIN_SECONDS
 from millstream.sql.errors import SqlError
 from millstream.sql.results import ResultStream, Tombstone
 from millstream.sql.row_json import RowWriter
@@ -24,47 +25,67 @@ from millstream.sql.server.routes.queries import parts
 from millstream.sql.server.routes.requests import in_thread
 from millstream.sql.server.service import SqlService
 
-_DONE, _BAD_REQUEST, _FAILED = 1000, 1003, 1011
+_DONE, _BAD_REQUEST, _REFUSED, _FAILED = 1000, 1003, 1008, 1011
 _REASON_BYTES = 123
 
 
-def with_websocket(app: ASGIApp, service: SqlService, guard: Callable[[ASGIApp], ASGIApp]) -> ASGIApp:
-    """The application, and the websocket beside it behind the same guard."""
+def with_websocket(
+    app: ASGIApp, service: SqlService, guard: Callable[[ASGIApp], ASGIApp], *, callers_change: bool
+) -> ASGIApp:
+    """The application, and the websocket beside it behind the same guard. `callers_change`: who was let in
+    may be refused later, so the guard is asked again about every second."""
 
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
             await app(scope, receive, send)
             return
         await receive()  # websocket.connect
-        if scope["path"] != "/ws/query" or service.headless or not await _is_allowed(scope, guard):
+        if scope["path"] != "/ws/query" or service.headless or await _refusal(scope, guard) is not None:
             await send({"type": "websocket.close", "code": _BAD_REQUEST})
             return
         await send({"type": "websocket.accept"})
-        await _serve(service, scope, receive, send)
+        refused = asyncio.ensure_future(_until_refused(scope, guard)) if callers_change else None
+        try:
+            await _serve(service, scope, receive, send, refused)
+        finally:
+            if refused is not None:
+                refused.cancel()
 
     return both
 
 
-async def _is_allowed(scope: Scope, guard: Callable[[ASGIApp], ASGIApp]) -> bool:
-    reached = False
+async def _until_refused(scope: Scope, guard: Callable[[ASGIApp], ASGIApp]) -> None:
+    refusal = None
+    while refusal not in (401, 403):  # others pass: no broker answers, or too many logins are tried
+        await asyncio.sleep(AGAIN_SECONDS)
+        refusal = await _refusal(scope, guard)
+
+
+async def _refusal(scope: Scope, guard: Callable[[ASGIApp], ASGIApp]) -> int | None:
+    """The status with which the guard refuses the handshake; None if it does not."""
+    status: int | None = 403
 
     async def inner(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        nonlocal reached
-        reached = True
+        nonlocal status
+        status = None
 
     async def nothing() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def swallowed(_message: Message) -> None:
-        return None
+    async def swallowed(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
 
     scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], "http")
     shown = {**scope, "type": "http", "method": "GET", "scheme": scheme, "http_version": "1.1"}
     await guard(inner)(shown, nothing, swallowed)
-    return reached
+    return status
 
 
-async def _serve(service: SqlService, scope: Scope, receive: Receive, send: Send) -> None:
+async def _serve(
+    service: SqlService, scope: Scope, receive: Receive, send: Send, refused: asyncio.Future[None] | None
+) -> None:
     try:
         sql, properties, variables = _request(scope["query_string"])
         result = await in_thread(lambda: service.query(sql, properties, variables))
@@ -72,13 +93,22 @@ async def _serve(service: SqlService, scope: Scope, receive: Receive, send: Send
         await _close(send, _BAD_REQUEST, str(error))
         return
     writing = asyncio.ensure_future(_write(result, send))
+    leaving = asyncio.ensure_future(_left(receive))
     try:
-        while (await receive())["type"] != "websocket.disconnect":
-            pass  # what the client says is nothing to a query
+        await asyncio.wait(filter(None, (leaving, refused)), return_when=asyncio.FIRST_COMPLETED)
+        still_open = not leaving.done() and not writing.done()
     finally:
         result.close()
         writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        leaving.cancel()
+        await asyncio.gather(writing, leaving, return_exceptions=True)
+    if still_open:
+        await _close(send, _REFUSED, "the caller may no longer read this")
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "websocket.disconnect":
+        pass  # what the client says is nothing to a query
 
 
 def _request(query: bytes) -> tuple[str, dict[str, Any], dict[str, Any]]:
