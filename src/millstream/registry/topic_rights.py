@@ -1,8 +1,8 @@
 """What callers may do with topics: the brokers say it to the caller's own connection.
 
 Metadata tells the operations that a topic's ACLs allow whoever asks, for topics that do not exist too. An
-answer is believed for a second. Each caller has one connection, kept for a while, and each connection is used
-by one thread at a time: a caller who has to wait, waits alone until all threads are taken.
+answer is believed for a second. Each caller has one connection, kept for a while, and at most one thread: the
+requests of a caller take turns in the event loop, so whoever sends many at once holds up nobody else.
 """
 
 import asyncio
@@ -11,11 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from millstream.client import ClientConfig, Cluster
 from millstream.client.messages import NO_ID
-from millstream.http.cluster_login import BELIEVED, Caller
-from millstream.wire.errors import KafkaError
+from millstream.http.cluster_login import ANSWER_SECONDS, BELIEVED, CONNECT_SECONDS, Caller
+from millstream.wire.errors import ErrorCode, KafkaError
 
 THREADS = 8
 MAX_CALLERS = 200
@@ -28,7 +29,9 @@ class _Asking:
 
     def __init__(self, config: ClientConfig) -> None:
         self.cluster = Cluster(config)
-        self.lock = threading.Lock()
+        self.turn = asyncio.Lock()  # one question at a time
+        self.lock = threading.Lock()  # nor is the connection closed meanwhile
+        self.closed = False
         self.known: dict[str, tuple[int, float]] = {}
 
     def ask(self, topics: list[str]) -> dict[str, int]:
@@ -37,10 +40,23 @@ class _Asking:
         with self.lock:
             for start in range(0, len(topics), AT_ONCE):
                 part = topics[start : start + AT_ONCE]
-                found |= self.cluster.persistently(lambda part=part: self._operations(part))  # type: ignore[misc]
+                found |= self.cluster.persistently(
+                    lambda part=part: self._operations(part),  # type: ignore[misc]
+                    ANSWER_SECONDS,
+                )
         return found
 
+    def remembered(self, topics: set[str]) -> dict[str, int]:
+        now = time.monotonic()
+        return {
+            name: known[0]
+            for name in topics
+            if (known := self.known.get(name)) is not None and known[1] > now
+        }
+
     def _operations(self, topics: list[str]) -> dict[str, int]:
+        if self.closed:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, "the caller may no longer log in")
         answer = self.cluster.any().request(
             "metadata",
             topics=[{"name": name, "topic_id": NO_ID} for name in topics],
@@ -51,6 +67,7 @@ class _Asking:
         return {one.name: max(0, int(one.topic_authorized_operations)) for one in answer.topics}
 
     def close(self) -> None:
+        self.closed = True
         with self.lock:
             self.cluster.close()
 
@@ -59,7 +76,7 @@ class TopicRights:
     """For one event loop."""
 
     def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+        self._config = replace(config, connect_timeout=CONNECT_SECONDS, request_timeout=ANSWER_SECONDS)
         self._callers: OrderedDict[bytes, _Asking] = OrderedDict()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rights")
 
@@ -69,25 +86,32 @@ class TopicRights:
         if asking is None:
             asking = self._callers[caller.key] = _Asking(caller.config(self._config))
             if len(self._callers) > MAX_CALLERS:
-                self._close(self._callers.popitem(last=False)[1])
+                self._make_room()
         self._callers.move_to_end(caller.key)
-        now = time.monotonic()
         wanted = set(topics)
-        found = {
-            name: known[0]
-            for name in wanted
-            if (known := asking.known.get(name)) is not None and known[1] > now
-        }
-        missing = sorted(wanted - found.keys())
-        if missing:
-            loop = asyncio.get_running_loop()
-            told = await loop.run_in_executor(self._pool, asking.ask, missing)
-            if len(asking.known) > MAX_TOPICS:
-                asking.known.clear()
-            for name in missing:
-                found[name] = told.get(name, 0)
-                asking.known[name] = (found[name], now + BELIEVED)
+        found = asking.remembered(wanted)
+        if len(found) == len(wanted):
+            return found
+        async with asking.turn:
+            found = asking.remembered(wanted)  # another request may have asked
+            missing = sorted(wanted - found.keys())
+            if missing:
+                now = time.monotonic()
+                loop = asyncio.get_running_loop()
+                told = await loop.run_in_executor(self._pool, asking.ask, missing)
+                if len(asking.known) > MAX_TOPICS:
+                    asking.known.clear()
+                for name in missing:
+                    found[name] = told.get(name, 0)
+                    asking.known[name] = (found[name], now + BELIEVED)
         return found
+
+    def _make_room(self) -> None:
+        """Whoever came longest ago goes, if nothing is being asked for them."""
+        for key, asking in self._callers.items():
+            if not asking.turn.locked():
+                self._close(self._callers.pop(key))
+                return
 
     def end(self, caller: Caller) -> None:
         asking = self._callers.pop(caller.key, None)
@@ -95,11 +119,13 @@ class TopicRights:
             self._close(asking)
 
     def _close(self, asking: _Asking) -> None:
+        asking.closed = True
         self._pool.submit(asking.close)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for asking in self._callers.values():
+            asking.closed = True
             try:
                 asking.cluster.close()
             except KafkaError:

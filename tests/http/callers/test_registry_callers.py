@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -13,12 +15,15 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from fastapi import Request
 
+from millstream.client import ClientConfig, Cluster
 from millstream.client.security import Sasl
 from millstream.http.cluster_authentication import CALLER
 from millstream.http.cluster_login import Caller
 from millstream.registry.api.rights import authorize, topic_of
 from millstream.registry.errors import RegistryError
+from millstream.registry.topic_rights import TopicRights
 from millstream.wire.acls import Operation, ResourceType
+from millstream.wire.errors import KafkaError
 from tests.rest.rest_client import RunningRest, media_type
 from tests.support.running import RunningRegistry
 from tests.support.waiting import wait_until
@@ -196,6 +201,48 @@ def test_an_alias_that_changes_while_the_body_is_held_back(
         )
         assert made.status_code in (200, 403), made.text
         assert rules.get(f"/subjects/{others}/versions").json() == [1]
+
+
+def test_a_caller_who_asks_a_lot_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    connected: list[str] = []
+
+    def connection(cluster: Cluster) -> Any:
+        assert cluster.config.sasl is not None
+        connected.append(cluster.config.sasl.username)
+        if cluster.config.sasl.username == "slow":
+            assert go_on.wait(300)
+
+        def request(_api: str, **fields: Any) -> Any:
+            topics = [
+                SimpleNamespace(name=one["name"], topic_authorized_operations=1 << READ)
+                for one in fields["topics"]
+            ]
+            return SimpleNamespace(topics=topics)
+
+        return SimpleNamespace(request=request)
+
+    monkeypatch.setattr(Cluster, "any", connection)
+    slow, quick = (Caller(name, Sasl("PLAIN", name, "x"), name.encode(), 0) for name in ("slow", "quick"))
+
+    async def test() -> None:
+        rights = TopicRights(ClientConfig.of("127.0.0.1:1"))
+        waiting = [asyncio.ensure_future(rights.operations(slow, [f"t{number}"])) for number in range(20)]
+        try:
+            await asyncio.sleep(0)
+            assert await asyncio.wait_for(rights.operations(quick, ["t"]), 200) == {"t": 1 << READ}
+        finally:
+            go_on.set()
+        await asyncio.gather(*waiting)
+        ended = rights._callers[quick.key]
+        rights.end(quick)
+        del connected[:]
+        with pytest.raises(KafkaError, match="no longer"):
+            ended.ask(["other"])
+        assert not connected
+        rights.close()
+
+    asyncio.run(test())
 
 
 def test_the_proxy_asks_the_registry_as_the_caller(registry: RunningRegistry, platform: Platform) -> None:
