@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -104,6 +104,7 @@ class ClusterLogin:
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._checking: dict[bytes, asyncio.Task[Caller]] = {}
         self._waiting = 0
+        self._under_way: Counter[str] = Counter()  # strangers' logins, by address
         self._strangers = ThreadPoolExecutor(THREADS, thread_name_prefix="login")
         self._acquaintances = ThreadPoolExecutor(THREADS, thread_name_prefix="login-again")
         self.on_refused: list[Callable[[Caller], None]] = []  # a caller who was known may no longer come in
@@ -143,17 +144,21 @@ class ClusterLogin:
         return await asyncio.shield(checking)
 
     def _admit(self, key: bytes, address: str, now: float) -> None:
-        """Whether a stranger's login is tried at all. It counts as wrong until it turns out to be right."""
+        """Whether a stranger's login is tried at all. Those under way from one address are no more than may
+        still turn out to be wrong; the others soon come again."""
         if self._refused.get(key, 0.0) > now:
             raise LoginRefused
+        place = network(address)
         if self._per_address:
-            wait = self._failures.seconds_to_wait(network(address), self._per_address)
+            wait = self._failures.seconds_to_wait(place, self._per_address)
             if wait:
                 raise TooManyTries(wait)
+            if self._under_way[place] >= max(1, self._per_address - self._failures.count(place)):
+                raise TooManyTries(1)
         if self._waiting >= MAX_WAITING:
             raise TooManyTries(1)
         self._waiting += 1
-        self._failures.add(network(address))
+        self._under_way[place] += 1
 
     async def _log_in(
         self, key: bytes, user: str, secret: str, is_token: bool, address: str, known: _Known | None
@@ -164,18 +169,18 @@ class ClusterLogin:
         try:
             caller = await loop.run_in_executor(pool, self._caller, key, user, secret, is_token)
         except LoginRefused:
+            if known is None:
+                self._failures.add(network(address))
             self._refuse(key, known)
             raise
         except KafkaError as error:
-            if known is None:
-                self._failures.take_back(network(address))
             log.warning("a login could not be checked: %s", error)
             raise LoginNotChecked(str(error)) from None
         finally:
-            self._waiting -= known is None
             del self._checking[key]
-        if known is None:
-            self._failures.take_back(network(address))
+            if known is None:
+                self._waiting -= 1
+                self._under_way -= Counter([network(address)])  # which forgets those without any
         self._known[key] = _Known(caller, began + BELIEVED, began)
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)

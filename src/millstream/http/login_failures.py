@@ -27,6 +27,10 @@ class LoginFailures:
         left = LOCKOUT_SECONDS - (time.monotonic() - last)
         return max(1, round(left)) if count >= maximum and left > 0 else 0
 
+    def count(self, key: str) -> int:
+        count, last = self._found.get(key, (0, 0.0))
+        return count if time.monotonic() - last < FORGET_SECONDS else 0
+
     def add(self, key: str) -> None:
         """The oldest goes first where there are too many: whoever makes up names must not clear the rest."""
         now = time.monotonic()

@@ -142,7 +142,9 @@ class CallerClients:
             if len(self._found) >= MAX_CALLERS:
                 self._make_room()
             loop = asyncio.get_running_loop()
-            found = self._factory.of(caller, lambda: _call_in(loop, lambda: self._refused(caller)))
+            made: list[RestClients] = []
+            found = self._factory.of(caller, lambda: _call_in(loop, lambda: self._refused(caller, made)))
+            made.append(found)
             found.instances.start()
             self._found[caller.key] = found
         found.used = time.monotonic()
@@ -155,11 +157,12 @@ class CallerClients:
             raise errors.http_error(503, f"{MAX_CALLERS} callers are at work; try again later")
         self._close(self._found.pop(key))
 
-    def _refused(self, caller: Caller) -> None:
+    def _refused(self, caller: Caller, clients: list[RestClients]) -> None:
         """A client could not log in: it would try for ever. The next request finds out whether the caller may
-        still come."""
-        self._forget(caller)
-        self.end(caller)
+        still come. What a set says that is closed already is nothing to the one in its place."""
+        if self._found.get(caller.key) in clients:
+            self._forget(caller)
+            self.end(caller)
 
     def end(self, caller: Caller) -> None:
         """The caller may no longer come in."""

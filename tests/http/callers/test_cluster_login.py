@@ -120,6 +120,28 @@ def test_guesses_that_arrive_together_count_like_any_others(cluster: Cluster) ->
     run(cluster, test)
 
 
+def test_right_logins_that_arrive_together_are_no_guesses(cluster: Cluster) -> None:
+    go_on = threading.Event()
+
+    def slow(_: Sasl) -> None:
+        assert go_on.wait(300)
+
+    cluster.before = slow
+    cluster.users = {f"user{number}": "right" for number in range(5)}
+
+    async def test(login: ClusterLogin) -> None:
+        asked = [asyncio.ensure_future(login.password(name, "right", HERE)) for name in cluster.users]
+        await asyncio.wait(asked[3:])
+        go_on.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [one.name for one in found if isinstance(one, Caller)] == ["user0", "user1", "user2"]
+        assert [one.seconds for one in found if isinstance(one, TooManyTries)] == [1, 1]
+        for name in cluster.users:
+            assert (await login.password(name, "right", HERE)).name == name
+
+    run(cluster, test)
+
+
 def test_one_wrong_password_again_and_again_is_one_guess(cluster: Cluster) -> None:
     async def test(login: ClusterLogin) -> None:
         login._refused.clear()
@@ -238,6 +260,36 @@ def test_a_caller_who_waits_waits_alone(tmp_path: Path) -> None:
         finally:
             go_on.set()
         await asyncio.gather(*blocked)
+        await callers.close()
+
+    asyncio.run(test())
+
+
+def test_what_a_closed_set_says_is_nothing_to_the_next() -> None:
+    config = RestConfig(
+        {"bootstrap.servers": "127.0.0.1:1", **{f"client.{k}": v for k, v in PROPERTIES.items()}}
+    )
+
+    async def test() -> None:
+        factory = ClientFactory(config)
+        make, told, forgotten = factory.of, [], []
+
+        def of(caller: Caller, on_login_refused: Callable[[], None]) -> Any:
+            told.append(on_login_refused)
+            return make(caller, on_login_refused)
+
+        factory.of = of  # type: ignore[method-assign]
+        callers = CallerClients(factory, forgotten.append)
+        caller = Caller("ann", Sasl("PLAIN", "ann", "x"), b"ann", 0)
+        callers.of(caller)
+        callers.end(caller)
+        second = callers.of(caller)
+        told[0]()
+        await asyncio.sleep(0)
+        assert callers.of(caller) is second and not forgotten
+        told[1]()
+        await asyncio.sleep(0)
+        assert len(callers) == 0 and forgotten == [caller]
         await callers.close()
 
     asyncio.run(test())
