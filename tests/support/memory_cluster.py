@@ -83,6 +83,7 @@ class MemoryCluster:
             acceptor.stop()
         for connection in list(broker.admission.open):
             connection.close()
+        broker.controller.stay_away()  # the dead do not register again
         broker.store.expire()
         await broker.stop()
 
