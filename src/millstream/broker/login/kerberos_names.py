@@ -27,7 +27,7 @@ _RULE = re.compile(
     r"(?:s/(?P<from>[^/]*)/(?P<to>[^/]*)/(?P<all>g)?)?/?(?P<case>[LU])?)\s*"
 )
 _NOT_SIMPLE = re.compile(r"[/@]")
-_BACKSLASH_DIGIT = re.compile(r"\$(\d)")
+_REFERENCE = re.compile(r"\$(\d)")  # to a part of the name, or to a group of the pattern
 
 
 class NoRuleApplies(Exception):
@@ -102,7 +102,7 @@ def _parse(rule: str) -> _Rule:
         return _Rule(0, "", None, None, "", False, "")
     pattern = None if found["pattern"] is None else _compiled(rule, found["pattern"])
     replaced = None if found["from"] is None else _compiled(rule, found["from"])
-    for number in _BACKSLASH_DIGIT.findall(found["to"] or ""):
+    for number in _REFERENCE.findall(found["to"] or ""):
         if replaced is not None and int(number) > replaced.groups:
             raise InvalidSetting(SETTING, rule, f"${number} names a group that {found['from']!r} has not")
     return _Rule(
@@ -110,7 +110,7 @@ def _parse(rule: str) -> _Rule:
         found["text"],
         pattern,
         replaced,
-        _BACKSLASH_DIGIT.sub(r"\\\1", (found["to"] or "").replace("\\", "\\\\")),
+        _REFERENCE.sub(r"\\\1", (found["to"] or "").replace("\\", "\\\\")),
         bool(found["all"]),
         found["case"] or "",
     )
@@ -134,4 +134,4 @@ def _filled(text: str, values: Sequence[str]) -> str:
             raise NoRuleApplies(f"a rule of {SETTING} names part {number}, and there are {len(values) - 1}")
         return values[number]
 
-    return re.sub(r"\$(\d)", value, text)
+    return _REFERENCE.sub(value, text)
